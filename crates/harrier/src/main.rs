@@ -119,7 +119,7 @@ fn main() -> ExitCode {
 fn run() -> ExitCode {
     harrier_mpi::processor::check();
     freed_memory::set_purge_delay();
-    harrier_mpi::process::outlive_warnings();
+    harrier_mpi::process::survive_notification_signals();
     let matches = command_line().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,

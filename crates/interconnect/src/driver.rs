@@ -76,7 +76,7 @@ pub(crate) fn start(
     let presence = patience.and_then(|_| Presence::announce());
     let (ready_tx, ready_rx) = mpsc::channel();
     let thread = std::thread::Builder::new().name("interconnect".to_string()).spawn(move || {
-        if let Err(error) = schedule::wake_soon(Duration::from_nanos(DRIVER_SLICE_NS)) {
+        if let Err(error) = schedule::set_slice(Duration::from_nanos(DRIVER_SLICE_NS)) {
             tracing::debug!(%error, "the interconnect's thread waits its turn like any other");
         }
         match join().and_then(Driver::new) {
@@ -733,9 +733,9 @@ mod tests {
         pair.end();
         assert_eq!(pair.gang.members(), [0]);
         pair.send(7, SHARED_BYTES_MIN);
-        assert_eq!(pair.arena.lent_to(1), 1);
+        assert_eq!(pair.arena.loans_to(1), 1);
         pair.driver.step();
-        assert_eq!(pair.arena.lent_to(1), 0);
+        assert_eq!(pair.arena.loans_to(1), 0);
         drop(pair.incoming);
         assert!(pair.gang.ledger().is_clear(), "{:?}", pair.gang.ledger());
     }
@@ -765,9 +765,9 @@ mod tests {
             .collect();
         assert_eq!(&piece.as_ref()[HEADER_BYTES..], [7; SHARED_BYTES_MIN]);
         drop((others, piece));
-        assert_eq!(pair.arena.lent_to(1), 1);
+        assert_eq!(pair.arena.loans_to(1), 1);
         pair.end();
-        assert_eq!(pair.arena.lent_to(1), 0);
+        assert_eq!(pair.arena.loans_to(1), 0);
     }
 
     /// Two blocks of 1000 bytes are sent; then these credits come, each by its number and bytes.

@@ -4,7 +4,7 @@
 use crate::error::{PlaceError, StartError};
 use crate::introduction::Told;
 use crate::transport::quic::{Place, hosts};
-use harrier_mpi::Launched;
+use harrier_mpi::LaunchedProcess;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, Start
         let (rank, ranks) = (place.rank, Some(place.addresses.len()));
         return Ok(Some(Launch { rank, ranks, carrier: Carrier::Quic(place), told: Vec::new() }));
     }
-    let Some(Launched { rank, ranks, .. }) = harrier_mpi::launched()? else { return Ok(None) };
+    let Some(LaunchedProcess { rank, ranks, .. }) = harrier_mpi::detect_launcher()? else { return Ok(None) };
     Ok(Some(Launch { rank: rank.unwrap_or(0), ranks, carrier: Carrier::mpi()?, told: Vec::new() }))
 }
 
@@ -78,5 +78,5 @@ pub fn launched_rank() -> Option<usize> {
         return None;
     }
     let told = std::env::var(hosts::RANK).ok().and_then(|rank| rank.trim().parse().ok());
-    told.or_else(|| harrier_mpi::launched().ok().flatten()?.rank)
+    told.or_else(|| harrier_mpi::detect_launcher().ok().flatten()?.rank)
 }

@@ -52,7 +52,7 @@ impl Lending {
 
     /// Blocks lent to members of the gang that have not come back.
     pub(crate) fn lent(&self) -> usize {
-        self.arena.as_ref().map_or(0, |arena| arena.lent())
+        self.arena.as_ref().map_or(0, |arena| arena.loans())
     }
 
     /// Members of the gang who have not given back all that they were lent; some of them several times.
@@ -80,7 +80,7 @@ impl Lending {
 
     /// Takes back what `reader` was lent. Returns whether it was.
     pub(crate) fn give_back(&self, offset: u64, reader: usize) -> bool {
-        self.arena.as_ref().is_some_and(|arena| arena.give_back(offset, reader))
+        self.arena.as_ref().is_some_and(|arena| arena.end_loan(offset, reader))
     }
 
     /// Takes back what `reader` was lent, whose process has ended.

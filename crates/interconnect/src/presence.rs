@@ -5,7 +5,7 @@
 //! process on its host and its rank, before it calls MPI. Nothing is sent to it: who wants to know looks
 //! whether there is one. So ranks of one host know of one another, and of those elsewhere nothing.
 
-use harrier_mpi::Launched;
+use harrier_mpi::LaunchedProcess;
 use nix::unistd::getuid;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -33,14 +33,14 @@ impl Attendance {
 
 /// This rank, as others see it as long as this lives.
 pub(crate) struct Presence {
-    launched: Launched,
+    launched: LaunchedProcess,
     _socket: Option<UnixDatagram>,
 }
 
 impl Presence {
     /// `None`: no launcher tells of this process.
     pub fn announce() -> Option<Presence> {
-        let launched = harrier_mpi::launched().ok().flatten()?;
+        let launched = harrier_mpi::detect_launcher().ok().flatten()?;
         let name = name(&launched, launched.rank?)?;
         // One that cannot be had costs others a word about this rank.
         let socket = UnixDatagram::bind_addr(&name).ok();
@@ -52,7 +52,7 @@ impl Presence {
         let host = nix::sys::utsname::uname()
             .map(|names| names.nodename().to_string_lossy().into_owned())
             .unwrap_or_default();
-        let Launched { ranks, ranks_here, .. } = self.launched;
+        let LaunchedProcess { ranks, ranks_here, .. } = self.launched;
         let has_come = |rank: &usize| is_there(&self.launched, *rank);
         let here = (0..ranks.unwrap_or(RANKS_LOOKED_AFTER)).filter(has_come).collect();
         Attendance { host, ranks, ranks_here, here }
@@ -62,13 +62,13 @@ impl Presence {
 /// Ranks that are looked for where their number is not known.
 const RANKS_LOOKED_AFTER: usize = 4096;
 
-fn is_there(launched: &Launched, rank: usize) -> bool {
+fn is_there(launched: &LaunchedProcess, rank: usize) -> bool {
     let Some(name) = name(launched, rank) else { return false };
     UnixDatagram::unbound().and_then(|socket| socket.connect_addr(&name)).is_ok()
 }
 
 /// `None`: nobody knows what the ranks of this launch have in common.
-fn name(launched: &Launched, rank: usize) -> Option<SocketAddr> {
+fn name(launched: &LaunchedProcess, rank: usize) -> Option<SocketAddr> {
     let name = format!("harrier-start-{}-{}-{rank}", getuid(), launched.launcher?);
     SocketAddr::from_abstract_name(name).ok()
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn ranks_of_a_host_see_one_another() {
-        let launched = |rank| Launched {
+        let launched = |rank| LaunchedProcess {
             rank: Some(rank),
             ranks: Some(3),
             ranks_here: Some(3),

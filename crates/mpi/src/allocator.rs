@@ -1,27 +1,26 @@
-//! How long the program's allocator keeps freed memory for the next allocation.
+//! Delay before the program's allocator returns freed memory to the system.
 //!
 //! Batches, hash tables and blocks are allocated and freed many times a second in sizes of up to a few MiB.
-//! What is returned to the system meanwhile must be faulted in, zeroed and, for MPI, pinned again: on TPC-H
+//! Memory returned to the system in between must be faulted in, zeroed and, for MPI, pinned again: on TPC-H
 //! at scale 1 that was 8 % of the processor time of one process and 10 % of two ranks (`docs/benchmarks.md`).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_long};
 use std::time::Duration;
 
-/// The number of `mi_option_purge_delay` in mimalloc 3's `mi_option_t`, milliseconds; the bindings do not
-/// name it.
+/// The index of `mi_option_purge_delay` in mimalloc 3's `mi_option_t`, milliseconds; the bindings do not name
+/// it.
 const PURGE_DELAY: c_int = 15;
 
-/// Tells mimalloc, which must be the program's allocator, to keep freed memory for `delay` before it goes
-/// back to the system. To be called before there are threads that free much. The environment's
-/// `MIMALLOC_PURGE_DELAY` has precedence.
+/// Makes mimalloc, which must be the program's allocator, keep freed memory for `delay` before it returns it
+/// to the system. Call it before there are threads that free much. `MIMALLOC_PURGE_DELAY` in the environment
+/// has precedence.
 pub fn keep_freed_memory(delay: Duration) {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_some() {
         return;
     }
     let delay_ms = c_long::try_from(delay.as_millis()).unwrap_or(c_long::MAX);
-    // SAFETY: changes one word of mimalloc's own table, which other threads only read, and take either value
-    // of.
+    // SAFETY: changes one word of mimalloc's own table; other threads only read it and accept either value.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, delay_ms) };
 }
 

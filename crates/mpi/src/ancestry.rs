@@ -1,23 +1,22 @@
-//! The processes above this one: the launcher that started it, if it is still there, and a rank that started
-//! it instead.
+//! Ancestor processes: the launcher that started this process, if it is still alive, or a rank in between.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// How far up is looked: `mpirun` may start a shell, that a wrapper or a container's program, that us.
+/// Maximum depth: `mpirun` may start a shell, that a wrapper or a container runtime, that this process.
 const ANCESTORS_MAX: usize = 12;
 
-/// How much of a program's name the kernel keeps.
+/// Length to which the kernel truncates a program's name.
 const NAME_BYTES: usize = 15;
 
-/// Who sets the variables of a launch.
+/// Launcher families, by the variables they set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
     /// `mpirun` of Open MPI.
     OpenMpi,
-    /// `prterun`, and other launchers that speak PMIx and say no more.
+    /// `prterun`, and other launchers that speak PMIx and set nothing more specific.
     Pmix,
-    /// Hydra: `mpiexec` of MPICH, Intel MPI and others; and whatever else speaks PMI-1 or PMI-2.
+    /// Hydra: `mpiexec` of MPICH, Intel MPI and others; and any other launcher that speaks PMI-1 or PMI-2.
     Pmi,
     /// `mpirun_rsh`.
     Mvapich,
@@ -32,8 +31,8 @@ pub(crate) enum Family {
     Jsm,
 }
 
-/// Programs that start ranks, and whose variables these have. Of those of MPI libraries, their own library
-/// lies beside them: `<prefix>/bin/mpirun` and `<prefix>/lib`.
+/// Launcher programs and the families whose variables they set. For launchers of MPI libraries, their own
+/// library lies beside them: `<prefix>/bin/mpirun` and `<prefix>/lib`.
 const LAUNCHERS: [(&str, &[Family]); 24] = [
     ("mpirun", &[Family::OpenMpi, Family::Pmix, Family::Pmi]),
     ("mpiexec", &[Family::OpenMpi, Family::Pmix, Family::Pmi]),
@@ -61,22 +60,22 @@ const LAUNCHERS: [(&str, &[Family]); 24] = [
     ("jskd", &[Family::Jsm, Family::Pmix]),
 ];
 
-/// A process above this one.
+/// An ancestor of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ancestor {
     pub(crate) pid: u32,
-    /// As the kernel shows it to everybody, cut off.
+    /// As the kernel shows it to all users, truncated.
     pub(crate) name: String,
-    /// Empty if it is another user's.
+    /// Empty for another user's process.
     pub(crate) program: PathBuf,
 }
 
-/// The processes above this one, the parent first.
+/// The ancestors of this process, the parent first.
 pub(crate) fn ancestors() -> Vec<Ancestor> {
     let mut all = Vec::new();
     let mut pid = std::os::unix::process::parent_id();
     while pid > 1 && all.len() < ANCESTORS_MAX {
-        // Another user's process hides its program, but neither its name nor its parent.
+        // Another user's process hides its program, but not its name or parent.
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         all.push(Ancestor { pid, name: name_of_stat(&stat).unwrap_or_default().to_string(), program });
@@ -86,7 +85,7 @@ pub(crate) fn ancestors() -> Vec<Ancestor> {
 }
 
 impl Ancestor {
-    /// Whose variables it sets, if it is a launcher.
+    /// The families of this launcher; `None` if it is not one.
     pub(crate) fn families(&self) -> Option<&'static [Family]> {
         let is = |name: &str| match self.program.file_name() {
             Some(file) => file == OsStr::new(name),
@@ -101,50 +100,51 @@ impl Ancestor {
         maps.lines().filter_map(|line| line.rsplit('/').next()).any(is_mpi)
     }
 
-    /// The variables that it was started with, each as `KEY=value`.
-    fn started_with(&self, variable: &str) -> bool {
+    /// Whether its initial environment contains `variable`, given as `KEY=value`.
+    fn has_variable(&self, variable: &str) -> bool {
         let environment = std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|told| told == variable.as_bytes())
+        environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
     }
 }
 
-/// The file name of an MPI library: of `libmpi.so.40`, `libmpich.so.12`, `libmpi_abi.so.1`.
+/// Whether a file name is that of an MPI library: `libmpi.so.40`, `libmpich.so.12`, `libmpi_abi.so.1`.
 fn is_mpi(file: &str) -> bool {
     ["libmpi.so", "libmpich.so", "libmpi_abi.so"].iter().any(|name| file.starts_with(name))
 }
 
-/// The nearest launcher above this process.
+/// The nearest launcher among the ancestors.
 pub(crate) fn launcher(ancestors: &[Ancestor]) -> Option<&Ancestor> {
     ancestors.iter().find(|ancestor| ancestor.families().is_some())
 }
 
-/// Whether a launcher that this machine has started this process through is still there.
+/// Whether a launcher on this machine started this process and is still alive.
 pub fn has_launcher() -> bool {
     launcher(&ancestors()).is_some()
 }
 
-/// What a process between this one and its launcher makes of the launcher's variables.
+/// The nearest MPI process between this one and its launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Above {
-    /// It is the rank that they are about: `variable` was there when it was started.
+pub(crate) enum MpiAncestor {
+    /// The rank that the launcher's variables describe: `variable` is in its initial environment.
     Rank(Ancestor),
-    /// It has set them itself, as an MPI library does that was started without a launcher.
-    Own,
-    /// There is none that has to do with MPI.
-    Nobody,
+    /// A process that set the variables itself, as an MPI library started without a launcher does.
+    SelfStarted,
+    /// None uses MPI.
+    Absent,
 }
 
-/// See [`Above`]; `variable` is `KEY=value`.
-pub(crate) fn above(ancestors: &[Ancestor], variable: &str) -> Above {
+/// Finds the nearest MPI process below the launcher; `variable` is `KEY=value`.
+pub(crate) fn mpi_ancestor(ancestors: &[Ancestor], variable: &str) -> MpiAncestor {
     let mut between = ancestors.iter().take_while(|ancestor| ancestor.families().is_none());
     match between.find(|ancestor| ancestor.has_mpi()) {
-        Some(rank) if rank.started_with(variable) => Above::Rank(rank.clone()),
-        Some(_) => Above::Own,
-        None => Above::Nobody,
+        Some(rank) if rank.has_variable(variable) => MpiAncestor::Rank(rank.clone()),
+        Some(_) => MpiAncestor::SelfStarted,
+        None => MpiAncestor::Absent,
     }
 }
 
-/// The folders of the launchers above this process, which may have MPI libraries below: the nearest first.
+/// The installation prefixes of the launchers above this process, which may contain MPI libraries: the
+/// nearest first.
 pub(crate) fn launcher_prefixes() -> Vec<PathBuf> {
     let programs = ancestors().into_iter().filter(|ancestor| ancestor.families().is_some());
     programs
@@ -152,7 +152,7 @@ pub(crate) fn launcher_prefixes() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The name in the text of `/proc/<pid>/stat`, which may hold spaces and brackets.
+/// The name in the text of `/proc/<pid>/stat`, which may contain spaces and brackets.
 fn name_of_stat(stat: &str) -> Option<&str> {
     Some(stat.rsplit_once(')')?.0.split_once('(')?.1)
 }

@@ -1,33 +1,32 @@
-//! A block of bytes aligned for Arrow and for vector instructions: the unit handed to MPI and received from
-//! it.
+//! A block of bytes aligned for Arrow and for vector instructions: the unit passed to and from MPI.
 #![allow(unsafe_code)]
 
-use crate::shared::Home;
+use crate::shared::ArenaRange;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Where a block begins: a cache line, and what Arrow recommends for its buffers.
+/// Alignment of blocks: a cache line, as Arrow recommends for its buffers.
 const ALIGNMENT: usize = 64;
 
-/// The most bytes that a block may hold: a count of MPI is an `int`.
+/// The maximum length of a block: an MPI count is an `int`.
 const BYTES_MAX: usize = i32::MAX as usize;
 
-/// The largest capacity: the last multiple of [`ALIGNMENT`] that holds [`BYTES_MAX`].
+/// The maximum capacity: the last multiple of [`ALIGNMENT`] that holds [`BYTES_MAX`].
 const CAPACITY_MAX: usize = BYTES_MAX.next_multiple_of(ALIGNMENT);
 
 /// Bytes that begin at a multiple of 64, at most `i32::MAX` of them.
 ///
-/// Appending grows it as a `Vec` would; beyond `i32::MAX` bytes it panics, as does a capacity beyond that.
-/// Memory for a message to be received is not zeroed first.
+/// Appending grows it as a `Vec` would; exceeding `i32::MAX` bytes in length or capacity panics. Memory for a
+/// message to be received is not zeroed first.
 pub struct Block {
     /// Aligned to [`ALIGNMENT`]; dangling while `capacity` is 0. The first `len` bytes are initialised.
     data: NonNull<u8>,
     len: usize,
     /// A multiple of [`ALIGNMENT`].
     capacity: usize,
-    /// Where it lies, if not in this process's own memory.
-    home: Option<Home>,
+    /// Location in an arena; `None` for this process's heap.
+    range: Option<ArenaRange>,
 }
 
 // SAFETY: a block owns its memory alone, as `Vec<u8>` does, and hands it out by the usual borrowing rules.
@@ -38,7 +37,7 @@ unsafe impl Sync for Block {}
 impl Block {
     /// An empty block with room for `bytes`, rounded up to a multiple of 64.
     pub fn with_capacity(bytes: usize) -> Block {
-        let mut block = Block { data: Self::dangling(), len: 0, capacity: 0, home: None };
+        let mut block = Block { data: Self::dangling(), len: 0, capacity: 0, range: None };
         if bytes > 0 {
             block.set_capacity(bytes);
         }
@@ -49,32 +48,32 @@ impl Block {
     /// then.
     ///
     /// # Safety
-    /// Nobody reads the block before all its bytes are written.
+    /// Nothing reads the block before all its bytes are written.
     pub(crate) unsafe fn for_receive(len: usize) -> Block {
         let mut block = Block::with_capacity(len);
         block.len = len;
         block
     }
 
-    /// An empty block at `data`, with room for `capacity` bytes, in the arena that `home` names.
+    /// An empty block at `data`, with room for `capacity` bytes, in the arena that `range` refers to.
     ///
     /// # Safety
-    /// `data` is aligned to 64 bytes, and nobody else uses the memory while `home` lives.
-    pub(crate) unsafe fn at(data: NonNull<u8>, capacity: usize, home: Home) -> Block {
-        Block { data, len: 0, capacity: capacity / ALIGNMENT * ALIGNMENT, home: Some(home) }
+    /// `data` is aligned to 64 bytes, and nothing else uses the memory while `range` lives.
+    pub(crate) unsafe fn at(data: NonNull<u8>, capacity: usize, range: ArenaRange) -> Block {
+        Block { data, len: 0, capacity: capacity / ALIGNMENT * ALIGNMENT, range: Some(range) }
     }
 
-    pub(crate) fn home(&self) -> Option<&Home> {
-        self.home.as_ref()
+    pub(crate) fn range(&self) -> Option<&ArenaRange> {
+        self.range.as_ref()
     }
 
-    /// Gives up the memory of a block in an arena: its home, and how many bytes were written there.
-    pub(crate) fn leave_home(mut self) -> Option<(Home, usize)> {
-        let home = self.home.take()?;
+    /// Detaches the memory of a block in an arena: its location, and the bytes written.
+    pub(crate) fn detach_range(mut self) -> Option<(ArenaRange, usize)> {
+        let range = self.range.take()?;
         let len = std::mem::take(&mut self.len);
-        // Nothing of it is this block's to free.
+        // The memory belongs to the arena, not to this block.
         self.capacity = 0;
-        Some((home, len))
+        Some((range, len))
     }
 
     /// The number of bytes.
@@ -87,7 +86,7 @@ impl Block {
         self.len == 0
     }
 
-    /// The bytes that fit without growing.
+    /// The number of bytes that fit without growing.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -99,9 +98,9 @@ impl Block {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
-    /// The bytes, to change them in place.
+    /// The bytes, mutable in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and the exclusive borrow of the block makes the slice the only way to the
+        // SAFETY: as in `as_slice`; the exclusive borrow of the block makes the slice the only access to the
         // bytes.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
@@ -129,17 +128,17 @@ impl Block {
         self.len += n;
     }
 
-    /// Forgets the bytes and keeps the memory.
+    /// Clears the block and keeps its memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Where the bytes begin, for MPI to write to; stays the same while the block is moved.
+    /// The address for MPI to write to; stable while the block is moved.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.data.as_ptr()
     }
 
-    /// Makes room for `additional` bytes, at least doubling the capacity if it grows.
+    /// Makes room for `additional` bytes, at least doubling the capacity when it grows.
     fn reserve(&mut self, additional: usize) {
         let needed = self.len.checked_add(additional).filter(|&bytes| bytes <= BYTES_MAX);
         let needed = needed.unwrap_or_else(|| panic!("a block holds at most {BYTES_MAX} bytes"));
@@ -148,20 +147,20 @@ impl Block {
         }
     }
 
-    /// Changes the capacity to `bytes`, rounded up, which is more than it is now.
+    /// Grows the capacity to `bytes`, rounded up.
     fn set_capacity(&mut self, bytes: usize) {
         assert!(bytes <= BYTES_MAX, "a block holds at most {BYTES_MAX} bytes");
         let capacity = bytes.next_multiple_of(ALIGNMENT);
         debug_assert!(capacity > self.capacity && capacity <= CAPACITY_MAX);
         let new = Self::layout(capacity);
-        if let Some(home) = self.home.take() {
+        if let Some(range) = self.range.take() {
             // SAFETY: the layout's size is not 0.
             let data = NonNull::new(unsafe { alloc(new) }).unwrap_or_else(|| handle_alloc_error(new));
             // SAFETY: both are at least `len` bytes, of which those of the arena are initialised, and do not
             // overlap.
             unsafe { data.copy_from_nonoverlapping(self.data, self.len) };
             (self.data, self.capacity) = (data, capacity);
-            return drop(home);
+            return drop(range);
         }
         let data = if self.capacity == 0 {
             // SAFETY: the layout's size is not 0.
@@ -179,7 +178,7 @@ impl Block {
         Layout::from_size_align(capacity, ALIGNMENT).expect("the capacity of a block is bounded")
     }
 
-    /// Aligned, and not null, for a block without memory.
+    /// A non-null, aligned pointer for a block without memory.
     fn dangling() -> NonNull<u8> {
         NonNull::without_provenance(const { std::num::NonZero::new(ALIGNMENT).unwrap() })
     }
@@ -187,9 +186,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.capacity > 0 && self.home.is_none() {
-            // SAFETY: `data` was allocated with this layout, and nothing refers to it any more: what is given
-            // to MPI is kept by its request until MPI has completed it.
+        if self.capacity > 0 && self.range.is_none() {
+            // SAFETY: `data` was allocated with this layout, and nothing refers to it any more: a block
+            // passed to MPI is owned by its request until MPI has completed it.
             unsafe { dealloc(self.data.as_ptr(), Self::layout(self.capacity)) };
         }
     }

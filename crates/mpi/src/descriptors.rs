@@ -1,8 +1,7 @@
-//! How many files and connections this process may have open.
+//! Limit on open files and connections of this process.
 //!
-//! Systems start processes with a low limit that each may raise by itself up to a higher one: 1024 is the
-//! largest number that the old call `select` can bear, which nothing here uses. The call that raises it needs
-//! `unsafe`.
+//! Systems start processes with a low soft limit that each may raise up to a hard limit: 1024 is the maximum
+//! descriptor that the legacy call `select` supports, which nothing here uses. Raising it needs `unsafe`.
 //!
 //! Source: getrlimit(2); systemd.exec(5) on `LimitNOFILE=`.
 
@@ -10,10 +9,10 @@
 
 use std::io;
 
-/// Raises what this process may have open to the most that it may raise it to. Programs that it starts from
-/// then on inherit that.
+/// Raises the soft limit on open descriptors to the hard limit. Child processes started from then on inherit
+/// it.
 ///
-/// Returns: the limit before, and since.
+/// Returns the limits before and after.
 ///
 /// Errors: the system refuses.
 pub fn raise_limit() -> io::Result<(u64, u64)> {

@@ -1,4 +1,4 @@
-//! Finds the MPI library that belongs to the launcher of this process, loads it, and tells its binary
+//! Finds the MPI library that belongs to the launcher of this process, loads it, and identifies its binary
 //! interface.
 #![allow(unsafe_code)]
 
@@ -12,16 +12,16 @@ use crate::environment::Launch;
 use crate::ffi::{self, AnyTable};
 use crate::{Abi, LibraryInfo, MpiError, Options};
 
-/// Names one library to load, and nothing else is tried.
+/// Selects one library to load; nothing else is tried.
 const LIBRARY_VARIABLE: &str = "HARRIER_MPI_LIBRARY";
 
 /// Restricts the search to one binary interface.
 const ABI_VARIABLE: &str = "HARRIER_MPI_ABI";
 
-/// Every binary interface.
+/// All binary interfaces.
 const ABIS: [Abi; 3] = [Abi::OpenMpi, Abi::Mpich, Abi::Standard];
 
-/// Loads the library that `options` and the environment lead to.
+/// Loads the library selected by `options` and the environment.
 pub(crate) fn load(options: &Options) -> Result<(LibraryInfo, AnyTable), MpiError> {
     let wanted = wanted_abi(std::env::var_os(ABI_VARIABLE).as_deref())?;
     let named = options
@@ -58,8 +58,8 @@ fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable
     }
 }
 
-/// Looks first beside the launcher and then where the dynamic loader looks, for the kinds of MPI that suit
-/// the launcher. Another kind is used only when there is none of them: it may still serve a single rank.
+/// Searches beside the launcher first and then where the dynamic loader does, for the kinds of MPI that suit
+/// the launcher. Another kind is used only if none of them is found: it may still serve a single rank.
 fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
     let suitable = wanted.map_or_else(|| Launch::from_environment().abis().to_vec(), |abi| vec![abi]);
     let others = ABIS.into_iter().filter(|abi| wanted.is_none() && !suitable.contains(abi)).collect();
@@ -86,7 +86,7 @@ fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
     Err(MpiError::LibraryNotFound { tried })
 }
 
-/// The usual names of a library of that kind. The last one is a development link that any kind may own.
+/// The usual file names of a library of this kind. The last one is a development link that any kind may own.
 fn file_names(abi: Abi) -> &'static [&'static str] {
     match abi {
         Abi::OpenMpi => &["libmpi.so.40", "libmpi.so"],
@@ -95,10 +95,10 @@ fn file_names(abi: Abi) -> &'static [&'static str] {
     }
 }
 
-/// The folders of the launcher's own libraries, as far as they can be told.
+/// The library folders of the launcher's installation, as far as they are known.
 fn launcher_folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    // Set by mpirun of Open MPI when it was moved after it was built (wheels, containers).
+    // Set by mpirun of Open MPI when it was relocated after the build (wheels, containers).
     if let Some(folder) = std::env::var_os("OMPI_LIBDIR_LOC") {
         folders.push(PathBuf::from(folder));
     }
@@ -115,7 +115,7 @@ fn library_folders(prefix: &Path) -> [PathBuf; 2] {
     [prefix.join("lib"), prefix.join("lib64")]
 }
 
-/// A library that is loaded, for the rest of the life of the process.
+/// A loaded library; never unloaded.
 struct Loaded {
     library: &'static Library,
     path: PathBuf,
@@ -123,11 +123,10 @@ struct Loaded {
     version: String,
 }
 
-/// Loads `path`, or says why not.
+/// Loads `path`, or returns the reason for the failure.
 fn open(path: &Path) -> Result<Loaded, String> {
-    // SAFETY: loading runs the library's own start-up code, which is what the person who installed or named
-    // it asked for. RTLD_LOCAL, so that a library which turns out to be of the wrong kind shadows no symbol
-    // of the right one.
+    // SAFETY: loading runs the library's own start-up code, as the person who installed or named it intends.
+    // RTLD_LOCAL, so that a library of the wrong kind shadows no symbol of the right one.
     let library =
         unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|error| reason(path, &error))?;
     let library: &'static Library = Box::leak(Box::new(library));
@@ -137,7 +136,7 @@ fn open(path: &Path) -> Result<Loaded, String> {
 }
 
 impl Loaded {
-    /// Why this library is not of the kind `wanted`.
+    /// The reason why this library is not of the kind `wanted`.
     fn rejection(&self, wanted: Abi) -> String {
         match self.abi {
             Some(found) => format!("{} (is of kind {found}, not {wanted})", self.path.display()),
@@ -145,12 +144,13 @@ impl Loaded {
         }
     }
 
-    /// Makes the table of functions of this library, which is of the kind `abi`.
+    /// Builds the function table of this library, which is of the kind `abi`.
     fn finish(self, abi: Abi) -> Result<(LibraryInfo, AnyTable), MpiError> {
         let mut library = self.library;
         if abi == Abi::OpenMpi {
-            // The plugins of Open MPI 4 use its symbols without naming it, so they must be visible to all.
-            // SAFETY: the library is loaded already; opening it again only widens who sees its symbols.
+            // The plugins of Open MPI 4 use its symbols without linking to it, so they must be global.
+            // SAFETY: the library is loaded already; opening it again only widens the visibility of its
+            // symbols.
             let global = unsafe { Library::open(Some(&self.path), RTLD_LAZY | RTLD_GLOBAL) };
             library =
                 Box::leak(Box::new(global.map_err(|error| MpiError::LibraryNotFound {
@@ -162,8 +162,8 @@ impl Loaded {
     }
 }
 
-/// Whether Open MPI's library could be told of other ranks by PMI, as `srun --mpi=pmi2` does; `true` if that
-/// is not known. Open MPI 5 speaks PMIx alone; 4 has a plugin for each such interface, beside it or in it.
+/// Whether Open MPI's library can learn of other ranks by PMI, as under `srun --mpi=pmi2`; `true` if unknown.
+/// Open MPI 5 supports PMIx alone; 4 has a plugin for each such interface, beside it or built in.
 pub(crate) fn may_speak_pmi(library: &LibraryInfo) -> bool {
     let major = library.version.strip_prefix("Open MPI v").and_then(|version| version.split('.').next());
     if major.is_some_and(|major| major.parse().is_ok_and(|major: u32| major >= 5)) {
@@ -180,10 +180,10 @@ pub(crate) fn may_speak_pmi(library: &LibraryInfo) -> bool {
     plugins.is_empty() || plugins.iter().any(|name| PMI_PLUGINS.contains(&name.as_str()))
 }
 
-/// Where Open MPI's plugins are beside its library: as it is built, and as Debian has it.
+/// Folders of Open MPI's plugins beside its library: as built from source, and as in Debian.
 const PLUGIN_FOLDERS: [&str; 4] = ["openmpi", "openmpi3", "openmpi/lib/openmpi", "openmpi/lib/openmpi3"];
 
-/// Those for PMI-1 and PMI-2 of Slurm, and of Cray.
+/// Plugins for PMI-1 and PMI-2 of Slurm, and of Cray.
 const PMI_PLUGINS: [&str; 3] = ["mca_pmix_s1.so", "mca_pmix_s2.so", "mca_pmix_cray.so"];
 
 /// The file that the dynamic loader found.
@@ -202,7 +202,7 @@ fn resolved_path(library: &Library) -> Option<PathBuf> {
     }
 }
 
-/// The dynamic loader's own words, with the name of the file once.
+/// The dynamic loader's message, with the name of the file once.
 fn reason(path: &Path, error: &libloading::Error) -> String {
     use std::error::Error;
     let text = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
@@ -213,7 +213,7 @@ fn reason(path: &Path, error: &libloading::Error) -> String {
     }
 }
 
-/// The first line, with tabs and runs of spaces made one space.
+/// The first line, with runs of white space collapsed.
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
 }

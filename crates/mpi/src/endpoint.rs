@@ -1,18 +1,18 @@
-//! One rank's end of the MPI world: open requests, the blocks they own, and the order of delivery.
+//! One rank's endpoint of the MPI world: open requests, the blocks they own, and ordered delivery.
 //!
 //! ```text
 //!  isend ──► requests ──┐                                        ┌──► sends complete: block released
 //!                       ├── MPI_Testsome over all of them ───────┤
-//!  MPI_Improbe ──► MPI_Imrecv ──► requests + a place in a lane   └──► receives complete: block put in its place
+//!  MPI_Improbe ──► MPI_Imrecv ──► requests + a slot in a lane    └──► receives complete: block put in its slot
 //!                                                                      lane[source, channel]: done, done, open, done
 //!                                                                                               └─ delivered up to here
 //! ```
 //! # Invariants
 //! - `requests.handles[i]` and `requests.operations[i]` belong together, and no other copy of that handle
 //!   exists.
-//! - An operation leaves `requests` only after MPI has completed its request, or after this object is gone,
-//!   in which case its block is leaked.
-//! - A lane's places are in the order in which MPI matched the messages, which per source is the order of
+//! - An operation leaves `requests` only after MPI has completed its request; if this object is dropped
+//!   before, its block is leaked.
+//! - A lane's slots are in the order in which MPI matched the messages, which per source is the order of
 //!   sending.
 #![allow(unsafe_code)]
 
@@ -25,15 +25,14 @@ use crate::environment::Launch;
 use crate::ffi::{AnyTable, Handle, Statuses, Table, text_until_zero};
 use crate::{Block, Channel, InFlight, LibraryInfo, MpiError, Progress};
 
-/// The most receives that are open at a time, and that one round of progress starts. With blocks of 256 KiB
-/// they hold 16 MiB: enough to keep every transport busy, and little beside what the credits of the streams
-/// allow.
+/// Maximum number of open receives, and of receives started per round of progress. With blocks of 256 KiB
+/// they hold 16 MiB: enough to keep every transport busy, and little compared to the credits of the streams.
 pub const RECEIVES_MAX: usize = 64;
 
-/// The most messages that one peer may have matched in one round while others wait for their turn.
+/// Maximum number of messages matched from one peer per round while others wait for their turn.
 const RECEIVES_PER_PEER_AND_ROUND_MAX: usize = 8;
 
-/// The end of the MPI world in this process, whatever the type of the library's handles.
+/// The endpoint of this process, independent of the library's handle type.
 pub(crate) trait World {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
@@ -47,7 +46,7 @@ pub(crate) trait World {
     fn abort(&mut self, code: i32);
 }
 
-/// Initialises the library that `table` was made from; on the thread that will make every further call.
+/// Initialises the library that `table` was resolved from, on the thread that will make every further call.
 pub(crate) fn initialize(
     library: &LibraryInfo,
     table: AnyTable,
@@ -65,35 +64,35 @@ pub(crate) fn initialize(
 
 struct Endpoint<H: Handle> {
     table: Table<H>,
-    /// A duplicate of `MPI_COMM_WORLD`, so that nobody else's messages arrive here.
+    /// A duplicate of `MPI_COMM_WORLD`, so that messages of other users do not arrive here.
     communicator: H,
     rank: usize,
     size: usize,
     requests: Requests<H>,
-    /// For each source, for each channel.
+    /// By source and channel.
     lanes: Vec<[Lane; 2]>,
-    /// The peer that is asked first in the next round.
+    /// The peer that is probed first in the next round.
     next_peer: usize,
-    /// Peers that are forgotten.
+    /// Peers that were forgotten.
     forgotten: Vec<bool>,
-    /// No question to all peers at once any more: one of them is dead, and could answer, or make MPI refuse
-    /// the question.
+    /// Probe each peer instead of MPI_ANY_SOURCE: one of them is dead, and could match, or make MPI refuse
+    /// the probe.
     ask_each: bool,
-    /// What MPI refused for one peer.
+    /// Errors of MPI for single peers.
     failures: Vec<(usize, MpiError)>,
     sends: usize,
     send_bytes: usize,
-    /// Requests that are receives; at most [`RECEIVES_MAX`].
+    /// Number of open receive requests; at most [`RECEIVES_MAX`].
     receives_open: usize,
-    /// Places in the lanes, open or not yet delivered.
+    /// Slots in the lanes, open or not yet delivered.
     receives_undelivered: usize,
-    /// Lanes that may have something to deliver.
+    /// Lanes that may have messages to deliver.
     lanes_to_deliver: Vec<(usize, Channel)>,
     statuses: Statuses,
     indices: Vec<c_int>,
 }
 
-/// Open requests, and what each of them owns.
+/// Open requests, and the blocks that they own.
 struct Requests<H: Handle> {
     handles: Vec<H>,
     operations: Vec<Operation>,
@@ -101,16 +100,16 @@ struct Requests<H: Handle> {
 
 enum Operation {
     Send { dest: usize, block: Arc<Block> },
-    Receive { source: usize, channel: Channel, place: u64, block: Block },
+    Receive { source: usize, channel: Channel, slot: u64, block: Block },
 }
 
-/// The messages of one source and channel that are matched and not yet delivered, in order.
+/// The matched and not yet delivered messages of one source and channel, in order.
 #[derive(Default)]
 struct Lane {
-    /// The number of the first place; places are numbered from 0 as long as the rank lives.
+    /// The number of the first slot; slots are numbered from 0 for the life of the rank.
     first: u64,
     /// `None` while the message is being received.
-    places: VecDeque<Option<Block>>,
+    slots: VecDeque<Option<Block>>,
 }
 
 impl Operation {
@@ -172,14 +171,14 @@ impl<H: Handle> Endpoint<H> {
             table,
         };
         if let Err(error) = endpoint.join_world(library, provided, launch) {
-            // The process goes on without MPI. An error here would hide the first one, which says more.
+            // The process continues without MPI. An error here would hide the first one, which says more.
             let _ = endpoint.finalize();
             return Err(error);
         }
         Ok(endpoint)
     }
 
-    /// Makes MPI return its errors, checks that this is the launcher's world, and duplicates it.
+    /// Sets MPI to return its errors, verifies that this is the launcher's world, and duplicates it.
     fn join_world(
         &mut self,
         library: &LibraryInfo,
@@ -222,11 +221,10 @@ impl<H: Handle> Endpoint<H> {
         check(&self.table, function, code)
     }
 
-    /// Starts to receive messages that have arrived, within the bounds. Every round asks first whether there
-    /// is anything at all, which costs one call however many ranks there are; if there is, the peers get
-    /// their turns, and in each round another one comes first. Asking each of 4 peers in every round took 4
-    /// times as long with nothing to receive, with Open MPI 4.1 and 5.0 and MPICH 4.0 alike, and was no
-    /// faster under load.
+    /// Starts receives of messages that have arrived, within the bounds. Every round first probes for any
+    /// message, which costs one call however many ranks there are; if there is one, the peers are probed
+    /// round-robin. Probing each of 4 peers in every round took 4 times as long with nothing to receive, with
+    /// Open MPI 4.1 and 5.0 and MPICH 4.0 alike, and was no faster under load.
     fn start_receives(&mut self, progress: &mut Progress) -> Result<(), MpiError> {
         if self.receives_open >= RECEIVES_MAX {
             return Ok(());
@@ -235,7 +233,7 @@ impl<H: Handle> Endpoint<H> {
             match self.start_receive(self.table.constants.any_source, progress) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // Some libraries refuse this question once they know of a dead peer.
+                // Some libraries refuse this probe once they know of a dead peer.
                 Err(MpiError::Call { .. }) => self.ask_each = true,
                 Err(error) => return Err(error),
             }
@@ -292,7 +290,7 @@ impl<H: Handle> Endpoint<H> {
         let tag = self.statuses.tag(0);
         let channel = Channel::from_tag(tag).ok_or(MpiError::UnexpectedTag { source, tag })?;
 
-        // SAFETY: nobody reads the block until it leaves its operation, which is when MPI has completed the
+        // SAFETY: nothing reads the block until it leaves its operation, which is when MPI has completed the
         // request and so written all of it.
         let mut block =
             unsafe { Block::for_receive(usize::try_from(length).expect("a length is not negative")) };
@@ -304,22 +302,22 @@ impl<H: Handle> Endpoint<H> {
             (self.table.imrecv)(block.as_mut_ptr().cast(), length, byte, &mut message, &mut request)
         };
         if let Err(error) = self.check("MPI_Imrecv", code) {
-            // Whether MPI still writes is not known.
+            // MPI may still write to it.
             std::mem::forget(block);
             return Err(error);
         }
         let lane = &mut self.lanes[source][channel.index()];
-        let place = lane.first + lane.places.len() as u64;
-        lane.places.push_back(None);
-        self.requests.push(request, Operation::Receive { source, channel, place, block });
+        let slot = lane.first + lane.slots.len() as u64;
+        lane.slots.push_back(None);
+        self.requests.push(request, Operation::Receive { source, channel, slot, block });
         self.receives_open += 1;
         self.receives_undelivered += 1;
         progress.receives_started += 1;
         Ok(true)
     }
 
-    /// Takes the requests that MPI has completed out of `requests`: sends are released, receives put into
-    /// their places, except for those that failed, which are failures of their peers.
+    /// Removes the requests that MPI has completed: sends are released, receives put into their slots; a
+    /// failed request becomes a failure of its peer.
     fn complete(&mut self, progress: &mut Progress) -> Result<(), MpiError> {
         let count = self.requests.handles.len();
         if count == 0 {
@@ -339,7 +337,7 @@ impl<H: Handle> Endpoint<H> {
                 self.statuses.as_mut_ptr(),
             )
         };
-        // If single requests failed, they are complete nevertheless, and their statuses tell how.
+        // Requests that failed individually are complete nevertheless; their statuses hold the errors.
         let in_status = code != 0 && class(&self.table, code) == self.table.constants.error_in_status;
         if !in_status {
             self.check("MPI_Testsome", code)?;
@@ -368,16 +366,16 @@ impl<H: Handle> Endpoint<H> {
                     self.send_bytes -= block.len();
                     progress.sends_completed += 1;
                 }
-                Operation::Receive { source, channel, place, block } => {
+                Operation::Receive { source, channel, slot, block } => {
                     self.receives_open -= 1;
                     if failed.contains(&self.indices[entry]) {
-                        // Its bytes are not all written. Its place stays open, and nothing behind it is
+                        // Its bytes are not all written. Its slot stays open, so nothing after it is
                         // delivered.
                         continue;
                     }
                     let lane = &mut self.lanes[source][channel.index()];
-                    let ahead = (place - lane.first) as usize;
-                    lane.places[ahead] = Some(block);
+                    let ahead = (slot - lane.first) as usize;
+                    lane.slots[ahead] = Some(block);
                     if ahead == 0 {
                         self.lanes_to_deliver.push((source, channel));
                     }
@@ -387,7 +385,7 @@ impl<H: Handle> Endpoint<H> {
         Ok(())
     }
 
-    /// Delivers from every lane what is complete up to its first message that is not.
+    /// Delivers the completed prefix of every lane.
     fn deliver(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block), progress: &mut Progress) {
         while let Some(&(source, channel)) = self.lanes_to_deliver.last() {
             let lane = &mut self.lanes[source][channel.index()];
@@ -422,7 +420,7 @@ impl<H: Handle> World for Endpoint<H> {
         };
         self.check("MPI_Allgather", code)?;
 
-        // Every rank sees the same lengths, so that all of them fail here or none does.
+        // Every rank sees the same lengths, so either all ranks fail here or none does.
         let lengths: Vec<u64> = lengths.into_iter().map(u64::from_ne_bytes).collect();
         let bytes = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
         if bytes > i32::MAX as u64 {
@@ -480,7 +478,7 @@ impl<H: Handle> World for Endpoint<H> {
             )
         };
         if let Err(error) = self.check("MPI_Isend", code) {
-            // Whether MPI still reads is not known.
+            // MPI may still read it.
             std::mem::forget(block);
             self.failures.push((dest, error));
             return Ok(());
@@ -518,13 +516,13 @@ impl<H: Handle> World for Endpoint<H> {
                 }
                 Operation::Receive { .. } => self.receives_open -= 1,
             }
-            // MPI may still read or write its block, and nobody will learn when it is done.
+            // MPI may still read or write its block, and its completion will not be observed.
             std::mem::forget(operation);
         }
         for lane in &mut self.lanes[peer] {
-            self.receives_undelivered -= lane.places.len();
-            lane.first += lane.places.len() as u64;
-            lane.places.clear();
+            self.receives_undelivered -= lane.slots.len();
+            lane.first += lane.slots.len() as u64;
+            lane.slots.clear();
         }
         self.lanes_to_deliver.retain(|(source, _)| *source != peer);
     }
@@ -572,8 +570,8 @@ impl<H: Handle> Requests<H> {
 impl Lane {
     /// The first message, if it is complete.
     fn pop(&mut self) -> Option<Block> {
-        let block = self.places.front_mut()?.take()?;
-        self.places.pop_front();
+        let block = self.slots.front_mut()?.take()?;
+        self.slots.pop_front();
         self.first += 1;
         Some(block)
     }
@@ -594,8 +592,8 @@ fn check<H: Handle>(table: &Table<H>, function: &'static str, code: c_int) -> Re
     let mut length: c_int = 0;
     // SAFETY: MPI_Error_string may be called at any time since MPI 4.0, and with the libraries of before once
     // MPI_Init_thread was called; it writes at most `error_string_max` bytes; both places outlive the call.
-    let told = unsafe { (table.error_string)(code, text.as_mut_ptr().cast(), &mut length) };
-    let message = if told == 0 { text_until_zero(&text) } else { "no text for this error".to_string() };
+    let status = unsafe { (table.error_string)(code, text.as_mut_ptr().cast(), &mut length) };
+    let message = if status == 0 { text_until_zero(&text) } else { "no text for this error".to_string() };
     Err(MpiError::Call { function, code, class: class(table, code), message })
 }
 
@@ -603,8 +601,8 @@ fn check<H: Handle>(table: &Table<H>, function: &'static str, code: c_int) -> Re
 fn class<H: Handle>(table: &Table<H>, code: c_int) -> c_int {
     let mut class: c_int = code;
     // SAFETY: as for MPI_Error_string; the place outlives the call.
-    let told = unsafe { (table.error_class)(code, &mut class) };
-    if told == 0 { class } else { code }
+    let status = unsafe { (table.error_class)(code, &mut class) };
+    if status == 0 { class } else { code }
 }
 
 #[cfg(test)]
@@ -620,15 +618,15 @@ mod tests {
     /// Messages complete in the order `completed`; what may be delivered after each is `delivered`.
     fn check(completed: &[usize], delivered: &[&[u8]]) {
         let mut lane = Lane::default();
-        lane.places.resize_with(completed.len(), || None);
-        for (&place, &expected) in completed.iter().zip(delivered) {
-            let ahead = place - lane.first as usize;
-            lane.places[ahead] = Some(block(place as u8));
+        lane.slots.resize_with(completed.len(), || None);
+        for (&slot, &expected) in completed.iter().zip(delivered) {
+            let ahead = slot - lane.first as usize;
+            lane.slots[ahead] = Some(block(slot as u8));
             let popped: Vec<u8> =
                 std::iter::from_fn(|| lane.pop()).map(|block| block.as_slice()[0]).collect();
             assert_eq!(popped, expected, "{completed:?}");
         }
-        assert_eq!((lane.first as usize, lane.places.len()), (completed.len(), 0));
+        assert_eq!((lane.first as usize, lane.slots.len()), (completed.len(), 0));
     }
 
     #[test]

@@ -1,56 +1,56 @@
-//! What a launcher's environment says about this process, told without loading MPI: the one place that
-//! decides whether a process is alone, one of so many ranks, or has to ask MPI.
+//! The launcher's environment variables, read without loading MPI: the single place that decides whether a
+//! process is alone, one of N ranks, or has to ask MPI.
 //!
 //! ```text
-//!   variables ──► claims, one for each launcher that left some ──► those of the nearest launcher above this process, if it is seen
-//!        none, or each says one rank:  alone             each says the same number:  so many ranks
-//!        else:  MPI is loaded and asked (MPI_Comm_size), and what it says is believed only where it can know
+//!   variables ──► claims, one per launcher that left some ──► those of the nearest launcher above, if visible
+//!        none, or each says one rank:  alone             each says the same number:  that many ranks
+//!        else:  MPI is loaded and asked (MPI_Comm_size), and its answer is trusted only where it can know
 //! ```
 //! # Invariants
-//! - No process runs alone that has the sign of a launch of which it does not know that it is of one rank: N
-//!   of them would each do the work of all.
-//! - What a launcher left around for processes that are no ranks (a batch script, a shell in an allocation)
-//!   is no sign.
+//! - A process never runs alone if there are signs of a launch that is not known to have one rank: N such
+//!   processes would each do the whole work.
+//! - Variables that a launcher leaves for processes that are not ranks (a batch script, a shell in an
+//!   allocation) are not a sign.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::ancestry::{Above, Ancestor, Family, above, ancestors, launcher};
+use crate::ancestry::{Ancestor, Family, MpiAncestor, ancestors, launcher, mpi_ancestor};
 use crate::{Abi, LibraryInfo, MpiError, discovery};
 
-/// This process as one of those that a launcher started, as far as the launcher tells.
+/// This process as one of those that a launcher started, as far as the launcher's variables say.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Launched {
-    /// This process among them.
+pub struct LaunchedProcess {
+    /// This process's rank.
     pub rank: Option<usize>,
-    /// How many were started together, this one included. `None`: MPI has to be asked, and they may turn out
-    /// to be one.
+    /// Number of processes started together, this one included. `None`: MPI has to be asked, and it may be
+    /// one.
     pub ranks: Option<usize>,
-    /// How many of them were started on this host.
+    /// Number of them started on this host.
     pub ranks_here: Option<usize>,
-    /// The process on this host that started them here, if it is seen.
+    /// The process on this host that started them here, if visible.
     pub launcher: Option<u32>,
-    /// The variable that tells of it, as `KEY=value`.
+    /// The variable that shows the launch, as `KEY=value`.
     pub sign: String,
 }
 
-/// What started this process; `None`: no launcher, or one of a single process. Reads the environment and
-/// `/proc` only: MPI is not loaded.
+/// Detects the launcher of this process; `None`: no launcher, or one of a single process. Reads only the
+/// environment and `/proc`: MPI is not loaded.
 ///
-/// Errors: the variables are not this process's: [`MpiError::Nested`], [`MpiError::Inherited`].
-pub fn launched() -> Result<Option<Launched>, MpiError> {
+/// Errors: the variables belong to another process: [`MpiError::Nested`], [`MpiError::Inherited`].
+pub fn detect_launcher() -> Result<Option<LaunchedProcess>, MpiError> {
     let launch = Launch::from_environment();
     match launch.decide() {
         Decision::Alone => Ok(None),
         Decision::Launched(launched) => {
-            match above(&launch.ancestors, &launched.sign) {
-                Above::Rank(Ancestor { pid, name, .. }) => {
+            match mpi_ancestor(&launch.ancestors, &launched.sign) {
+                MpiAncestor::Rank(Ancestor { pid, name, .. }) => {
                     return Err(MpiError::Nested { pid, name, sign: launched.sign });
                 }
-                // Children of a program that uses MPI without a launcher.
-                Above::Own => return Ok(None),
-                Above::Nobody => {}
+                // A child of a program that uses MPI without a launcher.
+                MpiAncestor::SelfStarted => return Ok(None),
+                MpiAncestor::Absent => {}
             }
             match launch.lost_connection() {
                 Some(sign) => Err(MpiError::Inherited { sign }),
@@ -60,10 +60,10 @@ pub fn launched() -> Result<Option<Launched>, MpiError> {
     }
 }
 
-/// What the variables of one launcher say.
+/// The values of one launcher's variables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Claim {
-    signs: &'static Signs,
+    names: &'static LauncherVariables,
     ranks: Option<usize>,
     rank: Option<usize>,
     ranks_here: Option<usize>,
@@ -72,118 +72,118 @@ struct Claim {
 
 /// The variables of a launcher.
 #[derive(PartialEq, Eq, Debug)]
-struct Signs {
+struct LauncherVariables {
     family: Family,
     ranks: &'static [&'static str],
     rank: &'static [&'static str],
-    /// Variables that only ranks have, and which tell neither.
+    /// Variables set only for ranks that contain neither number.
     others: &'static [&'static str],
     ranks_here: &'static [&'static str],
-    /// The kinds of MPI that such a launcher can connect, the likeliest first.
+    /// The kinds of MPI that this launcher can connect, the likeliest first.
     abis: &'static [Abi],
-    /// Of them, those that do not start as a world of their own where they cannot speak with it: where the
-    /// number of ranks is not told, a world of one is believed of these alone.
-    believed: &'static [Abi],
+    /// The kinds among them that fail instead of starting as a world of one when they cannot reach the
+    /// launcher: if the number of ranks is unknown, a world of one is accepted from these alone.
+    trusted: &'static [Abi],
 }
 
-const LAUNCHES: [Signs; 10] = [
-    Signs {
+const LAUNCHES: [LauncherVariables; 10] = [
+    LauncherVariables {
         family: Family::OpenMpi,
         ranks: &["OMPI_COMM_WORLD_SIZE"],
         rank: &["OMPI_COMM_WORLD_RANK"],
         others: &[],
         ranks_here: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
         abis: &[Abi::OpenMpi, Abi::Standard],
-        believed: &[Abi::OpenMpi],
+        trusted: &[Abi::OpenMpi],
     },
-    // With -pmi-port Hydra says where it listens, and no number of ranks.
-    Signs {
+    // With -pmi-port Hydra sets its address, and no number of ranks.
+    LauncherVariables {
         family: Family::Pmi,
         ranks: &["PMI_SIZE"],
         rank: &["PMI_RANK", "PMI_ID"],
         others: &["PMI_PORT", "PMI_FD"],
         ranks_here: &["MPI_LOCALNRANKS"],
         abis: &[Abi::Mpich, Abi::Standard],
-        believed: &[Abi::Mpich, Abi::Standard],
+        trusted: &[Abi::Mpich, Abi::Standard],
     },
-    Signs {
+    LauncherVariables {
         family: Family::Mvapich,
         ranks: &["MV2_COMM_WORLD_SIZE"],
         rank: &["MV2_COMM_WORLD_RANK"],
         others: &[],
         ranks_here: &["MV2_COMM_WORLD_LOCAL_SIZE"],
         abis: &[Abi::Mpich, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    Signs {
+    LauncherVariables {
         family: Family::Mvapich,
         ranks: &["MPIRUN_NPROCS"],
         rank: &["MPIRUN_RANK"],
         others: &[],
         ranks_here: &[],
         abis: &[Abi::Mpich, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    // A batch script and a shell in an allocation look alike but are no ranks: see `claims`.
-    Signs {
+    // A batch script and a shell in an allocation look alike but are not ranks: see `claims`.
+    LauncherVariables {
         family: Family::Slurm,
         ranks: &["SLURM_STEP_NUM_TASKS"],
         rank: &["SLURM_PROCID"],
         others: &[],
         ranks_here: &[],
         abis: &[Abi::OpenMpi, Abi::Mpich, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    Signs {
+    LauncherVariables {
         family: Family::Flux,
         ranks: &["FLUX_JOB_SIZE"],
         rank: &["FLUX_TASK_RANK"],
         others: &[],
         ranks_here: &["FLUX_TASK_LOCAL_SIZE"],
         abis: &[Abi::Mpich, Abi::OpenMpi, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    // Other variables that begin so are options of `mpiexec`.
-    Signs {
+    // Other variables with this prefix are options of `mpiexec`.
+    LauncherVariables {
         family: Family::Pals,
         ranks: &[],
         rank: &["PALS_RANKID"],
         others: &["PALS_APID"],
         ranks_here: &["PALS_LOCAL_SIZE"],
         abis: &[Abi::Mpich, Abi::OpenMpi, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    Signs {
+    LauncherVariables {
         family: Family::Alps,
         ranks: &[],
         rank: &["ALPS_APP_PE"],
         others: &["ALPS_APP_ID"],
         ranks_here: &[],
         abis: &[Abi::Mpich, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    Signs {
+    LauncherVariables {
         family: Family::Jsm,
         ranks: &["JSM_NAMESPACE_SIZE"],
         rank: &["JSM_NAMESPACE_RANK"],
         others: &[],
         ranks_here: &["JSM_NAMESPACE_LOCAL_SIZE"],
         abis: &[Abi::OpenMpi, Abi::Standard],
-        believed: &[],
+        trusted: &[],
     },
-    // PRRTE's prterun, which says no number of ranks, and whatever else speaks PMIx.
-    Signs {
+    // PRRTE's prterun, which sets no number of ranks, and any other launcher that speaks PMIx.
+    LauncherVariables {
         family: Family::Pmix,
         ranks: &[],
         rank: &["PMIX_RANK"],
         others: &["PMIX_NAMESPACE"],
         ranks_here: &[],
         abis: &[Abi::OpenMpi, Abi::Mpich, Abi::Standard],
-        believed: &[Abi::OpenMpi],
+        trusted: &[Abi::OpenMpi],
     },
 ];
 
-/// Where there is no launcher.
+/// Without a launcher.
 const ANY_ABI: &[Abi] = &[Abi::OpenMpi, Abi::Mpich, Abi::Standard];
 
 /// Slurm numbers steps from 0; batch scripts, interactive shells and the like have numbers from here on
@@ -193,10 +193,10 @@ const SLURM_SPECIAL_STEP_MIN: usize = 0xffff_fff0;
 /// How this process was started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Launch {
-    /// The one that counts comes first.
+    /// The authoritative one first.
     claims: Vec<Claim>,
     ancestors: Vec<Ancestor>,
-    /// Where the launcher is to be spoken with, by a descriptor that it has opened.
+    /// The launcher's connection: a descriptor that it has opened.
     descriptor: Option<String>,
     has_pmix: bool,
     has_pmi: bool,
@@ -205,7 +205,7 @@ pub(crate) struct Launch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Decision {
     Alone,
-    Launched(Launched),
+    Launched(LaunchedProcess),
 }
 
 impl Launch {
@@ -215,9 +215,9 @@ impl Launch {
         Launch::from_variables(variables, ancestors())
     }
 
-    /// Of several launchers the one counts that is the nearest of `ancestors`: `mpirun` inside of a step of
-    /// Slurm leaves the variables of that in place, and a program that `mpirun` started may call `srun`.
-    /// Where none is seen, they have to agree.
+    /// Of several launchers, the nearest among `ancestors` is authoritative: `mpirun` inside a Slurm step
+    /// leaves the step's variables in place, and a program that `mpirun` started may call `srun`. If none is
+    /// visible, they have to agree.
     fn from_variables(
         variables: impl IntoIterator<Item = (String, String)>,
         ancestors: Vec<Ancestor>,
@@ -226,8 +226,8 @@ impl Launch {
             variables.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect();
         let mut claims = claims(&variables);
         let nearest = launcher(&ancestors).and_then(Ancestor::families).unwrap_or_default();
-        if claims.iter().any(|claim| nearest.contains(&claim.signs.family)) {
-            claims.retain(|claim| nearest.contains(&claim.signs.family));
+        if claims.iter().any(|claim| nearest.contains(&claim.names.family)) {
+            claims.retain(|claim| nearest.contains(&claim.names.family));
         }
         let has = |prefix| variables.keys().any(|key| key.starts_with(prefix));
         let (has_pmix, has_pmi) = (has("PMIX_"), has("PMI_"));
@@ -236,7 +236,7 @@ impl Launch {
 
     /// The kinds of MPI that may be the launcher's, the likeliest first.
     pub(crate) fn abis(&self) -> &'static [Abi] {
-        self.claims.first().map_or(ANY_ABI, |claim| claim.signs.abis)
+        self.claims.first().map_or(ANY_ABI, |claim| claim.names.abis)
     }
 
     fn decide(&self) -> Decision {
@@ -246,7 +246,7 @@ impl Launch {
         if ranks == Some(1) {
             return Decision::Alone;
         }
-        Decision::Launched(Launched {
+        Decision::Launched(LaunchedProcess {
             rank: first.rank,
             ranks,
             ranks_here: first.ranks_here,
@@ -255,19 +255,19 @@ impl Launch {
         })
     }
 
-    /// Hydra and `srun --mpi=pmi2` give a rank an open connection. It is closed in what a rank starts in
-    /// turn, as a rule.
+    /// Hydra and `srun --mpi=pmi2` pass a rank an open connection, which children of a rank usually do not
+    /// inherit. Returns its variable if it is closed.
     fn lost_connection(&self) -> Option<String> {
         let descriptor = self.descriptor.as_ref()?;
-        self.claims.first().filter(|claim| claim.signs.family == Family::Pmi)?;
+        self.claims.first().filter(|claim| claim.names.family == Family::Pmi)?;
         let is_socket = descriptor.trim().parse().is_ok_and(is_socket);
         (!is_socket).then(|| format!("PMI_FD={descriptor}"))
     }
 
-    /// Before the library is initialised: whether it can hear of the other ranks at all. Open MPI would say
-    /// in 25 lines for every rank that it cannot.
+    /// Checks before initialisation whether the library can learn of the other ranks at all. Open MPI itself
+    /// would report the failure in 25 lines per rank.
     pub(crate) fn check_library(&self, library: &LibraryInfo) -> Result<(), MpiError> {
-        let of_slurm = self.claims.iter().find(|claim| claim.signs.family == Family::Slurm);
+        let of_slurm = self.claims.iter().find(|claim| claim.names.family == Family::Slurm);
         let tasks = of_slurm.and_then(|claim| claim.ranks).filter(|tasks| *tasks > 1);
         let Some(tasks) = tasks.filter(|_| library.abi == Abi::OpenMpi && !self.has_pmix) else {
             return Ok(());
@@ -278,20 +278,20 @@ impl Launch {
         }
     }
 
-    /// Whether MPI's world of `world` ranks is what the launcher started.
+    /// Checks that MPI's world of `world` ranks is what the launcher started.
     pub(crate) fn check_world(&self, world: usize, abi: Abi, library: &Path) -> Result<(), MpiError> {
         let Decision::Launched(launched) = self.decide() else { return Ok(()) };
         let mismatch = |launched| MpiError::WorldMismatch { launched, world, library: library.to_owned() };
         if let Some(ranks) = launched.ranks {
             return if ranks == world { Ok(()) } else { Err(mismatch(ranks)) };
         }
-        let told = self.claims.iter().filter_map(|claim| claim.ranks);
-        let least = told.chain(launched.ranks_here).chain(launched.rank.map(|rank| rank + 1)).max();
+        let claimed = self.claims.iter().filter_map(|claim| claim.ranks);
+        let least = claimed.chain(launched.ranks_here).chain(launched.rank.map(|rank| rank + 1)).max();
         if let Some(least) = least.filter(|least| *least > world) {
             return Err(mismatch(least));
         }
-        let is_believed = self.claims.first().is_some_and(|claim| claim.signs.believed.contains(&abi));
-        if world == 1 && !is_believed {
+        let is_trusted = self.claims.first().is_some_and(|claim| claim.names.trusted.contains(&abi));
+        if world == 1 && !is_trusted {
             return Err(MpiError::WorldUnknown { sign: launched.sign, library: library.to_owned() });
         }
         Ok(())
@@ -304,27 +304,27 @@ fn claims(variables: &HashMap<String, String>) -> Vec<Claim> {
     let step = variables.get("SLURM_STEP_ID").map(|step| step.trim().parse::<usize>());
     let is_step = matches!(step, Some(Ok(step)) if step < SLURM_SPECIAL_STEP_MIN);
     let mut claims: Vec<Claim> = Vec::new();
-    for signs in &LAUNCHES {
-        let keys = signs.rank.iter().chain(signs.ranks).chain(signs.others);
+    for names in &LAUNCHES {
+        let keys = names.rank.iter().chain(names.ranks).chain(names.others);
         let Some((key, value)) = keys.filter_map(|key| variables.get_key_value(*key)).next() else {
             continue;
         };
-        if signs.family == Family::Slurm && !is_step {
+        if names.family == Family::Slurm && !is_step {
             continue;
         }
         let claim = Claim {
-            signs,
-            ranks: signs.ranks.iter().find_map(number),
-            rank: signs.rank.iter().find_map(number),
-            ranks_here: match signs.family {
+            names,
+            ranks: names.ranks.iter().find_map(number),
+            rank: names.rank.iter().find_map(number),
+            ranks_here: match names.family {
                 Family::Slurm => tasks_of_node(variables),
-                _ => signs.ranks_here.iter().find_map(number),
+                _ => names.ranks_here.iter().find_map(number),
             },
             sign: format!("{key}={value}"),
         };
-        if signs.family == Family::Pmix {
-            // Others that speak PMIx say more. Slurm's own stays in the environment of a batch script that
-            // was submitted from a step.
+        if names.family == Family::Pmix {
+            // Other PMIx launchers set more variables. Slurm's own remains in the environment of a batch
+            // script that was submitted from a step.
             let is_slurms = variables.get("PMIX_NAMESPACE").is_some_and(|name| name.starts_with("slurm."));
             let is_known = claims.iter().any(|known| known.ranks.is_some() && known.rank == claim.rank);
             if is_known || (is_slurms && step.is_some()) {
@@ -336,7 +336,7 @@ fn claims(variables: &HashMap<String, String>) -> Vec<Claim> {
     claims
 }
 
-/// The tasks of a step of Slurm on this node, out of what it writes as `2(x3),1`.
+/// The number of tasks of a Slurm step on this node, parsed from the form `2(x3),1`.
 fn tasks_of_node(variables: &HashMap<String, String>) -> Option<usize> {
     let mut node: usize = variables.get("SLURM_NODEID")?.trim().parse().ok()?;
     for nodes in variables.get("SLURM_STEP_TASKS_PER_NODE")?.split(',') {
@@ -352,7 +352,7 @@ fn tasks_of_node(variables: &HashMap<String, String>) -> Option<usize> {
     None
 }
 
-/// Whether this process has a socket with the number `descriptor`.
+/// Whether the descriptor is an open socket of this process.
 fn is_socket(descriptor: i32) -> bool {
     // SAFETY: fstat writes into a value of ours and touches nothing else, whatever the number is.
     unsafe {
@@ -365,7 +365,7 @@ fn is_socket(descriptor: i32) -> bool {
 mod tests {
     use super::*;
 
-    /// Lines of `KEY=value`, below the program `above`.
+    /// `environment` in lines of `KEY=value`, below the program `above`.
     fn launch(environment: &str, above: &str) -> Launch {
         let variables = environment.lines().filter_map(|line| line.trim().split_once('='));
         let variables = variables.map(|(key, value)| (key.to_string(), value.to_string()));
@@ -377,21 +377,21 @@ mod tests {
         Launch::from_variables(variables, ancestors.collect())
     }
 
-    /// What is made of `environment`: "alone", or the rank, the ranks (`?`: MPI is asked) and the likeliest
+    /// The decision for `environment`: "alone", or the rank, the ranks (`?`: MPI is asked) and the likeliest
     /// kind of library.
-    fn told(environment: &str, above: &str) -> String {
+    fn decision(environment: &str, above: &str) -> String {
         let launch = launch(environment, above);
         let number = |number: Option<usize>| number.map_or("?".to_string(), |number| number.to_string());
         match launch.decide() {
             Decision::Alone => "alone".to_string(),
-            Decision::Launched(Launched { rank, ranks, .. }) => {
+            Decision::Launched(LaunchedProcess { rank, ranks, .. }) => {
                 format!("{} of {}, {}", number(rank), number(ranks), launch.abis()[0])
             }
         }
     }
 
     fn check(environment: &str, expected: &str) {
-        assert_eq!(told(environment, ""), expected, "{environment}");
+        assert_eq!(decision(environment, ""), expected, "{environment}");
     }
 
     #[test]
@@ -421,7 +421,7 @@ mod tests {
         check("PMI_FD=6", "? of ?, mpich");
         check("PALS_RANKID=1", "1 of ?, mpich");
         check("ALPS_APP_PE=0", "0 of ?, mpich");
-        // A number that is none.
+        // Not a number.
         check("PMI_SIZE=two\nPMI_RANK=0", "0 of ?, mpich");
         check("OMPI_COMM_WORLD_RANK=0", "0 of ?, openmpi");
     }
@@ -463,21 +463,21 @@ mod tests {
     #[test]
     fn of_two_launchers_the_nearest_counts() {
         let both = format!("{STEP_OF_8}\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_RANK=1");
-        assert_eq!(told(&both, "/usr/bin/orted"), "1 of 2, openmpi");
-        assert_eq!(told(&both, "/usr/sbin/slurmstepd"), "3 of 8, openmpi");
+        assert_eq!(decision(&both, "/usr/bin/orted"), "1 of 2, openmpi");
+        assert_eq!(decision(&both, "/usr/sbin/slurmstepd"), "3 of 8, openmpi");
         let farm = format!("{STEP_OF_8}\nOMPI_COMM_WORLD_SIZE=1\nOMPI_COMM_WORLD_RANK=0");
-        assert_eq!(told(&farm, "/usr/bin/mpirun"), "alone");
+        assert_eq!(decision(&farm, "/usr/bin/mpirun"), "alone");
         let inherited = "OMPI_COMM_WORLD_SIZE=1\nOMPI_COMM_WORLD_RANK=0\nPMI_SIZE=4\nPMI_RANK=0";
-        assert_eq!(told(inherited, "/usr/bin/hydra_pmi_proxy"), "0 of 4, mpich");
+        assert_eq!(decision(inherited, "/usr/bin/hydra_pmi_proxy"), "0 of 4, mpich");
         // prted on another host of an allocation is started by srun.
         let remote = format!("{STEP_OF_8}\nPMIX_RANK=5\nPMIX_NAMESPACE=prterun-a-7@1");
-        assert_eq!(told(&remote, "/usr/bin/prted"), "5 of ?, openmpi");
-        // Nobody is seen: MPI is asked.
-        assert_eq!(told(&both, ""), "1 of ?, openmpi");
-        assert_eq!(told(inherited, ""), "0 of ?, openmpi");
+        assert_eq!(decision(&remote, "/usr/bin/prted"), "5 of ?, openmpi");
+        // No launcher is visible: MPI is asked.
+        assert_eq!(decision(&both, ""), "1 of ?, openmpi");
+        assert_eq!(decision(inherited, ""), "0 of ?, openmpi");
     }
 
-    /// What is made of a world of MPI.
+    /// The result of `check_world`.
     fn world(environment: &str, world: usize, abi: Abi) -> String {
         match launch(environment, "").check_world(world, abi, Path::new("libmpi.so")) {
             Ok(()) => "right".to_string(),
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_is_believed_where_the_library_can_know() {
+    fn a_world_is_trusted_where_the_library_can_know() {
         let known = "OMPI_COMM_WORLD_SIZE=4\nOMPI_COMM_WORLD_RANK=3";
         assert_eq!(world(known, 4, Abi::OpenMpi), "right");
         assert_eq!(world(known, 1, Abi::OpenMpi), "4 were launched");
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(world(port, 1, Abi::Mpich), "3 were launched");
         assert!(world("PMI_PORT=a:33\nPMI_ID=0", 1, Abi::OpenMpi).contains("PMI_ID=0"));
         assert!(world("ALPS_APP_PE=0", 1, Abi::Mpich).contains("ALPS_APP_PE=0"));
-        // Two launchers that say other things, and a world of one.
+        // Two launchers that disagree, and a world of one.
         let both = format!("{STEP_OF_8}\nOMPI_COMM_WORLD_SIZE=1\nOMPI_COMM_WORLD_RANK=0");
         assert_eq!(world(&both, 1, Abi::OpenMpi), "8 were launched");
         assert_eq!(world("", 1, Abi::OpenMpi), "right");
@@ -521,7 +521,7 @@ mod tests {
         assert!(!is_refused(&format!("{STEP_OF_8}\nPMIX_RANK=3"), Abi::OpenMpi, OPEN_MPI_5));
         let pmi2 = format!("{STEP_OF_8}\nPMI_RANK=3\nPMI_SIZE=8\nPMI_FD=11");
         assert!(is_refused(&pmi2, Abi::OpenMpi, OPEN_MPI_5));
-        // It may have been built for it, and its plugins may be part of the library.
+        // It may have been built for it, with the plugins inside the library.
         assert!(!is_refused(&pmi2, Abi::OpenMpi, OPEN_MPI_4));
         assert!(!is_refused(&pmi2, Abi::Mpich, "MPICH Version: 4.0.2"));
     }

@@ -1,77 +1,77 @@
-//! What can go wrong between this process and MPI.
+//! Errors of MPI and of finding its library.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::Abi;
 
-/// An error of MPI or of finding it. What is dead afterwards is the rank; what was sent may have arrived;
-/// trying again within the same process does not help.
+/// An error of MPI or of finding it. The rank is dead; sent messages may have arrived; retrying within the
+/// same process does not help.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MpiError {
     /// No MPI library could be loaded.
     LibraryNotFound {
-        /// What was tried, each with the dynamic loader's answer.
+        /// The files that were tried, each with the dynamic loader's message.
         tried: Vec<String>,
     },
-    /// The library lacks a function or an object that its binary interface promises.
+    /// The library lacks a symbol that its binary interface requires.
     SymbolMissing {
         /// The library.
         library: PathBuf,
-        /// The name that is missing.
+        /// The missing symbol.
         symbol: String,
     },
     /// The library was loaded but is none of the known kinds of MPI.
     UnknownAbi {
         /// The library.
         library: PathBuf,
-        /// What `MPI_Get_library_version` says, empty if there is no such function.
+        /// The result of `MPI_Get_library_version`, empty if there is no such function.
         version: String,
     },
-    /// The library named is of another kind than `HARRIER_MPI_ABI` demands.
+    /// The configured library is of another kind than `HARRIER_MPI_ABI` requires.
     AbiMismatch {
         /// The library.
         library: PathBuf,
-        /// What it is.
+        /// The detected interface.
         found: Abi,
-        /// What was demanded.
+        /// The required interface.
         wanted: Abi,
     },
-    /// An environment variable has a value that it cannot have.
+    /// An environment variable has an invalid value.
     InvalidSetting {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// MPI was initialised before in this process.
+    /// MPI was already initialised in this process.
     AlreadyInitialized,
-    /// The library does not allow a program with threads, even if one thread makes all calls.
+    /// The library does not support programs with threads, even if one thread makes all calls.
     ThreadsUnsupported {
         /// The level of `MPI_Init_thread` that it offers.
         provided: i32,
     },
-    /// The launcher started another number of ranks than MPI knows of: the library is not the launcher's.
+    /// The launcher started another number of ranks than MPI reports: the library is not the launcher's.
     WorldMismatch {
-        /// The ranks that the launcher's environment tells of.
+        /// The number of ranks in the launcher's environment.
         launched: usize,
         /// The ranks of `MPI_COMM_WORLD`.
         world: usize,
         /// The library that was loaded.
         library: PathBuf,
     },
-    /// The launcher does not tell how many ranks it started, and the library, which may not be the
-    /// launcher's, knows of one only.
+    /// The number of ranks that the launcher started is unknown, and the library, which may not be the
+    /// launcher's, reports only one.
     WorldUnknown {
-        /// The variable that tells of the launcher, as `KEY=value`.
+        /// The variable that shows the launcher, as `KEY=value`.
         sign: String,
         /// The library that was loaded.
         library: PathBuf,
     },
-    /// A step of Slurm whose tasks have nothing by which Open MPI could learn of one another.
+    /// A Slurm step whose tasks have no process manager through which Open MPI could connect them.
     NoProcessManager {
         /// The tasks of the step.
         tasks: usize,
@@ -85,7 +85,7 @@ pub enum MpiError {
         /// The variable that both have, as `KEY=value`.
         sign: String,
     },
-    /// The connection to the launcher that a variable tells of is not there: another process was given it.
+    /// The connection to the launcher that a variable names is not open: it belongs to another process.
     Inherited {
         /// The variable, as `KEY=value`.
         sign: String,
@@ -130,7 +130,7 @@ pub enum MpiError {
 }
 
 impl MpiError {
-    /// What a person could do about it.
+    /// Suggests what the user can do.
     pub fn hint(&self) -> Option<String> {
         match self {
             MpiError::LibraryNotFound { .. } => Some(
@@ -167,7 +167,7 @@ impl MpiError {
         }
     }
 
-    /// What more is known, for a `DETAIL` line.
+    /// Further information for a `DETAIL` line.
     pub fn detail(&self) -> Option<String> {
         match self {
             MpiError::LibraryNotFound { tried } if !tried.is_empty() => {

@@ -1,9 +1,9 @@
-//! The functions and constants of one MPI library, as a table generic over the type of its handles.
+//! Function table and constants of an MPI library, generic over the handle type.
 //!
-//! The three binary interfaces differ in the type of a handle, in where predefined handles and constants come
-//! from, and in the layout of `MPI_Status`; the functions that Harrier calls have the same C signature in all
-//! of them. The numbers are those of Open MPI 4.1 and 5.0 `mpi.h`, of MPICH 4 `mpi.h` (fixed by the MPICH ABI
-//! Compatibility Initiative), and of MPI 5.0 appendix A (`mpi_abi.h`).
+//! The three binary interfaces differ in the type of a handle, in the origin of predefined handles and
+//! constants, and in the layout of `MPI_Status`; the functions that Harrier calls have the same C signature
+//! in all of them. The numbers are those of Open MPI 4.1 and 5.0 `mpi.h`, of MPICH 4 `mpi.h` (fixed by the
+//! MPICH ABI Compatibility Initiative), and of MPI 5.0 appendix A (`mpi_abi.h`).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -13,11 +13,11 @@ use libloading::os::unix::Library;
 
 use crate::{Abi, MpiError};
 
-/// An `MPI_Comm`, `MPI_Datatype`, `MPI_Request`, `MPI_Message` or `MPI_Errhandler`: within one binary
-/// interface all have the same type.
+/// An `MPI_Comm`, `MPI_Datatype`, `MPI_Request`, `MPI_Message` or `MPI_Errhandler`: all have the same type
+/// within one binary interface.
 pub(crate) trait Handle: Copy + Eq + std::fmt::Debug + 'static {}
 
-/// Open MPI and the standard interface: pointers, kept as addresses since Harrier never follows them.
+/// Open MPI and the standard interface: pointers, stored as addresses since Harrier never dereferences them.
 impl Handle for usize {}
 
 /// MPICH.
@@ -34,7 +34,7 @@ pub(crate) enum AnyTable {
 /// `MPI_Status`, or an array of them, by offsets in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct StatusLayout {
-    /// The size of one, which is also the distance of two in an array.
+    /// The size of one, which is also the stride of an array.
     pub(crate) size: usize,
     source: usize,
     tag: usize,
@@ -54,7 +54,7 @@ impl Statuses {
         statuses
     }
 
-    /// Makes room for `count` of them.
+    /// Makes room for `count` statuses.
     pub(crate) fn reserve(&mut self, count: usize) {
         let words = (count * self.layout.size).div_ceil(size_of::<u64>());
         if words > self.words.len() {
@@ -114,8 +114,8 @@ macro_rules! table {
 }
 
 table! {
-    /// The functions of an MPI library with handles of the type `H`. A status, and a place for a handle, is
-    /// passed by pointer.
+    /// The functions of an MPI library with handles of the type `H`. Statuses and output handles are passed
+    /// by pointer.
     init_thread = "MPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     initialized = "MPI_Initialized"(*mut c_int);
     finalize = "MPI_Finalize"();
@@ -149,14 +149,14 @@ pub(crate) struct Constants<H> {
     pub(crate) any_tag: c_int,
     pub(crate) undefined: c_int,
     pub(crate) thread_funneled: c_int,
-    /// The class of an error that is told in the statuses.
+    /// The class of errors reported in the statuses.
     pub(crate) error_in_status: c_int,
-    /// The longest text of `MPI_Error_string`, with the zero that ends it.
+    /// Maximum length of `MPI_Error_string`, including the final zero.
     pub(crate) error_string_max: usize,
     pub(crate) status: StatusLayout,
 }
 
-/// The table of `library`, which has the binary interface `abi`.
+/// Resolves the table of `library`, which has the binary interface `abi`.
 pub(crate) fn table(library: &Library, path: &Path, abi: Abi) -> Result<AnyTable, MpiError> {
     Ok(match abi {
         Abi::OpenMpi => AnyTable::Pointers(Table::resolve(library, path, open_mpi(library, path)?)?),
@@ -220,11 +220,11 @@ const STANDARD: Constants<usize> = Constants {
     status: StatusLayout { size: 32, source: 0, tag: 4, error: 8 },
 };
 
-/// The longest text of `MPI_Get_library_version` of any interface, with the zero that ends it.
+/// Maximum length of `MPI_Get_library_version` in any interface, including the final zero.
 const LIBRARY_VERSION_MAX: usize = 8192;
 
-/// Which interface `library` has, and what it calls itself: by its symbols and its own word. `None` if it is
-/// unknown; the text is empty if it is no MPI.
+/// Identifies the interface and version of `library`, by its symbols and its version text. `None` if unknown;
+/// the text is empty if it is not MPI.
 pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     let Some(version) = find(library, "MPI_Get_library_version") else {
         return (None, String::new());
@@ -239,7 +239,7 @@ pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     };
     let text = if code == 0 { text_until_zero(&text) } else { String::new() };
 
-    // A library with the standard interface says so. One that has the function but another interface says -1.
+    // A library with the standard interface returns its version; one of another interface returns -1.
     if let Some(function) = find(library, "MPI_Abi_get_version") {
         let (mut major, mut minor): (c_int, c_int) = (-1, -1);
         // SAFETY: the C signature of MPI_Abi_get_version, which may be called before MPI is initialised and
@@ -273,7 +273,7 @@ fn address(library: &Library, path: &Path, symbol: &str) -> Result<*mut c_void, 
 
 /// The address of `symbol`, `None` if the library has no such symbol.
 pub(crate) fn find(library: &Library, symbol: &str) -> Option<*mut c_void> {
-    // SAFETY: the address is only taken here; whoever uses it says why the type is right.
+    // SAFETY: the address is only taken here; the code that uses it justifies the type.
     let found = unsafe { library.get::<*mut c_void>(symbol) }.ok()?.as_raw_ptr();
     (!found.is_null()).then_some(found)
 }

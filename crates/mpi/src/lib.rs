@@ -1,4 +1,4 @@
-//! MPI itself: the only `unsafe` of the workspace, one thread, every call checked; it must never know what
+//! MPI bindings: the only `unsafe` of the workspace, one thread, every call checked; it must never know what
 //! the bytes mean.
 //!
 //! ```text
@@ -7,15 +7,14 @@
 //!                                                progress(): the only thing that moves anything
 //! ```
 //!
-//! No MPI is needed to build: the library is found and loaded when [`Mpi::init`] is called
-//! ([`Options::library`] says how), and its binary interface is told from its symbols, never from its file
-//! name. Three interfaces are known, see [`Abi`].
+//! No MPI is needed to build: the library is found and loaded when [`Mpi::init`] is called (see
+//! [`Options::library`]), and its binary interface is identified by its symbols, never by its file name.
+//! Three interfaces are supported, see [`Abi`].
 //!
 //! # Invariants
-//! - A block given to MPI is owned by its request until MPI says that the request is complete. If an [`Mpi`]
-//!   is dropped with requests open, their blocks are leaked: MPI may still read or write them.
-//! - Messages of one source and one channel are delivered in the order in which they were sent, whichever
-//!   completes first.
+//! - A block passed to MPI is owned by its request until MPI has completed it. If an [`Mpi`] is dropped with
+//!   open requests, their blocks are leaked: MPI may still read or write them.
+//! - Messages of one source and one channel are delivered in the order of sending, whichever completes first.
 //! - A loaded MPI library is never unloaded: it has threads, exit handlers and mapped memory of its own.
 //!
 //! # Order of calls
@@ -28,21 +27,21 @@
 //!
 //! # Memory bound
 //! At most [`RECEIVES_MAX`] receives are open, and one round of [`Mpi::progress`] starts at most
-//! [`RECEIVES_MAX`] of them. Messages that wait behind the bound stay with their senders (large ones) or in
-//! MPI's own buffers (small ones); how many there may be is the business of the credits above this crate.
-//! Sends are not bounded here. Every message is received into a block allocated for it. The program's
-//! allocator should keep freed blocks of 256 KiB for the next ones, as mimalloc does: with the C library's,
-//! which returns them to the system, page faults cost more than the transfer.
+//! [`RECEIVES_MAX`] of them. Messages beyond the bound stay with their senders (large ones) or in MPI's own
+//! buffers (small ones); the credits above this crate bound their number. Sends are not bounded here. Every
+//! message is received into a block allocated for it. The program's allocator should cache freed blocks of
+//! 256 KiB, as mimalloc does: with the C library's, which returns them to the system, page faults cost more
+//! than the transfer.
 //!
 //! # Errors
-//! MPI is told to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked. What fails for
-//! one peer is told by [`Mpi::take_failures`], and the others go on. After an [`MpiError`] from
+//! MPI is set to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked.
+//! [`Mpi::take_failures`] reports failures of single peers, and the others go on. After an [`MpiError`] from
 //! [`Mpi::isend`] or [`Mpi::progress`] messages of any peer may have been lost: the rank can only stop.
 //!
 //! # Crash
-//! The standard says nothing of a world with a dead process in it. What is relied on here is that messages
-//! between two living ranks do not depend on a third: with Open MPI and MPICH they do not, and no collective
-//! call is made after the start.
+//! The standard does not define a world with a dead process in it. This crate relies on messages between two
+//! live ranks being independent of a third: with Open MPI and MPICH they are, and no collective call is made
+//! after the start.
 //!
 //! # Source
 //! MPI: A Message-Passing Interface Standard, version 5.0: chapters 3.7 (nonblocking), 3.8 (matched probe),
@@ -72,15 +71,15 @@ use std::sync::Arc;
 pub use ancestry::has_launcher;
 pub use block::Block;
 pub use endpoint::RECEIVES_MAX;
-pub use environment::{Launched, launched};
+pub use environment::{LaunchedProcess, detect_launcher};
 pub use error::MpiError;
 
 use endpoint::World;
 
-/// The stream of messages a block travels on; between two ranks each is ordered by itself.
+/// The channel of a message; each is ordered independently between two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Channel {
-    /// Small messages that steer: MPI tag 1.
+    /// Small control messages: MPI tag 1.
     Control,
     /// Blocks of rows: MPI tag 2.
     Data,
@@ -113,7 +112,7 @@ impl Channel {
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The MPI library to load. `None`: `HARRIER_MPI_LIBRARY` if it is set; else the library of the launcher
-    /// that started this process, if the launcher can be told; else what the dynamic loader finds.
+    /// that started this process, if the launcher is known; else the one that the dynamic loader finds.
     /// `HARRIER_MPI_ABI` (`openmpi`, `mpich` or `standard`) restricts the search to one binary interface.
     pub library: Option<PathBuf>,
 }
@@ -148,24 +147,24 @@ pub struct LibraryInfo {
     pub path: PathBuf,
     /// Its binary interface.
     pub abi: Abi,
-    /// The first line of what `MPI_Get_library_version` returns.
+    /// The first line of the result of `MPI_Get_library_version`.
     pub version: String,
 }
 
-/// Loads the library that [`Mpi::init`] would load with these options, and tells which it is. MPI is not
-/// initialised.
+/// Loads the library that [`Mpi::init`] would load with these options, and returns its description. MPI is
+/// not initialised.
 pub fn find_library(options: &Options) -> Result<LibraryInfo, MpiError> {
     discovery::load(options).map(|(library, _)| library)
 }
 
-/// What one round of [`Mpi::progress`] did.
+/// The result of one round of [`Mpi::progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Sends that MPI completed; their blocks are released.
     pub sends_completed: usize,
-    /// Messages handed to `deliver`.
+    /// Messages passed to `deliver`.
     pub messages_received: usize,
-    /// Messages that MPI matched, and whose receipt was started.
+    /// Messages that MPI matched, and whose receive was started.
     pub receives_started: usize,
 }
 
@@ -181,7 +180,7 @@ impl Progress {
 pub struct InFlight {
     /// Sends that are not complete.
     pub sends: usize,
-    /// Messages matched by a receive, and not yet handed to `deliver`.
+    /// Messages matched by a receive, and not yet passed to `deliver`.
     pub receives: usize,
     /// The bytes of `sends`; a block sent to several ranks counts once for each.
     pub send_bytes: usize,
@@ -202,7 +201,7 @@ impl Mpi {
     /// # Errors
     /// No library, an unknown one, one that the launcher of this process did not reach
     /// ([`MpiError::WorldMismatch`]), or an error of MPI. A library that cannot initialise itself may also
-    /// end the process with a message of its own.
+    /// end the process with its own message.
     pub fn init(options: &Options) -> Result<Mpi, MpiError> {
         let (library, table) = discovery::load(options)?;
         // Before MPI is initialised: a library that finds no launcher sets such variables itself.
@@ -235,8 +234,8 @@ impl Mpi {
         &self.library
     }
 
-    /// What every rank gave as `mine`, in the order of the ranks. Collective, and blocks until every rank has
-    /// called it: for start-up only. The sum of the lengths must not exceed `i32::MAX` bytes.
+    /// Gathers `mine` of every rank, in rank order. Collective, and blocks until every rank has called it:
+    /// for start-up only. The sum of the lengths must not exceed `i32::MAX` bytes.
     pub fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
         self.world.all_gather(mine)
     }
@@ -247,33 +246,32 @@ impl Mpi {
         self.world.isend(dest, channel, block)
     }
 
-    /// One round of progress; never blocks. Releases the blocks of completed sends, starts to receive the
-    /// messages that have arrived, each into a block of exactly its size, and hands complete ones to
+    /// Runs one round of progress; never blocks. Releases the blocks of completed sends, starts to receive
+    /// the messages that have arrived, each into a block of exactly its size, and passes complete ones to
     /// `deliver(source, channel, block)` in the order in which MPI matched them per source and channel.
     pub fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError> {
         self.world.progress(deliver)
     }
 
-    /// Has nothing more to do with `peer`, which is dead or not to be heard any more: what is under way to
-    /// and from it is given up, its blocks are leaked, and nothing is sent to it or received from it from now
-    /// on. The other ranks go on.
+    /// Abandons `peer`, which is dead or unreachable: operations in flight to and from it are dropped, their
+    /// blocks are leaked, and nothing is sent to it or received from it from now on. The other ranks go on.
     pub fn forget(&mut self, peer: usize) {
         self.world.forget(peer);
     }
 
-    /// What MPI refused to do for one peer since the last call. Messages to or from that peer may have been
-    /// lost: it is to be forgotten.
+    /// MPI's errors for single peers since the last call. Messages to or from such a peer may have been lost:
+    /// call [`Mpi::forget`] for it.
     pub fn take_failures(&mut self) -> Vec<(usize, MpiError)> {
         self.world.take_failures()
     }
 
-    /// What is not complete yet; free of cost.
+    /// Operations that are not complete yet; free of cost.
     pub fn in_flight(&self) -> InFlight {
         self.world.in_flight()
     }
 
-    /// Leaves MPI. Cancels nothing and waits for nobody: the caller has made sure that [`Mpi::in_flight`] is
-    /// zero on every rank, and that no rank has yet to receive.
+    /// Finalises MPI. Cancels nothing and waits for nobody: the caller has made sure that [`Mpi::in_flight`]
+    /// is zero on every rank, and that no rank has yet to receive.
     ///
     /// # Errors
     /// [`MpiError::InFlight`] when something is in flight; MPI is then not finalised and can only be left by
@@ -282,8 +280,8 @@ impl Mpi {
         self.world.finalize()
     }
 
-    /// Ends every rank with the exit status `code`, as far as the launcher can (`MPI_Abort`), and this
-    /// process for sure.
+    /// Ends every rank with the exit status `code`, as far as the launcher can (`MPI_Abort`), and always this
+    /// process.
     pub fn abort(&mut self, code: i32) -> ! {
         self.world.abort(code);
         std::process::exit(code)

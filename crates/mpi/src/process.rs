@@ -1,8 +1,7 @@
-//! Other ranks' processes as file descriptors (pidfd): noticed when they end, and never another process with
-//! the same id.
+//! Processes of other ranks as file descriptors (pidfd), to detect their exit without confusing reused ids.
 //!
-//! MPI does not tell of the death of a rank; the system does, on one host. Its calls stand in this crate
-//! because they need `unsafe`.
+//! MPI does not report the death of a rank; the system does, on one host. Its calls are in this crate because
+//! they need `unsafe`.
 //!
 //! Source: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5); Linux 5.3.
 
@@ -11,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// A descriptor that polls readable once process `pid` has ended.
+/// Opens a descriptor that polls readable once process `pid` has ended.
 ///
 /// Errors: no such process, or a kernel without pidfd.
 pub fn watch(pid: u32) -> io::Result<OwnedFd> {
@@ -24,9 +23,9 @@ pub fn watch(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Ends the process behind `watched` at once, even one that is stopped.
+/// Kills the process behind `watched` at once, even if it is stopped.
 ///
-/// Errors: it has ended already, or belongs to somebody else.
+/// Errors: it has ended already, or belongs to another user.
 pub fn kill(watched: &OwnedFd) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open for as long as it is borrowed; a null siginfo is allowed and means a
@@ -36,23 +35,22 @@ pub fn kill(watched: &OwnedFd) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether process `pid` is stopped, by a signal or a debugger. One that does not exist is not.
+/// Whether process `pid` is stopped, by a signal or a debugger; false if it does not exist.
 pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may hold anything, parentheses too.
+    // The name before it may contain anything, parentheses too.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     matches!(state, Some('T' | 't'))
 }
 
-/// Makes this process outlive signals that others send to tell of something, and that are no wish to end it:
-/// SIGXFSZ, of a file that grew beyond its limit, which the call that wrote it reports (EFBIG); SIGUSR1 and
-/// SIGUSR2, by which batch systems warn of a limit of time. What it starts has them as ever, SIGXFSZ aside,
-/// which is PostgreSQL's way, too. Who has a handler for SIGUSR1 or SIGUSR2 already, as libraries that write
-/// checkpoints have, keeps it.
-pub fn outlive_warnings() {
+/// Makes this process survive signals that are notifications: SIGXFSZ, of a file that grew beyond its limit,
+/// which the call that wrote it reports (EFBIG); SIGUSR1 and SIGUSR2, by which batch systems announce a time
+/// limit. Child processes get the default handling, except for SIGXFSZ, as in PostgreSQL. An existing handler
+/// for SIGUSR1 or SIGUSR2, such as that of a checkpointing library, is kept.
+pub fn survive_notification_signals() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the action is filled in before it is installed, its handler does nothing and is there until the
-    // process has ended, and calls that it interrupts go on (SA_RESTART).
+    // SAFETY: the action is filled in before it is installed, its handler does nothing and exists until the
+    // process has ended, and interrupted calls are restarted (SA_RESTART).
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         for signal in [libc::SIGUSR1, libc::SIGUSR2] {
@@ -69,9 +67,8 @@ pub fn outlive_warnings() {
     }
 }
 
-/// From now on this process ends, when it exits, without the handlers that libraries have registered for
-/// that: one may wait for a thread of its library that waits for ever. What the C library has buffered is
-/// written all the same.
+/// Makes this process skip the exit handlers that libraries have registered: one may wait for ever for a
+/// thread of its library. Buffers of the C library are still flushed.
 pub fn skip_exit_handlers() {
     unsafe extern "C" {
         /// on_exit(3), of the GNU C library.

@@ -1,15 +1,15 @@
-//! Whether the processor has what this build was compiled for, looked at before anything else runs: its first
-//! AVX2 instruction would end the process with SIGILL and no word.
+//! Check at start-up that the processor supports the instruction set of this build: otherwise its first AVX2
+//! instruction would end the process with SIGILL and no message.
 //!
-//! It stands in this crate because it needs `unsafe`, and in `.init_array`, whose functions run before
-//! `main`; it has no instruction of its own beyond the first 64-bit processors'.
+//! It is in this crate because it needs `unsafe`, and in `.init_array`, whose functions run before `main`; it
+//! uses only instructions of the first 64-bit processors.
 //!
 //! Source: the psABI of x86-64 (levels of the architecture); Intel's manual, CPUID, leaves 1 and 7 and
 //! 0x80000001.
 
 #![allow(unsafe_code)]
 
-/// To be called from `main`, so that the linker keeps what runs before it.
+/// Call it from `main`, so that the linker keeps the code that runs before it.
 pub fn check() {
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
     x86_64::check();
@@ -22,7 +22,7 @@ mod x86_64 {
     const MESSAGE: &[u8] = b"ERROR 55000: this processor has no AVX2, which this build is for (x86-64-v3)\n\
         HINT: build one for it: RUSTFLAGS=\"-C target-cpu=x86-64\" cargo build --release\n";
 
-    /// As `harrier` tells that it cannot work here.
+    /// Exit status of `harrier` when it cannot work here.
     const STATUS: i32 = 3;
 
     // SAFETY: the section is a list of functions of this type; the first of them is called before those of
@@ -41,7 +41,8 @@ mod x86_64 {
         }
     }
 
-    /// What x86-64-v3 adds that compilers use: FMA, MOVBE, OSXSAVE, AVX, F16C; BMI1, AVX2, BMI2; LZCNT.
+    /// Whether all features of x86-64-v3 that compilers use are present: FMA, MOVBE, OSXSAVE, AVX, F16C;
+    /// BMI1, AVX2, BMI2; LZCNT.
     fn has_all() -> bool {
         const LEAF_1: u32 = 1 << 12 | 1 << 22 | 1 << 27 | 1 << 28 | 1 << 29;
         const LEAF_7: u32 = 1 << 3 | 1 << 5 | 1 << 8;

@@ -1,4 +1,4 @@
-//! How soon the kernel lets the calling thread run when it wakes up while all cores are busy.
+//! Scheduling latency of the calling thread when all cores are busy.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,16 +18,15 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Asks the scheduler to give the calling thread the processor in slices of `slice`: less at a time, but
-/// sooner. Its share of the processor stays the same. It suits a thread that does a little at each wake-up
-/// and that others wait for.
+/// Requests scheduler slices of length `slice` for the calling thread: shorter, but sooner. Its share of the
+/// processor stays the same. It suits a thread that does little at each wake-up and that others wait for.
 ///
 /// Kernels before 6.12 ignore the length of the slice.
 ///
-/// Errors: the kernel or a sandbox forbids it, which is no reason not to go on.
+/// Errors: the kernel or a sandbox forbids it, which callers may ignore.
 ///
 /// Source: sched_setattr(2); Linux, kernel/sched/fair.c (`PREEMPT_SHORT`).
-pub fn wake_soon(slice: Duration) -> io::Result<()> {
+pub fn set_slice(slice: Duration) -> io::Result<()> {
     // SAFETY: reads the calling thread's own nice value; takes integers only.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes = Attributes {
@@ -48,6 +47,6 @@ mod tests {
 
     #[test]
     fn a_thread_may_ask_for_short_slices() {
-        std::thread::spawn(|| wake_soon(Duration::from_micros(200)).unwrap()).join().unwrap();
+        std::thread::spawn(|| set_slice(Duration::from_micros(200)).unwrap()).join().unwrap();
     }
 }

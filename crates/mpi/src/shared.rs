@@ -1,23 +1,22 @@
-//! Blocks in memory that other processes of the host map, so that a large block goes to them without being
-//! copied.
+//! Blocks in shared memory, so that a large block is read by other processes of the host without a copy.
 //!
 //! ```text
 //!   owner: Arena::allocate ─► Block, written ─► Arena::lend ──offset, length──► reader: Window::piece ─► read in place
 //!                 ▲                                                                                │ dropped
-//!                 └─────────────────────── Arena::give_back ◄──────────offset──────────────────────┘
+//!                 └─────────────────────── Arena::end_loan ◄──────────offset──────────────────────┘
 //! ```
-//! An arena is one memfd: it has no name, is no file anywhere, and its memory is gone with the last process
-//! that maps it, however that one ends. It is far larger than what is ever used of it: the system gives it
-//! pages as they are written. It cannot shrink (a seal sees to that), so a reader's access never faults.
+//! An arena is one memfd: it has no name, no file, and its memory is freed with the last process that maps
+//! it, however that one ends. It is sparse and far larger than its use: the system allocates pages as they
+//! are written. It cannot shrink (it is sealed), so a reader's access never faults.
 //!
 //! # Invariants
-//! - A range of the arena belongs to one block, or is lent, to one reader or to several, or is free.
-//! - The owner neither writes a range that is lent nor gives it to another block, before its reader gives it
-//!   back or the reader's process has ended. A reader never writes: its mapping is read-only.
+//! - A range of the arena is owned by one block, lent to one or several readers, or free.
+//! - The owner neither writes a lent range nor gives it to another block before its reader returns it or the
+//!   reader's process has ended. A reader never writes: its mapping is read-only.
 //!
 //! # Memory bound
-//! Who lends bounds how much is lent. Free ranges keep at most [`WARM_BYTES_MAX`] bytes of pages; what is
-//! freed beyond that goes back to the system.
+//! The lender bounds how much is lent. Free ranges retain at most [`WARM_BYTES_MAX`] bytes of pages; the rest
+//! is returned to the system.
 //!
 //! Source: memfd_create(2), mmap(2), fallocate(2), fcntl(2) (F_ADD_SEALS).
 #![allow(unsafe_code)]
@@ -30,14 +29,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of pages that free ranges may keep for the blocks to come.
+/// Bytes of pages that free ranges may retain for reuse.
 const WARM_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The smallest range handed out, bytes. Ranges are powers of two, so that they can be used again for other
-/// sizes.
+/// The smallest range allocated, bytes. Ranges are powers of two, so that they can be reused for other sizes.
 const RANGE_BYTES_MIN: usize = 16 * 1024;
 
-/// Sizes of ranges: 16 KiB to 2 GiB.
+/// Size classes of ranges: 16 KiB to 2 GiB.
 const CLASSES: usize = 18;
 
 fn class_of(bytes: usize) -> Option<usize> {
@@ -55,8 +53,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is memory that stays where it is until it is dropped; who may touch which part of it is
-// the business of `Arena` and `Window`.
+// SAFETY: a mapping is memory that stays in place until it is dropped; `Arena` and `Window` ensure that no
+// two threads access the same part in conflict.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -77,13 +75,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; whoever reads or writes it holds the `Arc` that is now
-        // gone.
+        // SAFETY: mapped in `new` with this length; all readers and writers held the `Arc` that is now gone.
         unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
 
-/// Memory that this process writes and others of the host read.
+/// Memory that this process writes and other processes of the host read.
 pub struct Arena {
     mapping: Mapping,
     fd: OwnedFd,
@@ -92,26 +89,26 @@ pub struct Arena {
 
 #[derive(Default)]
 struct State {
-    /// Nothing has been handed out from here on, bytes.
+    /// Nothing has been allocated from here on, bytes.
     end: usize,
-    /// Free ranges by class: those that kept their pages at the back.
+    /// Free ranges by class: those that retain their pages at the back.
     free: [VecDeque<Free>; CLASSES],
     warm_bytes: usize,
     /// Ranges that are lent or may still be, by offset.
-    lent: HashMap<usize, Lent>,
-    /// Readers that give nothing back any more.
+    lent: HashMap<usize, LentRange>,
+    /// Readers that return nothing any more.
     abandoned: HashSet<usize>,
 }
 
-struct Lent {
+struct LentRange {
     class: usize,
-    /// Once for each loan.
+    /// One entry per loan.
     readers: Vec<usize>,
-    /// There is a [`Published`] of it.
+    /// A [`Published`] of it exists.
     published: bool,
 }
 
-impl Lent {
+impl LentRange {
     fn is_over(&self) -> bool {
         self.readers.is_empty() && !self.published
     }
@@ -123,15 +120,15 @@ struct Free {
     warm: bool,
 }
 
-/// Where a block in an arena lies.
-pub(crate) struct Home {
-    /// `None` once the range is lent: it is the reader's then.
+/// The location of a block in an arena.
+pub(crate) struct ArenaRange {
+    /// `None` once the range is lent: it then belongs to the reader.
     arena: Option<Arc<Arena>>,
     offset: usize,
     class: usize,
 }
 
-impl Drop for Home {
+impl Drop for ArenaRange {
     fn drop(&mut self) {
         if let Some(arena) = self.arena.take() {
             arena.release(self.offset, self.class);
@@ -142,16 +139,16 @@ impl Drop for Home {
 /// A range of an arena on its way to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan {
-    /// Where the range begins, bytes from the arena's beginning.
+    /// Offset of the range in the arena, bytes.
     pub offset: u64,
-    /// The bytes of the block.
+    /// The length of the block, bytes.
     pub len: u64,
 }
 
 impl Arena {
-    /// Makes an arena of at most `bytes` bytes of addresses, none of which costs memory before it is written.
+    /// Creates an arena with `bytes` of address space, which costs no memory before it is written.
     ///
-    /// Errors: the system refuses, as under a limit on addresses (`ulimit -v`) or on sizes of files (`ulimit
+    /// Errors: the system refuses, as under a limit on address space (`ulimit -v`) or on file sizes (`ulimit
     /// -f`).
     pub fn create(bytes: usize) -> io::Result<Arc<Arena>> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -191,7 +188,7 @@ impl Arena {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty block with room for `bytes`; `None` when the arena is full or the block would be too large
+    /// Allocates an empty block with room for `bytes`; `None` if the arena is full or the block is too large
     /// for it.
     pub fn allocate(self: &Arc<Arena>, bytes: usize) -> Option<Block> {
         let class = class_of(bytes)?;
@@ -209,37 +206,39 @@ impl Arena {
             }
         };
         drop(state);
-        let home = Home { arena: Some(Arc::clone(self)), offset, class };
-        // SAFETY: the range lies in the mapping, which `home` keeps; it is neither free, lent nor another
+        let range = ArenaRange { arena: Some(Arc::clone(self)), offset, class };
+        // SAFETY: the range lies in the mapping, which `range` keeps; it is neither free, lent nor another
         // block's.
-        Some(unsafe { Block::at(self.mapping.base.add(offset), size.min(i32::MAX as usize), home) })
+        Some(unsafe { Block::at(self.mapping.base.add(offset), size.min(i32::MAX as usize), range) })
     }
 
-    /// Gives up a block of this arena to the reader `to`, who is to be told the loan. A block from elsewhere
-    /// comes back.
+    /// Lends a block of this arena to the reader `to`; the caller sends it the loan. Returns a block that is
+    /// not of this arena.
     pub fn lend(&self, block: Block, to: usize) -> Result<Loan, Block> {
-        self.give_up(block, |class| Lent { class, readers: vec![to], published: false })
+        self.detach(block, |class| LentRange { class, readers: vec![to], published: false })
     }
 
-    /// Gives up a block of this arena, to be lent to several readers. A block from elsewhere comes back.
+    /// Publishes a block of this arena, to be lent to several readers. Returns a block that is not of this
+    /// arena.
     pub fn publish(self: &Arc<Arena>, block: Block) -> Result<Published, Block> {
-        let loan = self.give_up(block, |class| Lent { class, readers: vec![], published: true })?;
+        let loan = self.detach(block, |class| LentRange { class, readers: vec![], published: true })?;
         Ok(Published { arena: Arc::clone(self), loan })
     }
 
-    fn give_up(&self, block: Block, lent: impl FnOnce(usize) -> Lent) -> Result<Loan, Block> {
-        let ours = |home: &Home| home.arena.as_ref().is_some_and(|arena| std::ptr::eq(&**arena, self));
-        if !block.home().is_some_and(ours) {
+    fn detach(&self, block: Block, lent: impl FnOnce(usize) -> LentRange) -> Result<Loan, Block> {
+        let ours =
+            |range: &ArenaRange| range.arena.as_ref().is_some_and(|arena| std::ptr::eq(&**arena, self));
+        if !block.range().is_some_and(ours) {
             return Err(block);
         }
-        let (mut home, len) = block.leave_home().expect("it has one");
-        home.arena = None;
-        self.state().lent.insert(home.offset, lent(home.class));
-        Ok(Loan { offset: home.offset as u64, len: len as u64 })
+        let (mut range, len) = block.detach_range().expect("it has one");
+        range.arena = None;
+        self.state().lent.insert(range.offset, lent(range.class));
+        Ok(Loan { offset: range.offset as u64, len: len as u64 })
     }
 
-    /// Takes back what `from` was lent at `offset`. Returns whether that was so.
-    pub fn give_back(&self, offset: u64, from: usize) -> bool {
+    /// Ends the loan of `from` at `offset`. Returns false if there was none.
+    pub fn end_loan(&self, offset: u64, from: usize) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         self.change(offset, |lent| {
             let found = lent.readers.iter().position(|reader| *reader == from);
@@ -247,9 +246,9 @@ impl Arena {
         })
     }
 
-    /// Changes what is known of the range at `offset`, if it is lent, and frees it when that is over. Returns
-    /// what `change` does.
-    fn change(&self, offset: usize, change: impl FnOnce(&mut Lent) -> bool) -> bool {
+    /// Changes the entry of the range at `offset`, if it is lent, and frees the range when no loan remains.
+    /// Returns the result of `change`.
+    fn change(&self, offset: usize, change: impl FnOnce(&mut LentRange) -> bool) -> bool {
         let mut state = self.state();
         let Some(lent) = state.lent.get_mut(&offset) else { return false };
         let changed = change(lent);
@@ -262,16 +261,16 @@ impl Arena {
         changed
     }
 
-    /// Counts on nothing any more that `reader` was or will be lent. It may still read, as long as its
-    /// process lives: its ranges stay as they are until [`Arena::reclaim`].
+    /// Stops counting current and future loans of `reader`. It may still read while its process lives: its
+    /// ranges stay reserved until [`Arena::reclaim`].
     pub fn abandon(&self, reader: usize) {
         self.state().abandoned.insert(reader);
     }
 
-    /// Takes back all that `from` was lent, whose process has ended and reads no more.
+    /// Reclaims all ranges lent to `from`, whose process has ended.
     pub fn reclaim(&self, from: usize) {
         let mut state = self.state();
-        let over = |lent: &mut Lent| {
+        let over = |lent: &mut LentRange| {
             lent.readers.retain(|reader| *reader != from);
             lent.is_over()
         };
@@ -281,22 +280,23 @@ impl Arena {
         ranges.into_iter().for_each(|(offset, class)| self.release(offset, class));
     }
 
-    /// Ranges that readers have, but for those that only abandoned ones have.
-    pub fn lent(&self) -> usize {
+    /// Number of lent ranges, excluding those lent to abandoned readers only.
+    pub fn loans(&self) -> usize {
         let state = self.state();
-        let is_awaited = |lent: &&Lent| lent.readers.iter().any(|reader| !state.abandoned.contains(reader));
+        let is_awaited =
+            |lent: &&LentRange| lent.readers.iter().any(|reader| !state.abandoned.contains(reader));
         state.lent.values().filter(is_awaited).count()
     }
 
-    /// Who has ranges, but for abandoned ones; some of them several times.
+    /// Readers of lent ranges, excluding abandoned ones; with duplicates.
     pub fn readers(&self) -> Vec<usize> {
         let state = self.state();
         let readers = state.lent.values().flat_map(|lent| lent.readers.iter().copied());
         readers.filter(|reader| !state.abandoned.contains(reader)).collect()
     }
 
-    /// Ranges that `reader` has, abandoned or not.
-    pub fn lent_to(&self, reader: usize) -> usize {
+    /// Number of ranges lent to `reader`, abandoned or not.
+    pub fn loans_to(&self, reader: usize) -> usize {
         self.state().lent.values().filter(|lent| lent.readers.contains(&reader)).count()
     }
 
@@ -310,22 +310,21 @@ impl Arena {
         }
         drop(state);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: integers only; the range is nobody's at this moment: neither free to take, nor a block's,
-        // nor lent.
+        // SAFETY: integers only; no one owns the range at this moment: it is neither in the free list, nor a
+        // block's, nor lent.
         unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as libc::off_t, size as libc::off_t) };
         self.state().free[class].push_front(Free { offset, warm: false });
     }
 }
 
-/// A block that is lent to one reader after the other, and free when it is dropped and all of them have given
-/// it back.
+/// A block that is lent to several readers; freed once this is dropped and all of them have returned it.
 pub struct Published {
     arena: Arc<Arena>,
     loan: Loan,
 }
 
 impl Published {
-    /// Lends it to the reader `to`, who is to be told the loan.
+    /// Lends it to the reader `to`; the caller sends it the loan.
     pub fn lend(&self, to: usize) -> Loan {
         let mut state = self.arena.state();
         let lent = state.lent.get_mut(&(self.loan.offset as usize)).expect("it is kept while this lives");
@@ -338,7 +337,7 @@ impl AsRef<[u8]> for Published {
     fn as_ref(&self) -> &[u8] {
         let Loan { offset, len } = self.loan;
         // SAFETY: the range lies in the mapping, which the arena keeps. The block that was here has
-        // initialised its bytes, and nobody writes them before the range is free, which it is not while this
+        // initialised its bytes, and nothing writes them before the range is free, which it is not while this
         // lives.
         unsafe {
             std::slice::from_raw_parts(self.arena.mapping.base.as_ptr().add(offset as usize), len as usize)
@@ -352,7 +351,7 @@ impl Drop for Published {
     }
 }
 
-/// Another process's arena, to read what it lends.
+/// Read-only mapping of another process's arena.
 pub struct Window {
     mapping: Mapping,
 }
@@ -361,7 +360,7 @@ impl Window {
     /// Opens the arena that process `pid` of this host has as `descriptor`.
     ///
     /// Errors: no such process or descriptor, another user's, a process of another PID namespace, not enough
-    /// addresses.
+    /// address space.
     pub fn open(pid: u32, descriptor: RawFd) -> io::Result<Arc<Window>> {
         let file = std::fs::File::open(format!("/proc/{pid}/fd/{descriptor}"))?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -374,7 +373,7 @@ impl Window {
         Ok(Arc::new(Window { mapping: Mapping::new(&fd, len, libc::PROT_READ)? }))
     }
 
-    /// What `loan` names; `None` if that reaches past the arena.
+    /// The bytes of `loan`; `None` if it reaches past the arena.
     pub fn piece(self: &Arc<Window>, loan: Loan) -> Option<Piece> {
         let offset = usize::try_from(loan.offset).ok()?;
         let len = usize::try_from(loan.len).ok()?;
@@ -383,7 +382,7 @@ impl Window {
     }
 }
 
-/// Bytes that another process has lent to this one. The lender is to be told when it is dropped.
+/// Bytes that another process has lent to this one. The holder reports to the lender when it is dropped.
 pub struct Piece {
     window: Arc<Window>,
     offset: usize,
@@ -393,8 +392,8 @@ pub struct Piece {
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range lies in the mapping, which cannot shrink and which this piece keeps. The lender,
-        // a rank of the same build, does not write it before it is given back, which happens after the piece
-        // is dropped.
+        // a rank of the same build, does not write it before it is returned, which happens after the piece is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.window.mapping.base.as_ptr().add(self.offset), self.len) }
     }
 }
@@ -409,7 +408,7 @@ mod tests {
         Arena::create(1024 * MIB).unwrap()
     }
 
-    fn written(arena: &Arc<Arena>, byte: u8, len: usize) -> Block {
+    fn block_of(arena: &Arc<Arena>, byte: u8, len: usize) -> Block {
         let mut block = arena.allocate(len).unwrap();
         block.extend_from_slice(&vec![byte; len]);
         block
@@ -419,15 +418,15 @@ mod tests {
     fn a_loan_is_read_in_place_and_given_back() {
         let arena = arena();
         let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
-        let loan = arena.lend(written(&arena, 7, 100_000), 3).unwrap();
+        let loan = arena.lend(block_of(&arena, 7, 100_000), 3).unwrap();
         let piece = window.piece(loan).unwrap();
         assert_eq!(piece.as_ref(), vec![7; 100_000]);
-        assert_eq!(arena.lent(), 1);
-        assert!(!arena.give_back(loan.offset, 2), "lent to another");
-        assert!(!arena.give_back(loan.offset + 1, 3), "no such loan");
-        assert!(arena.give_back(loan.offset, 3));
-        assert!(!arena.give_back(loan.offset, 3), "given back already");
-        assert_eq!(arena.lent(), 0);
+        assert_eq!(arena.loans(), 1);
+        assert!(!arena.end_loan(loan.offset, 2), "lent to another");
+        assert!(!arena.end_loan(loan.offset + 1, 3), "no such loan");
+        assert!(arena.end_loan(loan.offset, 3));
+        assert!(!arena.end_loan(loan.offset, 3), "given back already");
+        assert_eq!(arena.loans(), 0);
         let again = arena.allocate(100_000).unwrap();
         assert_eq!(
             again.as_slice().as_ptr(),
@@ -440,33 +439,33 @@ mod tests {
     fn what_the_dead_were_lent_is_taken_back() {
         let arena = arena();
         for reader in [1, 2, 1] {
-            arena.lend(written(&arena, 0, 100_000), reader).unwrap();
+            arena.lend(block_of(&arena, 0, 100_000), reader).unwrap();
         }
         arena.reclaim(1);
-        assert_eq!(arena.lent(), 1);
+        assert_eq!(arena.loans(), 1);
         arena.reclaim(2);
-        assert_eq!(arena.lent(), 0);
+        assert_eq!(arena.loans(), 0);
     }
 
-    /// It may live and read on.
+    /// It may be alive and still read.
     #[test]
     fn what_an_abandoned_reader_has_is_not_written_before_its_end() {
         let arena = arena();
         let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
-        let loan = arena.lend(written(&arena, 7, 100_000), 1).unwrap();
+        let loan = arena.lend(block_of(&arena, 7, 100_000), 1).unwrap();
         let piece = window.piece(loan).unwrap();
         arena.abandon(1);
-        assert_eq!((arena.lent(), arena.lent_to(1), arena.readers()), (0, 1, vec![]));
-        // One that was on its way when the reader was given up.
-        arena.lend(written(&arena, 8, 100_000), 1).unwrap();
-        assert_eq!((arena.lent(), arena.lent_to(1)), (0, 2));
-        let others: Vec<Block> = (0..4).map(|_| written(&arena, 9, 100_000)).collect();
+        assert_eq!((arena.loans(), arena.loans_to(1), arena.readers()), (0, 1, vec![]));
+        // A loan in flight when the reader was abandoned.
+        arena.lend(block_of(&arena, 8, 100_000), 1).unwrap();
+        assert_eq!((arena.loans(), arena.loans_to(1)), (0, 2));
+        let others: Vec<Block> = (0..4).map(|_| block_of(&arena, 9, 100_000)).collect();
         assert_eq!(piece.as_ref(), vec![7; 100_000]);
         drop((piece, others));
         arena.reclaim(1);
-        assert_eq!(arena.lent_to(1), 0);
-        arena.lend(written(&arena, 7, 100_000), 2).unwrap();
-        assert_eq!((arena.lent(), arena.readers()), (1, vec![2]), "others are counted on");
+        assert_eq!(arena.loans_to(1), 0);
+        arena.lend(block_of(&arena, 7, 100_000), 2).unwrap();
+        assert_eq!((arena.loans(), arena.readers()), (1, vec![2]), "others are counted on");
     }
 
     #[test]
@@ -474,30 +473,30 @@ mod tests {
         let arena = arena();
         let free = |arena: &Arena| arena.state().free.iter().map(VecDeque::len).sum::<usize>();
         for dropped_first in [true, false] {
-            let published = arena.publish(written(&arena, 9, 100_000)).unwrap();
+            let published = arena.publish(block_of(&arena, 9, 100_000)).unwrap();
             assert_eq!(published.as_ref(), vec![9; 100_000]);
             let loans = [1, 2, 3].map(|reader| published.lend(reader));
             let mut published = Some(published);
-            assert_eq!((arena.lent(), free(&arena)), (1, 0));
+            assert_eq!((arena.loans(), free(&arena)), (1, 0));
             if dropped_first {
                 published = None;
             }
-            assert!(arena.give_back(loans[0].offset, 1));
-            assert!(!arena.give_back(loans[0].offset, 1), "given back already");
+            assert!(arena.end_loan(loans[0].offset, 1));
+            assert!(!arena.end_loan(loans[0].offset, 1), "given back already");
             arena.reclaim(2);
-            assert_eq!((arena.lent(), free(&arena)), (1, 0));
-            assert!(arena.give_back(loans[2].offset, 3));
-            assert_eq!((arena.lent(), free(&arena)), (0, usize::from(dropped_first)));
+            assert_eq!((arena.loans(), free(&arena)), (1, 0));
+            assert!(arena.end_loan(loans[2].offset, 3));
+            assert_eq!((arena.loans(), free(&arena)), (0, usize::from(dropped_first)));
             drop(published);
             assert_eq!(free(&arena), 1);
-            // The next round takes the free range again.
+            // The next round reuses the free range.
         }
     }
 
     #[test]
     fn ranges_are_never_shared() {
         let arena = arena();
-        let blocks: Vec<Block> = (0..20).map(|n| written(&arena, n, (16 * 1024) << (n % 4))).collect();
+        let blocks: Vec<Block> = (0..20).map(|n| block_of(&arena, n, (16 * 1024) << (n % 4))).collect();
         for (n, block) in blocks.iter().enumerate() {
             assert!(block.as_slice().iter().all(|byte| usize::from(*byte) == n));
         }
@@ -509,7 +508,7 @@ mod tests {
     #[test]
     fn growing_past_the_range_moves_the_block_out() {
         let arena = arena();
-        let mut block = written(&arena, 1, 16 * 1024);
+        let mut block = block_of(&arena, 1, 16 * 1024);
         block.extend_from_slice(&[2; 10]);
         assert_eq!(block.len(), 16 * 1024 + 10);
         assert_eq!(&block.as_slice()[16 * 1024 - 1..16 * 1024 + 1], [1, 2]);
@@ -520,7 +519,7 @@ mod tests {
     #[test]
     fn what_is_too_much_to_keep_goes_back_to_the_system() {
         let arena = arena();
-        let blocks: Vec<Block> = (0..40).map(|n| written(&arena, n, 4 * MIB)).collect();
+        let blocks: Vec<Block> = (0..40).map(|n| block_of(&arena, n, 4 * MIB)).collect();
         drop(blocks);
         assert_eq!(arena.state().warm_bytes, WARM_BYTES_MAX);
         assert_eq!(arena.allocate(4 * MIB).unwrap().capacity(), 4 * MIB);

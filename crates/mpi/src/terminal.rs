@@ -1,5 +1,5 @@
-//! Standard output and error: whether there is one, how large the terminal is that it goes to, and whether
-//! what was written has been read.
+//! Standard output and error: whether stdout is open, the size of the terminal, and whether written output
+//! has been read.
 //!
 //! Source: the System V ABI on `.init_array`, tty_ioctl(4), pipe(7), unix(7).
 
@@ -9,28 +9,29 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// As it was before anything of this program ran: Rust's runtime opens `/dev/null` in its place, and so what
-/// is written would be lost.
+/// State before any code of this program ran: Rust's runtime opens `/dev/null` in place of a closed
+/// descriptor, and output would be lost silently.
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn look() {
+extern "C" fn record_stdout() {
     // SAFETY: the call takes two integers and reads no memory of ours.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     WAS_CLOSED.store(flags < 0, Ordering::Relaxed);
 }
 
-// SAFETY: the loader calls what stands in this section once, on the first thread, before `main`; `look` needs
-// nothing that is not there then.
+// SAFETY: the loader calls the functions in this section once, on the first thread, before `main`;
+// `record_stdout` needs nothing that does not exist then.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static RECORD_STDOUT: extern "C" fn() = record_stdout;
 
-/// Whether this process was started with a standard output.
+/// Whether this process was started with an open standard output.
 pub fn has_stdout() -> bool {
     !WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Rows and columns of the terminal behind a descriptor; `None` where there is none, or it does not know.
+/// Rows and columns of the terminal behind a descriptor; `None` if it is not a terminal, or its size is
+/// unknown.
 pub fn size(fd: RawFd) -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: `size` is large enough for what the call writes, and lives longer than it.
@@ -38,24 +39,24 @@ pub fn size(fd: RawFd) -> Option<(usize, usize)> {
     (done == 0 && size.ws_row > 0 && size.ws_col > 0).then(|| (size.ws_row.into(), size.ws_col.into()))
 }
 
-/// How often it is asked whether all has been read.
-const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+/// Poll interval of [`drain`].
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Waits until whoever reads the pipe or the socket behind a descriptor has read all that was written to it,
-/// not longer than `patience`. Anything else, such as a file or a terminal, is not waited for. Returns
-/// whether nothing is left there.
+/// Waits until the reader of the pipe or socket behind a descriptor has read everything written to it, for at
+/// most `patience`. Returns at once for anything else, such as a file or a terminal. Returns whether nothing
+/// is left unread.
 pub fn drain(fd: RawFd, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
         match unread(fd) {
             None | Some(0) => return true,
             Some(_) if Instant::now() >= deadline => return false,
-            Some(_) => std::thread::sleep(DRAIN_PAUSE),
+            Some(_) => std::thread::sleep(DRAIN_POLL_INTERVAL),
         }
     }
 }
 
-/// Bytes behind a descriptor that were written and not read. `None`: nobody can tell.
+/// Number of bytes written to a descriptor and not yet read. `None`: unknown.
 fn unread(fd: RawFd) -> Option<libc::c_int> {
     // SAFETY: `stat` is a plain struct, which the call fills in.
     let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
@@ -70,7 +71,7 @@ fn unread(fd: RawFd) -> Option<libc::c_int> {
         _ => return None,
     };
     let mut bytes: libc::c_int = 0;
-    // SAFETY: both questions write one int of ours.
+    // SAFETY: both calls write one int of ours.
     let done = unsafe { libc::ioctl(fd, question, &mut bytes) };
     (done == 0).then_some(bytes)
 }
@@ -88,7 +89,7 @@ mod tests {
         let (one, other) = UnixStream::pair().unwrap();
         check(reader, writer);
         check(one, other);
-        // Nobody knows who reads a file.
+        // The readers of a file are unknown.
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         assert!(drain(file.as_raw_fd(), Duration::ZERO));
         assert!(drain(-1, Duration::ZERO));

@@ -483,5 +483,5 @@ pub fn attack(input: &[u8]) {
         driver.step();
     }
     assert!(gang.ledger().is_clear(), "something is left: {:?}", gang.ledger());
-    assert_eq!(arena.lent_to(HOSTILE), 0, "its process has ended");
+    assert_eq!(arena.loans_to(HOSTILE), 0, "its process has ended");
 }

@@ -154,7 +154,7 @@ impl Simulation {
             let ledger = |rank: usize| {
                 let mut ledger = ranks[rank].ledger();
                 if let Some(arena) = arenas.get(rank) {
-                    let to_dead: usize = dead.iter().map(|reader| arena.lent_to(*reader)).sum();
+                    let to_dead: usize = dead.iter().map(|reader| arena.loans_to(*reader)).sum();
                     ledger.blocks_lent = ledger.blocks_lent.max(to_dead as u64);
                 }
                 (rank, ledger)
