@@ -55,10 +55,10 @@ fn no_wake_up_is_lost_after(looks: usize) {
             queued.load(Ordering::Acquire) > 0
         });
         if !is_queued {
-            if handshake.lie_down(|| queued.load(Ordering::Acquire) == 0) {
+            if handshake.start_sleeping(|| queued.load(Ordering::Acquire) == 0) {
                 event.wait();
             }
-            handshake.get_up();
+            handshake.stop_sleeping();
         }
         task.join().unwrap();
     });

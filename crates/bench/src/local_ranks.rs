@@ -51,5 +51,5 @@ fn start_others(ranks: usize) -> io::Result<Launch> {
     }
     let token = Token::new(&token).map_err(|error| io::Error::other(error.to_string()))?;
     let place = Place { rank: 0, addresses, token, patience: TIMEOUT, watch_processes: true };
-    Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Quic(place), told: Vec::new() })
+    Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Quic(place), facts: Vec::new() })
 }

@@ -45,7 +45,9 @@ use datafusion_distributed::{
 };
 use futures::{FutureExt, StreamExt};
 use harrier_error::SqlState;
-use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError, Told};
+use harrier_interconnect::{
+    Carrier, ConfigurationFact, Departure, Interconnect, Launch, Options, Peer, StartError,
+};
 use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::spill_disks::Disks;
 use harrier_resources::statement_limits::{Scope, StatementEnvironments};
@@ -107,7 +109,7 @@ pub fn interconnect_options(carrier: Carrier) -> Options {
         carrier,
         version: std::env::var(BUILD_VARIABLE).unwrap_or_else(|_| crate::VERSION.to_string()),
         shared_memory: std::env::var_os(SHARED_MEMORY).is_none_or(|value| value != "0"),
-        told: Vec::new(),
+        facts: Vec::new(),
     }
 }
 
@@ -167,8 +169,8 @@ impl Gang {
     pub fn join(launch: Launch, spares: usize) -> Result<Gang, StartError> {
         let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
         let mut options = interconnect_options(launch.carrier);
-        options.told = launch.told;
-        options.told.push(Told::new("spares", &spares.to_string()));
+        options.facts = launch.facts;
+        options.facts.push(ConfigurationFact::new("spares", &spares.to_string()));
         let interconnect = Interconnect::start(options)?;
         Ok(Gang::with(interconnect, spares, has_launcher))
     }
@@ -289,7 +291,7 @@ impl Gang {
         let members = self.members_after(&interconnect.losses()[..known]);
         let loss = async move {
             loop {
-                let losses = interconnect.lost(known).await;
+                let losses = interconnect.wait_for_losses(known).await;
                 let loss = losses[known..].iter().find(|(rank, _)| members.contains(rank));
                 if let Some(loss) = loss {
                     return loss.clone();
@@ -408,8 +410,8 @@ impl Gang {
     pub async fn statement(&self, options: StatementOptions) -> Result<Statement> {
         if let Links::Processes(interconnect) = &self.inner.links {
             // A rank that has ended before the statement began does not fail it.
-            interconnect.look().await;
-            if let Some(reason) = interconnect.broken() {
+            interconnect.check_processes().await;
+            if let Some(reason) = interconnect.failure_reason() {
                 let message = format!("the gang is lost: {reason}");
                 return Err(harrier_sqlstate::remote(SqlState::CRASH_SHUTDOWN, message));
             }
@@ -532,7 +534,7 @@ impl Gang {
     /// How often this rank has had something to do with other ranks: it grows with everything that they may
     /// hold for it.
     fn uses(&self, interconnect: &Interconnect) -> u64 {
-        interconnect.opened() + self.inner.by_grpc.load(Ordering::Relaxed)
+        interconnect.streams_opened() + self.inner.by_grpc.load(Ordering::Relaxed)
     }
 
     /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams,
@@ -583,7 +585,7 @@ impl Gang {
     /// take over.
     pub async fn follow(&self) -> Departure {
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.departed(0).await,
+            Links::Processes(interconnect) => interconnect.departure(0).await,
             Links::InProcess { .. } => Departure::Left { status: 0 },
         }
     }
@@ -592,7 +594,7 @@ impl Gang {
     pub async fn lost(&self) -> (usize, String) {
         let known = self.inner.known_losses.load(Ordering::Relaxed);
         match &self.inner.links {
-            Links::Processes(interconnect) => interconnect.lost(known).await.swap_remove(known),
+            Links::Processes(interconnect) => interconnect.wait_for_losses(known).await.swap_remove(known),
             Links::InProcess { .. } => std::future::pending().await,
         }
     }

@@ -81,7 +81,9 @@ pub mod operators;
 pub mod transport;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
-pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, Told, launch, launched_rank};
+pub use harrier_interconnect::{
+    Carrier, ConfigurationFact, Departure, Launch, Peer, StartError, launch, launched_rank,
+};
 pub use transport::messages::Kept;
 pub use transport::propagated_settings::{RowCodec, StoreProfiles};
 

@@ -88,12 +88,12 @@ fn drain_input() {
 /// Reports a failure to form the gang. Under a launcher all ranks fail alike: one rank reports it, the others
 /// wait, because a launcher ends the rest as soon as one rank fails. Without a launcher every rank reports.
 fn report_start_error(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
-    if !has_launcher || error.is_told_by(rank) {
+    if !has_launcher || error.is_reported_by(rank) {
         eprintln!("{}", error.report());
     }
     match error {
         // Ranks on other hosts report as well; a launcher gives them no time once one rank has exited.
-        StartError::NotMet { .. } => std::thread::sleep(NOT_MET_PATIENCE),
+        StartError::StartTimeout { .. } => std::thread::sleep(NOT_MET_PATIENCE),
         _ if has_launcher && rank > 0 => std::thread::sleep(FOLLOWER_PATIENCE),
         _ => {}
     }

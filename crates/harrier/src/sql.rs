@@ -11,9 +11,9 @@ use std::time::Duration;
 use clap::ArgMatches;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory_size};
 use harrier_exec::Carrier;
+use harrier_exec::ConfigurationFact;
 use harrier_exec::Gang;
 use harrier_exec::Launch;
-use harrier_exec::Told;
 use harrier_exec::monitor::statement_history::History;
 use harrier_sql::nesting::THREAD_STACK_BYTES;
 
@@ -129,8 +129,12 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
             // With a hosts file ranks are started one by one; ranks without statements follow rank 0.
             let is_follower =
                 matches!(launch.carrier, Carrier::Quic(_)) && launch.rank > 0 && inputs.is_empty();
-            let told = if is_follower { vec![Told::to_follow()] } else { launch_parameters(&args, &inputs) };
-            Launch { told, ..launch }
+            let facts = if is_follower {
+                vec![ConfigurationFact::follower()]
+            } else {
+                configuration_facts(&args, &inputs)
+            };
+            Launch { facts, ..launch }
         }),
         Err(status) => return status,
     };
@@ -168,21 +172,21 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
 
 /// Launch parameters that must agree on all ranks of a gang. A rank with other parameters was meant to run by
 /// itself, and its statements would be lost.
-fn launch_parameters(args: &Args, inputs: &[Input]) -> Vec<Told> {
+fn configuration_facts(args: &Args, inputs: &[Input]) -> Vec<ConfigurationFact> {
     let statements: Vec<String> = inputs.iter().map(Input::to_string).collect();
     let folder = std::env::current_dir().map(|folder| folder.display().to_string()).unwrap_or_default();
     // The shell's name of the folder, which other hosts may share; unset or stale when other programs changed
     // the folder.
     let named = std::env::var("PWD").unwrap_or_default();
     vec![
-        Told::new("statements", &statements.join(" ")),
-        Told::new("format", &format!("{:?}", args.format)),
-        Told::new("variables", &format!("{:?}", args.variables)),
-        Told::hidden("settings", &format!("{:?}", args.settings)),
-        Told::new("warehouse", &args.warehouse.describe()),
-        Told::hidden("catalog or data folder", &args.warehouse.identity()),
-        Told::new("folder", &named),
-        Told::of_host("folder", &folder),
+        ConfigurationFact::new("statements", &statements.join(" ")),
+        ConfigurationFact::new("format", &format!("{:?}", args.format)),
+        ConfigurationFact::new("variables", &format!("{:?}", args.variables)),
+        ConfigurationFact::secret("settings", &format!("{:?}", args.settings)),
+        ConfigurationFact::new("warehouse", &args.warehouse.describe()),
+        ConfigurationFact::secret("catalog or data folder", &args.warehouse.identity()),
+        ConfigurationFact::new("folder", &named),
+        ConfigurationFact::per_host("folder", &folder),
     ]
 }
 

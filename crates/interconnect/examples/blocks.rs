@@ -201,7 +201,7 @@ fn run() -> Result<(), String> {
         .map_or_else(Carrier::mpi, |launched| Ok(launched.carrier))
         .map_err(|error| error.to_string())?;
     let shared_memory = !arguments.iter().any(|argument| argument == "--messages");
-    let options = Options { carrier, version: "blocks".to_string(), shared_memory, told: Vec::new() };
+    let options = Options { carrier, version: "blocks".to_string(), shared_memory, facts: Vec::new() };
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
     let (meeting, others) = mpsc::unbounded_channel();
     gang.serve(Arc::new(Rank { runtime: runtime.handle().clone(), meeting }));

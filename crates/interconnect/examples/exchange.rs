@@ -63,7 +63,7 @@ fn run() -> Result<(), String> {
         carrier,
         version: "exchange".to_string(),
         shared_memory: !flag("--messages"),
-        told: Vec::new(),
+        facts: Vec::new(),
     };
     let gang = Interconnect::start(options).map_err(|error| error.to_string())?;
     if dies == gang.rank() as u64 {
@@ -82,7 +82,7 @@ fn run() -> Result<(), String> {
     }
     runtime.block_on(contract::barrier(&gang, done));
     if dies < gang.ranks() as u64 {
-        for (rank, reason) in runtime.block_on(gang.lost(0)) {
+        for (rank, reason) in runtime.block_on(gang.wait_for_losses(0)) {
             println!("lost rank {rank}: {reason}");
         }
     }

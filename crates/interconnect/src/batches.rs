@@ -1,8 +1,8 @@
-//! Streams of batches: the encoder in front of a [`StreamSender`], the decoder behind a [`StreamReceiver`].
+//! Streams of record batches: an encoder on top of [`StreamSender`], a decoder on top of [`StreamReceiver`].
 
-use crate::broadcast::{Broadcast, Gathered, Place, Share};
+use crate::broadcast::{Broadcast, EncodedPiece, Position, Share};
 use crate::counts::StreamCounts;
-use crate::encode::cut;
+use crate::encode::split;
 use crate::error::{Failure, StreamError};
 use crate::limits::HEADER_BYTES;
 use crate::streams::{Budget, Closed, Received, StreamReceiver, StreamSender};
@@ -19,21 +19,21 @@ use std::time::Instant;
 
 /// Sends batches over one stream.
 pub struct BatchSender {
-    /// Gone before the stream's end is told, as whoever sees that relies on what is charged.
+    /// Dropped before the end of stream is announced, since its observers rely on the charged bytes.
     share: Option<Share>,
     sender: StreamSender,
     schema: Option<SchemaRef>,
-    /// Batches sent.
+    /// Number of batches sent.
     batches: u64,
 }
 
-/// How a batch fared.
+/// The outcome of sending a batch.
 #[derive(Debug)]
 pub enum SendOutcome {
     Sent,
-    /// Nothing more is wanted.
+    /// The reader wants no more.
     Closed(Closed),
-    /// The batch cannot be carried.
+    /// The batch cannot be encoded.
     Unfit(ArrowError),
 }
 
@@ -42,37 +42,37 @@ impl BatchSender {
         BatchSender { share: None, sender, schema: None, batches: 0 }
     }
 
-    /// One that charges `budget` with what it has sent, until it is known to be read.
-    pub fn charged(sender: StreamSender, budget: Arc<dyn Budget>) -> Self {
+    /// A sender that charges `budget` with unacknowledged bytes.
+    pub fn with_budget(sender: StreamSender, budget: Arc<dyn Budget>) -> Self {
         sender.charge_to(budget);
         Self::new(sender)
     }
 
-    /// Says that the other streams of `broadcast` send the same batches in the same order, so that each is
-    /// gathered once.
-    pub fn alike(mut self, broadcast: Arc<Broadcast>) -> Self {
+    /// Declares that the other streams of `broadcast` send the same batches in the same order, so that each
+    /// is encoded once.
+    pub fn with_broadcast(mut self, broadcast: Arc<Broadcast>) -> Self {
         self.share = Some(Share::of(broadcast));
         self
     }
 
-    /// Waits for permission to produce a batch. Cancel-safe.
+    /// Waits for credit before a batch is produced. Cancel-safe.
     pub async fn credit(&mut self) -> Result<(), Closed> {
         self.sender.credit().await
     }
 
-    /// Tells the driver what was sent and not told yet. To be called before waiting for anything else than
-    /// this sender: small batches are left lying until there are many of them, or the sender waits for
+    /// Wakes the driver for frames that it was not woken for yet. Call it before waiting for anything other
+    /// than this sender: small batches are delayed until there are many of them, or the sender waits for
     /// credit, or ends.
     pub fn flush(&mut self) {
         self.sender.flush();
     }
 
-    /// Ready when nothing more is wanted.
+    /// Ready when the reader wants no more.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         self.sender.poll_closed(cx)
     }
 
-    /// Gathers `batch` into blocks and sends them, waiting for a credit for each. See [`BatchSender::flush`].
+    /// Encodes `batch` into blocks and sends them, waiting for a credit for each. See [`BatchSender::flush`].
     pub async fn send(&mut self, batch: RecordBatch) -> SendOutcome {
         let start = Instant::now();
         let schema = batch.schema();
@@ -80,11 +80,11 @@ impl BatchSender {
             self.sender.send_schema(&schema_bytes(&schema));
         }
         self.schema = Some(schema);
-        let pieces = match cut(batch) {
+        let pieces = match split(batch) {
             Ok(pieces) => pieces,
             Err(error) => return SendOutcome::Unfit(error),
         };
-        self.sender.encoded(start.elapsed().as_nanos() as u64);
+        self.sender.add_encode_time(start.elapsed().as_nanos() as u64);
         for (at, piece) in pieces.iter().enumerate() {
             if let Err(closed) = self.sender.credit().await {
                 return SendOutcome::Closed(closed);
@@ -97,12 +97,12 @@ impl BatchSender {
         SendOutcome::Sent
     }
 
-    fn send_piece(&mut self, place: Place, piece: &encode::Piece) -> Result<(), ArrowError> {
+    fn send_piece(&mut self, place: Position, piece: &encode::Piece) -> Result<(), ArrowError> {
         let start = Instant::now();
         let (body, is_compressed) = match &self.share {
             Some(share) => {
                 let shared = self.sender.shared();
-                let gathered = share.gathered(place, piece, || Gathered::new(shared, piece))?;
+                let gathered = share.get_or_encode(place, piece, || EncodedPiece::new(shared, piece))?;
                 gathered.body(&self.sender)
             }
             None => {
@@ -114,9 +114,9 @@ impl BatchSender {
                 (Body::Own(compressed.unwrap_or(block)), is_compressed)
             }
         };
-        // Before it is sent: the block tells it.
-        self.sender.encoded(start.elapsed().as_nanos() as u64);
-        self.sender.send_untold(piece.rows(), body, is_compressed);
+        // Before it is sent: the block's header carries the total.
+        self.sender.add_encode_time(start.elapsed().as_nanos() as u64);
+        self.sender.send_without_wake(piece.rows(), body, is_compressed);
         Ok(())
     }
 
@@ -146,10 +146,10 @@ pub struct BatchReceiver {
     on_batch: Box<dyn FnMut(Arrival) + Send>,
 }
 
-/// What the receiver reports of every batch, for metrics.
+/// An event that the receiver reports for metrics.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrival {
-    /// `sent`: what the producer has counted until now.
+    /// `sent`: the producer's counters so far.
     Batch {
         bytes: usize,
         decode_ns: u64,
@@ -161,7 +161,7 @@ pub enum Arrival {
 }
 
 impl BatchReceiver {
-    /// `on_batch` is called for every batch and once at the end, be it good or not.
+    /// `on_batch` is called for every batch and once at the end, whether the stream succeeded or failed.
     pub fn new(receiver: StreamReceiver, on_batch: impl FnMut(Arrival) + Send + 'static) -> Self {
         BatchReceiver { receiver, schema: None, on_batch: Box::new(on_batch) }
     }

@@ -1,12 +1,13 @@
-//! Rows that several streams carry alike are gathered once.
+//! Broadcast: encodes rows that several streams carry only once.
 //!
 //! The streams of a broadcast send the same batches in the same order, each at the pace of its reader. The
-//! first that comes to a piece of a batch gathers it; the others find it here. Readers on this host are lent
-//! the same block; for others its bytes are copied behind a header of their own, and compressed once.
+//! first stream to reach a piece of a batch encodes it; the others find it in this cache. Readers on this
+//! host are lent the same block; for others its bytes are copied behind a header of their own, and compressed
+//! once.
 //!
 //! # Memory bound
-//! At most [`BROADCAST_BYTES_MAX`] of payload, beside what streams have sent and nobody has read. A stream
-//! that is farther behind gathers for itself.
+//! At most [`BROADCAST_BYTES_MAX`] of payload, besides unread blocks of the streams. A stream that lags
+//! further encodes for itself.
 
 use crate::encode::Piece;
 use crate::limits::{BROADCAST_BYTES_MAX, HEADER_BYTES};
@@ -20,14 +21,14 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-/// A piece of a batch: which batch of the stream, and which piece of that.
-pub(crate) type Place = (u64, usize);
+/// The position of a piece: the batch in the stream, and the piece in the batch.
+pub(crate) type Position = (u64, usize);
 
-/// What the streams that send one partition to several ranks have in common.
+/// State shared by the streams that send one partition to several ranks.
 pub struct Broadcast {
-    /// How many there will be.
+    /// Number of streams.
     streams: usize,
-    /// Charged with what is kept.
+    /// Charged with the cached bytes.
     budget: Arc<dyn Budget>,
     state: Mutex<State>,
 }
@@ -35,62 +36,63 @@ pub struct Broadcast {
 #[derive(Default)]
 struct State {
     joined: usize,
-    /// Of every stream that has joined and not ended, what it has sent last.
-    sent: HashMap<usize, Option<Place>>,
-    kept: BTreeMap<Place, Arc<Gathered>>,
-    kept_bytes: usize,
+    /// Last position sent, for every stream that has joined and not ended.
+    sent: HashMap<usize, Option<Position>>,
+    cached: BTreeMap<Position, Arc<EncodedPiece>>,
+    cached_bytes: usize,
 }
 
 impl Broadcast {
-    /// For at most `streams` streams. What is kept for those that have not come to it is charged to `budget`.
+    /// For at most `streams` streams. Cached pieces are charged to `budget`.
     pub fn new(streams: usize, budget: Arc<dyn Budget>) -> Broadcast {
         Broadcast { streams, budget, state: Mutex::default() }
     }
 
-    /// Whether some stream other than `number` may still come to `place`.
-    fn is_wanted(&self, state: &State, place: Place, number: usize) -> bool {
-        let may_come = |(other, sent): (&usize, &Option<Place>)| *other != number && *sent < Some(place);
+    /// Whether a stream other than `number` may still reach `position`.
+    fn is_wanted(&self, state: &State, position: Position, number: usize) -> bool {
+        let may_come =
+            |(other, sent): (&usize, &Option<Position>)| *other != number && *sent < Some(position);
         state.joined < self.streams || state.sent.iter().any(may_come)
     }
 
-    fn keep(&self, state: &mut State, place: Place, gathered: &Arc<Gathered>) {
-        self.budget.grow(gathered.payload_bytes());
-        state.kept_bytes += gathered.payload_bytes();
-        state.kept.insert(place, Arc::clone(gathered));
-        while state.kept_bytes > BROADCAST_BYTES_MAX
-            && let Some((_, oldest)) = state.kept.pop_first()
+    fn insert(&self, state: &mut State, position: Position, encoded: &Arc<EncodedPiece>) {
+        self.budget.grow(encoded.payload_bytes());
+        state.cached_bytes += encoded.payload_bytes();
+        state.cached.insert(position, Arc::clone(encoded));
+        while state.cached_bytes > BROADCAST_BYTES_MAX
+            && let Some((_, oldest)) = state.cached.pop_first()
         {
-            self.drop_kept(state, &oldest);
+            self.uncharge(state, &oldest);
         }
     }
 
-    /// Drops what nobody comes to any more.
-    fn drop_passed(&self, state: &mut State) {
+    /// Evicts pieces that every stream has passed.
+    fn evict_passed(&self, state: &mut State) {
         if state.joined < self.streams {
             return;
         }
         let behind = state.sent.values().min().copied();
-        while let Some(first) = state.kept.first_entry()
+        while let Some(first) = state.cached.first_entry()
             && behind.is_none_or(|behind| Some(*first.key()) <= behind)
         {
             let passed = first.remove();
-            self.drop_kept(state, &passed);
+            self.uncharge(state, &passed);
         }
     }
 
-    fn drop_kept(&self, state: &mut State, gathered: &Gathered) {
-        self.budget.shrink(gathered.payload_bytes());
-        state.kept_bytes -= gathered.payload_bytes();
+    fn uncharge(&self, state: &mut State, encoded: &EncodedPiece) {
+        self.budget.shrink(encoded.payload_bytes());
+        state.cached_bytes -= encoded.payload_bytes();
     }
 }
 
 impl Drop for Broadcast {
     fn drop(&mut self) {
-        self.budget.shrink(self.state.get_mut().kept_bytes);
+        self.budget.shrink(self.state.get_mut().cached_bytes);
     }
 }
 
-/// One stream's part in a broadcast, until it ends.
+/// One stream's membership in a broadcast, until it ends.
 pub(crate) struct Share {
     broadcast: Arc<Broadcast>,
     number: usize,
@@ -106,33 +108,35 @@ impl Share {
         Share { broadcast, number }
     }
 
-    /// What `piece`, the stream's next one, is in bytes; from `gather`, if no other stream has done so.
+    /// Returns the encoded form of `piece`, the stream's next one; calls `gather` on a cache miss.
     ///
-    /// Streams that come to any piece meanwhile wait for it: gathering one takes less than gathering it
-    /// twice.
+    /// Streams that reach any piece meanwhile wait: encoding once takes less time than encoding twice.
     ///
     /// Errors: those of `gather`.
-    pub fn gathered(
+    pub fn get_or_encode(
         &self,
-        place: Place,
+        position: Position,
         piece: &Piece,
-        gather: impl FnOnce() -> Result<Gathered, ArrowError>,
-    ) -> Result<Arc<Gathered>, ArrowError> {
+        gather: impl FnOnce() -> Result<EncodedPiece, ArrowError>,
+    ) -> Result<Arc<EncodedPiece>, ArrowError> {
         let mut state = self.broadcast.state.lock();
-        let kept = state.kept.get(&place).filter(|gathered| same(&gathered.batch, piece.batch())).cloned();
-        let gathered = match kept {
-            Some(gathered) => gathered,
+        let cached =
+            state.cached.get(&position).filter(|encoded| same(&encoded.batch, piece.batch())).cloned();
+        let encoded = match cached {
+            Some(encoded) => encoded,
             None => {
-                let gathered = Arc::new(gather()?);
-                if !state.kept.contains_key(&place) && self.broadcast.is_wanted(&state, place, self.number) {
-                    self.broadcast.keep(&mut state, place, &gathered);
+                let encoded = Arc::new(gather()?);
+                if !state.cached.contains_key(&position)
+                    && self.broadcast.is_wanted(&state, position, self.number)
+                {
+                    self.broadcast.insert(&mut state, position, &encoded);
                 }
-                gathered
+                encoded
             }
         };
-        state.sent.insert(self.number, Some(place));
-        self.broadcast.drop_passed(&mut state);
-        Ok(gathered)
+        state.sent.insert(self.number, Some(position));
+        self.broadcast.evict_passed(&mut state);
+        Ok(encoded)
     }
 }
 
@@ -140,7 +144,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.broadcast.state.lock();
         state.sent.remove(&self.number);
-        self.broadcast.drop_passed(&mut state);
+        self.broadcast.evict_passed(&mut state);
     }
 }
 
@@ -152,36 +156,36 @@ fn same(one: &RecordBatch, other: &RecordBatch) -> bool {
         && columns.into_iter().all(|(one, other)| one.to_data().ptr_eq(&other.to_data()))
 }
 
-/// A piece of a batch in bytes, from which any stream can send it.
-pub(crate) struct Gathered {
-    /// Its rows.
+/// An encoded piece of a batch, which any stream can send.
+pub(crate) struct EncodedPiece {
+    /// The rows it encodes.
     batch: RecordBatch,
-    whole: Whole,
-    /// `None` in it: compressing does not pay.
+    block: EncodedBlock,
+    /// `Some(None)`: compression does not pay off.
     compressed: OnceLock<Option<Block>>,
 }
 
-/// Behind room for a header.
-enum Whole {
+/// Payload behind room for a header.
+enum EncodedBlock {
     Published(Published),
     Own(Block),
 }
 
-impl Gathered {
-    pub fn new(shared: &Shared, piece: &Piece) -> Result<Gathered, ArrowError> {
+impl EncodedPiece {
+    pub fn new(shared: &Shared, piece: &Piece) -> Result<EncodedPiece, ArrowError> {
         let mut block = shared.block_for_any(piece.payload_bytes());
         piece.encode(&mut block)?;
-        let whole = match shared.lending.arena() {
-            Some(arena) => arena.publish(block).map_or_else(Whole::Own, Whole::Published),
-            None => Whole::Own(block),
+        let block = match shared.lending.arena() {
+            Some(arena) => arena.publish(block).map_or_else(EncodedBlock::Own, EncodedBlock::Published),
+            None => EncodedBlock::Own(block),
         };
-        Ok(Gathered { batch: piece.batch().clone(), whole, compressed: OnceLock::new() })
+        Ok(EncodedPiece { batch: piece.batch().clone(), block, compressed: OnceLock::new() })
     }
 
     fn payload(&self) -> &[u8] {
-        let bytes = match &self.whole {
-            Whole::Published(published) => published.as_ref(),
-            Whole::Own(block) => block.as_slice(),
+        let bytes = match &self.block {
+            EncodedBlock::Published(published) => published.as_ref(),
+            EncodedBlock::Own(block) => block.as_slice(),
         };
         &bytes[HEADER_BYTES..]
     }
@@ -190,25 +194,27 @@ impl Gathered {
         self.payload().len()
     }
 
-    /// What `sender` sends of it, and whether that is compressed.
+    /// The body that `sender` sends, and whether it is compressed.
     pub fn body(&self, sender: &StreamSender) -> (Body, bool) {
         let compressed = sender
             .codec()
             .and_then(|codec| self.compressed.get_or_init(|| codec.compress(self.payload())).as_ref());
         if let Some(compressed) = compressed {
-            return (Body::Own(copied(&compressed.as_slice()[HEADER_BYTES..])), true);
+            return (Body::Own(copy_behind_header(&compressed.as_slice()[HEADER_BYTES..])), true);
         }
-        match &self.whole {
-            Whole::Published(published) if sender.shared().lending.arena_for(sender.to()).is_some() => {
+        match &self.block {
+            EncodedBlock::Published(published)
+                if sender.shared().lending.arena_for(sender.to()).is_some() =>
+            {
                 (Body::Lent(published.lend(sender.to())), false)
             }
-            _ => (Body::Own(copied(self.payload())), false),
+            _ => (Body::Own(copy_behind_header(self.payload())), false),
         }
     }
 }
 
-/// `payload` behind room for a header.
-fn copied(payload: &[u8]) -> Block {
+/// Copies `payload` behind room for a header.
+fn copy_behind_header(payload: &[u8]) -> Block {
     let mut block = StreamSender::block(payload.len());
     block.extend_from_slice(payload);
     block
@@ -217,7 +223,7 @@ fn copied(payload: &[u8]) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::cut;
+    use crate::encode::split;
     use arrow::array::{ArrayRef, Int64Array};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -237,14 +243,14 @@ mod tests {
     struct Partition {
         broadcast: Arc<Broadcast>,
         charged: Arc<Charged>,
-        gathered: AtomicUsize,
+        encoded: AtomicUsize,
     }
 
     impl Partition {
         fn of(streams: usize) -> Partition {
             let charged = Arc::new(Charged::default());
             let broadcast = Arc::new(Broadcast::new(streams, Arc::clone(&charged) as _));
-            Partition { broadcast, charged, gathered: AtomicUsize::new(0) }
+            Partition { broadcast, charged, encoded: AtomicUsize::new(0) }
         }
 
         fn join(&self) -> Share {
@@ -255,26 +261,30 @@ mod tests {
             self.charged.0.load(Ordering::SeqCst)
         }
 
-        /// Has a stream send all of `batches`, and says how many pieces had to be gathered for it.
+        /// Sends all of `batches`, and returns how many pieces had to be encoded.
         fn send(&self, share: &Share, batches: std::ops::Range<usize>, of: &[RecordBatch]) -> usize {
-            let before = self.gathered.load(Ordering::SeqCst);
+            let before = self.encoded.load(Ordering::SeqCst);
             for at in batches {
-                for (number, piece) in cut(of[at].clone()).unwrap().iter().enumerate() {
-                    let gathered =
-                        share.gathered((at as u64, number), piece, || Ok(self.gather(piece))).unwrap();
+                for (number, piece) in split(of[at].clone()).unwrap().iter().enumerate() {
+                    let encoded =
+                        share.get_or_encode((at as u64, number), piece, || Ok(self.gather(piece))).unwrap();
                     let mut expected = StreamSender::block(piece.payload_bytes());
                     piece.encode(&mut expected).unwrap();
-                    assert_eq!(gathered.payload(), &expected.as_slice()[HEADER_BYTES..]);
+                    assert_eq!(encoded.payload(), &expected.as_slice()[HEADER_BYTES..]);
                 }
             }
-            self.gathered.load(Ordering::SeqCst) - before
+            self.encoded.load(Ordering::SeqCst) - before
         }
 
-        fn gather(&self, piece: &Piece) -> Gathered {
-            self.gathered.fetch_add(1, Ordering::SeqCst);
+        fn gather(&self, piece: &Piece) -> EncodedPiece {
+            self.encoded.fetch_add(1, Ordering::SeqCst);
             let mut block = StreamSender::block(piece.payload_bytes());
             piece.encode(&mut block).unwrap();
-            Gathered { batch: piece.batch().clone(), whole: Whole::Own(block), compressed: OnceLock::new() }
+            EncodedPiece {
+                batch: piece.batch().clone(),
+                block: EncodedBlock::Own(block),
+                compressed: OnceLock::new(),
+            }
         }
     }
 
@@ -319,7 +329,7 @@ mod tests {
         assert_eq!(partition.charged(), 0, "nobody else comes");
     }
 
-    /// Of batches that are cut, too.
+    /// Also for batches that are split.
     #[test]
     fn who_is_far_behind_gathers_again_and_memory_is_bounded() {
         let batches = batches(20, 200_000);

@@ -1,14 +1,13 @@
-//! Small frames to one rank go as one message: many streams of small blocks, or one, cost what their bytes
-//! cost.
+//! Batching of small frames to one rank into one message, so that many small blocks cost only their bytes.
 //!
-//! A bundle is a frame whose payload is frames, each padded to a multiple of [`HEADER_BYTES`] so that what
-//! follows is aligned. Only frames that are queued at the same time travel together: none waits for another.
+//! A bundle is a frame whose payload is frames, each padded to a multiple of [`HEADER_BYTES`] for alignment.
+//! Only frames that are queued at the same time are bundled: none waits for another.
 //!
 //! # Invariants
-//! - Frames of one channel to one rank keep their order, whether they travel alone or not.
-//! - A bundle holds at least two frames, and no bundle.
-//! - What a reader may keep is copied out of the bundle: a batch that is kept would otherwise keep all that
-//!   came with it.
+//! - Frames of one channel to one rank keep their order, bundled or not.
+//! - A bundle holds at least two frames, and no nested bundle.
+//! - Payloads that a reader may retain are copied out of the bundle: a retained batch would otherwise keep
+//!   the whole bundle alive.
 
 use crate::frame::{Header, Kind, Malformed};
 use crate::limits::*;
@@ -16,78 +15,78 @@ use bytes::Bytes;
 use harrier_mpi::{Block, Channel};
 use std::sync::Arc;
 
-/// What is gathered for each rank and channel, until it is taken.
+/// Pending frames by rank and channel, until they are sent.
 pub(crate) struct Bundles {
     epoch: u32,
     /// By rank and channel.
-    gathered: Vec<[Option<Gathered>; 2]>,
-    /// Ranks and channels that something is gathered for.
-    begun: Vec<(usize, Channel)>,
+    pending: Vec<[Option<PendingMessage>; 2]>,
+    /// Ranks and channels with pending frames.
+    with_pending: Vec<(usize, Channel)>,
 }
 
-enum Gathered {
+enum PendingMessage {
     One(Arc<Block>),
     Bundle(Block),
 }
 
-/// A message to hand to the transport.
+/// A message for the transport.
 pub(crate) type Message = (usize, Channel, Arc<Block>);
 
 impl Bundles {
     pub fn new(ranks: usize, epoch: u32) -> Bundles {
-        Bundles { epoch, gathered: (0..ranks).map(|_| [None, None]).collect(), begun: Vec::new() }
+        Bundles { epoch, pending: (0..ranks).map(|_| [None, None]).collect(), with_pending: Vec::new() }
     }
 
-    /// Adds `frame`. What cannot wait any more is handed to `send`, in order.
+    /// Adds `frame`. Messages that are full are passed to `send`, in order.
     pub fn add<E>(
         &mut self,
         (to, channel, frame): Message,
         send: &mut impl FnMut(Message) -> Result<(), E>,
     ) -> Result<(), E> {
-        let gathered = &mut self.gathered[to][channel as usize];
+        let pending = &mut self.pending[to][channel as usize];
         if frame.len() > BUNDLED_FRAME_BYTES_MAX {
-            let before = gathered.take().map(|before| (to, channel, before.finish(self.epoch)));
+            let before = pending.take().map(|before| (to, channel, before.finish(self.epoch)));
             before.map_or(Ok(()), &mut *send)?;
             return send((to, channel, frame));
         }
-        match gathered.take() {
+        match pending.take() {
             None => {
-                self.begun.push((to, channel));
-                *gathered = Some(Gathered::One(frame));
+                self.with_pending.push((to, channel));
+                *pending = Some(PendingMessage::One(frame));
             }
             Some(before) if before.len() + frame.len() > BUNDLE_BYTES_MAX => {
-                *gathered = Some(Gathered::One(frame));
+                *pending = Some(PendingMessage::One(frame));
                 send((to, channel, before.finish(self.epoch)))?;
             }
-            Some(before) => *gathered = Some(Gathered::Bundle(before.and(&frame))),
+            Some(before) => *pending = Some(PendingMessage::Bundle(before.append(&frame))),
         }
         Ok(())
     }
 
-    /// Hands all that is gathered to `send`.
+    /// Flushes all pending frames to `send`.
     pub fn finish<E>(&mut self, send: &mut impl FnMut(Message) -> Result<(), E>) -> Result<(), E> {
-        for (to, channel) in self.begun.drain(..) {
-            if let Some(gathered) = self.gathered[to][channel as usize].take() {
-                send((to, channel, gathered.finish(self.epoch)))?;
+        for (to, channel) in self.with_pending.drain(..) {
+            if let Some(pending) = self.pending[to][channel as usize].take() {
+                send((to, channel, pending.finish(self.epoch)))?;
             }
         }
         Ok(())
     }
 }
 
-impl Gathered {
-    /// Bytes of the message that it is now.
+impl PendingMessage {
+    /// Length of the message so far, bytes.
     fn len(&self) -> usize {
         match self {
-            Gathered::One(frame) => HEADER_BYTES + frame.len().next_multiple_of(HEADER_BYTES),
-            Gathered::Bundle(bundle) => bundle.len(),
+            PendingMessage::One(frame) => HEADER_BYTES + frame.len().next_multiple_of(HEADER_BYTES),
+            PendingMessage::Bundle(bundle) => bundle.len(),
         }
     }
 
-    fn and(self, frame: &Block) -> Block {
+    fn append(self, frame: &Block) -> Block {
         let mut bundle = match self {
-            Gathered::Bundle(bundle) => bundle,
-            Gathered::One(first) => {
+            PendingMessage::Bundle(bundle) => bundle,
+            PendingMessage::One(first) => {
                 let mut bundle = Block::with_capacity(BUNDLE_BYTES_MAX + HEADER_BYTES);
                 bundle.push_zeros(HEADER_BYTES);
                 bundle.extend_from_slice(first.as_slice());
@@ -102,8 +101,8 @@ impl Gathered {
 
     fn finish(self, epoch: u32) -> Arc<Block> {
         match self {
-            Gathered::One(frame) => frame,
-            Gathered::Bundle(mut bundle) => {
+            PendingMessage::One(frame) => frame,
+            PendingMessage::Bundle(mut bundle) => {
                 let mut header = Header::new(Kind::Bundle, epoch, 0);
                 header.payload_bytes = (bundle.len() - HEADER_BYTES) as u64;
                 bundle.as_mut_slice()[..HEADER_BYTES].copy_from_slice(&header.encode());
@@ -113,7 +112,7 @@ impl Gathered {
     }
 }
 
-/// The frames of a bundle's payload, in order. Ends with the first that is none.
+/// The frames of a bundle's payload, in order. Ends at the first malformed one.
 pub(crate) fn unbundle(
     payload: Bytes,
     epoch: u32,
@@ -128,11 +127,11 @@ pub(crate) fn unbundle(
         let end = header.map_or(payload.len(), |header| at + HEADER_BYTES + header.payload_bytes as usize);
         let own = payload.slice((at + HEADER_BYTES).min(end)..end);
         at = end.next_multiple_of(HEADER_BYTES);
-        Some(header.map(|header| (header, if header.may_be_kept() { copied(&own) } else { own })))
+        Some(header.map(|header| (header, if header.may_be_kept() { copy_of(&own) } else { own })))
     })
 }
 
-fn copied(payload: &Bytes) -> Bytes {
+fn copy_of(payload: &Bytes) -> Bytes {
     let mut block = Block::with_capacity(payload.len());
     block.extend_from_slice(payload);
     Bytes::from_owner(block)
@@ -145,7 +144,7 @@ mod tests {
 
     const EPOCH: u32 = 3;
 
-    /// A frame of this many payload bytes, its number in its header.
+    /// A frame with this many payload bytes and its number in the header.
     fn frame(number: u64, bytes: usize) -> Arc<Block> {
         let mut header = Header::new(Kind::Block, EPOCH, number);
         header.payload_bytes = bytes as u64;
@@ -155,7 +154,7 @@ mod tests {
         Arc::new(block)
     }
 
-    /// Frames of these payload bytes go to rank 1; the messages have these many frames.
+    /// Sends frames with these payload lengths to rank 1; expects messages with these numbers of frames.
     fn check(payloads: &[usize], messages: &[usize]) {
         let mut bundles = Bundles::new(2, EPOCH);
         let mut sent: Vec<Arc<Block>> = Vec::new();

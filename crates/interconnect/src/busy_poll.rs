@@ -1,84 +1,84 @@
-//! How long a driver with nothing to do polls busily before it sleeps.
+//! Adaptive busy polling: how long an idle driver polls before it sleeps.
 //!
-//! To be woken takes longer than a small message: a call into the kernel on the one side, and on the other a
-//! core that has to take the thread up again, or that has fallen asleep itself. So while small messages
-//! follow each other closely the driver polls for about as long as being woken would take. It sleeps at once
-//! - when the last messages lay far apart: nothing is to be expected soon;
-//! - when much was moved at a time: there its processor time counts, and blocks do not wait for an answer;
-//! - when others want the processor. Between two polls it yields; if it has it back late and still has
-//!   nothing to do, others had better use for that time, and for a while it does not poll busily at all:
-//!   twice as long each time, and half as long after each message that it did see come.
+//! Waking a thread takes longer than a small message: a system call on one side, and on the other a core that
+//! has to reschedule the thread or leave a sleep state. So while small messages arrive in close succession
+//! the driver polls for about as long as a wake-up takes. It sleeps at once
+//! - if the last messages were far apart: none is expected soon;
+//! - if many bytes were moved at a time: processor time matters then, and blocks do not wait for an answer;
+//! - if other threads want the processor. Between two polls it yields; if the yield takes long and there is
+//!   still nothing to do, others had better use for that time, and polling is suspended: with exponential
+//!   backoff, halved after each message that polling caught.
 //!
-//! Time is passed in, so that no clock decides a test.
+//! Time is passed in, so that tests do not depend on the clock.
 
 use crate::limits::*;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
-    /// Whether there are enough cores for it at all.
-    may: bool,
-    /// How long nothing was to be done before a small message came, on average; the newest count most.
+    /// Whether there are enough cores for busy polling.
+    is_enabled: bool,
+    /// Moving average of the idle time before a small message, weighted to recent ones.
     gap_ns: u64,
-    /// Since when nothing is to be done.
+    /// Start of the current idle time.
     idle_since: Option<Instant>,
-    /// The last poll.
-    looked: Option<Instant>,
-    crowded_until: Option<Instant>,
-    /// How long it does not poll busily when others want the processor the next time.
-    crowded_ns: u64,
-    /// Moved since something was to be done again, bytes.
+    /// Time of the last poll.
+    last_poll: Option<Instant>,
+    suspended_until: Option<Instant>,
+    /// Duration of the next suspension.
+    suspension_ns: u64,
+    /// Bytes moved since the last idle time.
     moved_bytes: u64,
 }
 
 impl BusyPoll {
-    /// Expects nothing yet.
-    pub fn new(may: bool) -> Self {
+    /// Initially expects no messages.
+    pub fn new(is_enabled: bool) -> Self {
         BusyPoll {
-            may,
+            is_enabled,
             gap_ns: GAP_NS_MAX,
             idle_since: None,
-            looked: None,
-            crowded_until: None,
-            crowded_ns: CROWDED_NS_MIN,
+            last_poll: None,
+            suspended_until: None,
+            suspension_ns: SUSPENSION_NS_MIN,
             moved_bytes: 0,
         }
     }
 
-    /// Something moved: so many bytes.
-    pub fn moved(&mut self, now: impl FnOnce() -> Instant, bytes: u64) {
+    /// Records that `bytes` bytes were moved.
+    pub fn record_moved(&mut self, now: impl FnOnce() -> Instant, bytes: u64) {
         if let Some(since) = self.idle_since.take() {
             let gap_ns = now().saturating_duration_since(since).as_nanos().min(u128::from(GAP_NS_MAX)) as u64;
-            let gap_ns = if self.moved_bytes > SMALL_TALK_BYTES_MAX { GAP_NS_MAX } else { gap_ns };
+            let gap_ns = if self.moved_bytes > SMALL_MESSAGE_BYTES_MAX { GAP_NS_MAX } else { gap_ns };
             self.gap_ns = self.gap_ns - self.gap_ns / GAP_WEIGHT + gap_ns / GAP_WEIGHT;
             self.moved_bytes = 0;
         }
         self.moved_bytes += bytes;
-        if self.looked.take().is_some() {
-            self.crowded_ns = (self.crowded_ns / 2).max(CROWDED_NS_MIN);
+        if self.last_poll.take().is_some() {
+            self.suspension_ns = (self.suspension_ns / 2).max(SUSPENSION_NS_MIN);
         }
     }
 
-    /// Nothing moved: whether to look again at once, after a yield, instead of sleeping.
-    pub fn polls_busily(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        if !self.may {
+    /// Called when nothing moved: whether to poll again after a yield instead of sleeping.
+    pub fn should_poll(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        if !self.is_enabled {
             return false;
         }
         let now = now();
         let since = *self.idle_since.get_or_insert(now);
         let nanoseconds = |ns: u64| Duration::from_nanos(ns);
-        if self.looked.replace(now).is_some_and(|looked| now - looked > nanoseconds(YIELD_NS_MAX)) {
-            self.crowded_until = Some(now + nanoseconds(self.crowded_ns));
-            self.crowded_ns = (2 * self.crowded_ns).min(CROWDED_NS_MAX);
+        if self.last_poll.replace(now).is_some_and(|last_poll| now - last_poll > nanoseconds(YIELD_NS_MAX)) {
+            self.suspended_until = Some(now + nanoseconds(self.suspension_ns));
+            self.suspension_ns = (2 * self.suspension_ns).min(SUSPENSION_NS_MAX);
         }
-        let is_crowded = self.crowded_until.is_some_and(|until| now < until);
-        let polls_busily =
-            !is_crowded && self.gap_ns <= LOOK_ON_NS_MAX && now - since < nanoseconds(LOOK_ON_NS_MAX);
-        if !polls_busily {
-            // It sleeps, and that time says nothing about others.
-            self.looked = None;
+        let is_suspended = self.suspended_until.is_some_and(|until| now < until);
+        let should_poll =
+            !is_suspended && self.gap_ns <= BUSY_POLL_NS_MAX && now - since < nanoseconds(BUSY_POLL_NS_MAX);
+        if !should_poll {
+            // It sleeps, and that time does not measure contention.
+            self.last_poll = None;
         }
-        polls_busily
+        should_poll
     }
 }
 
@@ -88,36 +88,36 @@ mod tests {
 
     const SMALL: u64 = 128;
 
-    /// A driver on a clock of its own.
+    /// A driver with a simulated clock.
     struct Watched {
         busy_poll: BusyPoll,
         now: Instant,
     }
 
     impl Watched {
-        fn new(may: bool) -> Self {
-            Watched { busy_poll: BusyPoll::new(may), now: Instant::now() }
+        fn new(is_enabled: bool) -> Self {
+            Watched { busy_poll: BusyPoll::new(is_enabled), now: Instant::now() }
         }
 
-        fn polls_busily(&mut self) -> bool {
+        fn should_poll(&mut self) -> bool {
             let now = self.now;
-            self.busy_poll.polls_busily(|| now)
+            self.busy_poll.should_poll(|| now)
         }
 
-        /// `count` times nothing for `gap_ns`, as the driver sees it when each look takes a microsecond, and
-        /// then `bytes`. Returns whether it polled until the last of them came.
+        /// Simulates `count` idle times of `gap_ns`, with polls of a microsecond, each followed by `bytes`.
+        /// Returns whether it polled until the last message.
         fn talks(&mut self, count: u32, gap_ns: u64, bytes: u64) -> bool {
             let mut polled = false;
             for _ in 0..count {
                 let comes = self.now + Duration::from_nanos(gap_ns);
-                polled = self.polls_busily();
+                polled = self.should_poll();
                 while polled && self.now < comes {
                     self.now += Duration::from_micros(1);
-                    polled = self.polls_busily();
+                    polled = self.should_poll();
                 }
                 self.now = comes;
                 let now = self.now;
-                self.busy_poll.moved(|| now, bytes);
+                self.busy_poll.record_moved(|| now, bytes);
             }
             polled
         }
@@ -126,25 +126,25 @@ mod tests {
     #[test]
     fn it_polls_while_small_messages_follow_closely() {
         let mut watched = Watched::new(true);
-        assert!(!watched.polls_busily(), "nothing is known yet");
+        assert!(!watched.should_poll(), "nothing is known yet");
         assert!(watched.talks(50, 10_000, SMALL));
-        // They become rare, and many again.
+        // Messages become rare, and frequent again.
         assert!(!watched.talks(50, 2_000_000, SMALL));
         assert!(watched.talks(50, 10_000, SMALL));
-        // The last one was the last.
+        // No message follows.
         let mut looks = 0;
-        while watched.polls_busily() {
+        while watched.should_poll() {
             watched.now += Duration::from_micros(1);
             looks += 1;
         }
-        assert_eq!(looks, LOOK_ON_NS_MAX / 1000);
-        assert!(!watched.polls_busily());
+        assert_eq!(looks, BUSY_POLL_NS_MAX / 1000);
+        assert!(!watched.should_poll());
     }
 
     #[test]
     fn it_sleeps_between_blocks_and_rare_messages_and_where_it_may_not_look() {
-        assert!(!Watched::new(true).talks(200, 10_000, 4 * SMALL_TALK_BYTES_MAX));
-        assert!(!Watched::new(true).talks(200, 2 * LOOK_ON_NS_MAX, SMALL));
+        assert!(!Watched::new(true).talks(200, 10_000, 4 * SMALL_MESSAGE_BYTES_MAX));
+        assert!(!Watched::new(true).talks(200, 2 * BUSY_POLL_NS_MAX, SMALL));
         assert!(!Watched::new(false).talks(200, 10_000, SMALL));
     }
 
@@ -152,26 +152,26 @@ mod tests {
     fn it_leaves_the_processor_to_those_who_want_it() {
         let mut watched = Watched::new(true);
         assert!(watched.talks(50, 10_000, SMALL));
-        let mut pause_ns = CROWDED_NS_MIN;
+        let mut pause_ns = SUSPENSION_NS_MIN;
         for _ in 0..20 {
-            assert!(watched.polls_busily());
+            assert!(watched.should_poll());
             watched.now += Duration::from_nanos(YIELD_NS_MAX + 1);
-            assert!(!watched.polls_busily(), "somebody else ran meanwhile");
+            assert!(!watched.should_poll(), "somebody else ran meanwhile");
             watched.now += Duration::from_nanos(pause_ns - 1);
-            assert!(!watched.polls_busily(), "and may still want to");
+            assert!(!watched.should_poll(), "and may still want to");
             watched.now += Duration::from_nanos(1);
-            // Not one of the times that say how closely messages follow each other.
+            // Not counted in the average gap.
             watched.busy_poll.idle_since = None;
-            pause_ns = (2 * pause_ns).min(CROWDED_NS_MAX);
+            pause_ns = (2 * pause_ns).min(SUSPENSION_NS_MAX);
         }
-        assert_eq!((pause_ns, watched.busy_poll.crowded_ns), (CROWDED_NS_MAX, CROWDED_NS_MAX));
+        assert_eq!((pause_ns, watched.busy_poll.suspension_ns), (SUSPENSION_NS_MAX, SUSPENSION_NS_MAX));
         assert!(watched.talks(50, 10_000, SMALL));
-        assert_eq!(watched.busy_poll.crowded_ns, CROWDED_NS_MIN);
-        // A task of this process had the processor, and gave the driver something to do.
-        assert!(watched.polls_busily());
+        assert_eq!(watched.busy_poll.suspension_ns, SUSPENSION_NS_MIN);
+        // A task of this process had the processor, and gave the driver work.
+        assert!(watched.should_poll());
         watched.now += Duration::from_nanos(YIELD_NS_MAX + 1);
         let now = watched.now;
-        watched.busy_poll.moved(|| now, SMALL);
-        assert!(watched.polls_busily());
+        watched.busy_poll.record_moved(|| now, SMALL);
+        assert!(watched.should_poll());
     }
 }

@@ -1,8 +1,8 @@
-//! Blocks compressed between hosts, for networks that are slower than compressing. Who opens a stream asks
-//! for it; between ranks of one host, where blocks move in memory, nobody does.
+//! Compression of blocks between hosts, for networks slower than the codec. The opener of a stream requests
+//! it; between ranks of one host, where blocks move in memory, it is not used.
 //!
 //! ```text
-//! payload of a compressed block:  │ bytes of the block before, u64 │ its bytes, compressed │
+//! payload of a compressed block:  │ uncompressed length, u64 │ compressed bytes │
 //! ```
 //!
 //! Source: LZ4 block format, RFC 8878 (Zstandard).
@@ -12,10 +12,10 @@ use crate::limits::{BLOCK_BYTES_MAX, COMPRESSED_BYTES_MIN, HEADER_BYTES};
 use bytes::Bytes;
 use harrier_mpi::Block;
 
-/// Of zstd: the fastest of its usual levels. Higher ones are slower than most networks.
+/// Zstandard level: the fastest of the standard levels. Higher ones are slower than most networks.
 const ZSTD_LEVEL: i32 = 1;
 
-/// How blocks are compressed.
+/// A compression codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     Lz4,
@@ -23,8 +23,8 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// By its name as people write it.
-    pub fn named(name: &str) -> Option<Codec> {
+    /// Parses the name used in settings.
+    pub fn from_name(name: &str) -> Option<Codec> {
         [Codec::Lz4, Codec::Zstd].into_iter().find(|codec| codec.name() == name)
     }
 
@@ -42,13 +42,13 @@ impl Codec {
         }
     }
 
-    /// What the flags of an `Open` ask for.
-    pub(crate) fn asked(flags: u8) -> Option<Codec> {
+    /// The codec requested by the flags of an `Open`.
+    pub(crate) fn from_flags(flags: u8) -> Option<Codec> {
         [Codec::Lz4, Codec::Zstd].into_iter().find(|codec| flags & codec.flag() != 0)
     }
 
-    /// `payload` compressed, with room for a header in front; `None` where that saves too little to be worth
-    /// unpacking.
+    /// Compresses `payload`, with room for a header in front; `None` if it saves too little to pay for
+    /// decompression.
     pub(crate) fn compress(self, payload: &[u8]) -> Option<Block> {
         if !(COMPRESSED_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&payload.len()) {
             return None;
@@ -68,14 +68,14 @@ impl Codec {
         Some(packed)
     }
 
-    /// The payload of a compressed block as it was.
+    /// Decompresses the payload of a block.
     ///
-    /// Errors: it is none.
+    /// Errors: it is malformed.
     pub(crate) fn decompress(self, payload: &[u8]) -> Result<Bytes, String> {
         let (bytes, compressed) =
             payload.split_first_chunk().ok_or("a compressed block without its length")?;
         let bytes = usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX);
-        // A few bytes shall not take gigabytes: a row that is larger than a usual block is never compressed.
+        // Bounds the allocation: rows larger than a usual block are never compressed.
         if bytes > BLOCK_BYTES_MAX {
             return Err(format!("a compressed block of {bytes} bytes"));
         }
@@ -109,11 +109,11 @@ mod tests {
             assert!(packed.len() < even().len() / 4, "{codec:?}: {} bytes", packed.len());
             let unpacked = codec.decompress(&packed.as_slice()[HEADER_BYTES..]).unwrap();
             assert_eq!(unpacked, even(), "{codec:?}");
-            assert_eq!(Codec::named(codec.name()), Some(codec));
-            assert_eq!(Codec::asked(codec.flag()), Some(codec));
+            assert_eq!(Codec::from_name(codec.name()), Some(codec));
+            assert_eq!(Codec::from_flags(codec.flag()), Some(codec));
         }
-        assert_eq!(Codec::named("snappy"), None);
-        assert_eq!(Codec::asked(Header::FLAG_CALL), None);
+        assert_eq!(Codec::from_name("snappy"), None);
+        assert_eq!(Codec::from_flags(Header::FLAG_CALL), None);
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
                 wrong[..8].copy_from_slice(&length.to_le_bytes());
                 assert!(codec.decompress(&wrong).is_err(), "{codec:?}: of {length} bytes");
             }
-            // Whatever is damaged: an error, or other bytes, never more of them.
+            // Corrupt input gives an error or other bytes, never more of them.
             for at in (8..good.len()).step_by(97) {
                 let mut damaged = good.to_vec();
                 damaged[at] ^= 0x55;

@@ -1,29 +1,29 @@
-//! What streams count: waits for credit, and the time their blocks took to be made and to leave.
+//! Per-stream counters: waits for credit, encode time and queue time.
 //!
-//! The producer counts. Its numbers go along with every block and with the end of the stream, stamped into
-//! the header when the driver takes the frame, so that an opener knows them while the stream runs without
-//! asking for them. Every number is a total since the stream was opened.
+//! The producer counts. Its totals are stamped into the header of every block and of the end of stream when
+//! the driver takes the frame, so that the opener sees them while the stream runs without a request. Every
+//! number is a total since the stream was opened.
 
 use crate::CounterCells;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the producer of a stream has counted since it was opened.
+/// The producer's counters since the stream was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Nanoseconds spent gathering batches into blocks.
+    /// Nanoseconds spent encoding batches into blocks.
     pub encode_ns: u64,
-    /// Times that the producer had something to do and no credit.
+    /// Number of times that the producer had data and no credit.
     pub credit_waits: u64,
-    /// Nanoseconds until it had one again, all these times together.
+    /// Nanoseconds spent waiting for credit.
     pub credit_wait_ns: u64,
-    /// Nanoseconds that blocks lay in the queue of the driver, all together.
+    /// Nanoseconds that blocks spent in the driver's queue, summed over blocks.
     pub queue_ns: u64,
 }
 
 impl StreamCounts {
-    /// What came on top of `before`.
+    /// The increase since `before`.
     pub fn since(self, before: StreamCounts) -> StreamCounts {
         StreamCounts {
             encode_ns: self.encode_ns.saturating_sub(before.encode_ns),
@@ -34,7 +34,7 @@ impl StreamCounts {
     }
 }
 
-/// The numbers of one stream on its producer's side, which its task and the driver add to.
+/// Counters of one stream on its producer's side, updated by its task and the driver.
 #[derive(Default)]
 pub(crate) struct StreamCells {
     encode_ns: AtomicU64,
@@ -54,13 +54,13 @@ impl StreamCells {
         }
     }
 
-    /// Adds to the stream and to its rank.
+    /// Adds to the stream's and the rank's counters.
     fn add(&self, rank: &CounterCells, what: fn(&StreamCells) -> &AtomicU64, by: u64) {
         what(self).fetch_add(by, Ordering::Relaxed);
         what(&rank.streams).fetch_add(by, Ordering::Relaxed);
     }
 
-    pub fn encoded(&self, rank: &CounterCells, ns: u64) {
+    pub fn add_encode_time(&self, rank: &CounterCells, ns: u64) {
         self.add(rank, |cells| &cells.encode_ns, ns);
     }
 }
@@ -70,23 +70,23 @@ impl StreamCells {
 pub(crate) struct CreditWait(Option<Instant>);
 
 impl CreditWait {
-    /// It has none. To be called as often as it looks.
-    pub fn begins(&mut self, stream: &StreamCells, rank: &CounterCells) {
+    /// Called on every poll without credit; starts the wait if it has not started.
+    pub fn begin(&mut self, stream: &StreamCells, rank: &CounterCells) {
         if self.0.is_none() {
             self.0 = Some(Instant::now());
             stream.add(rank, |cells| &cells.credit_waits, 1);
         }
     }
 
-    /// It has one, or needs none any more.
-    pub fn ends(&mut self, stream: &StreamCells, rank: &CounterCells) {
+    /// Ends the wait, if any.
+    pub fn end(&mut self, stream: &StreamCells, rank: &CounterCells) {
         if let Some(since) = self.0.take() {
             stream.add(rank, |cells| &cells.credit_wait_ns, nanoseconds(since.elapsed()));
         }
     }
 }
 
-/// A frame of a stream in the queue of the driver.
+/// A frame of a stream in the driver's queue.
 pub(crate) struct InQueue {
     stream: Arc<StreamCells>,
     since: Instant,
@@ -97,8 +97,8 @@ impl InQueue {
         InQueue { stream: Arc::clone(stream), since: Instant::now() }
     }
 
-    /// The driver has taken it: what the stream has counted by now.
-    pub fn left(self, rank: &CounterCells) -> StreamCounts {
+    /// Called when the driver takes the frame; returns the stream's counters.
+    pub fn dequeue(self, rank: &CounterCells) -> StreamCounts {
         self.stream.add(rank, |cells| &cells.queue_ns, nanoseconds(self.since.elapsed()));
         self.stream.get()
     }
@@ -116,14 +116,14 @@ mod tests {
     fn a_wait_is_one_however_often_it_is_looked_at() {
         let (rank, stream) = (CounterCells::default(), Arc::new(StreamCells::default()));
         let mut wait = CreditWait::default();
-        wait.ends(&stream, &rank);
+        wait.end(&stream, &rank);
         assert_eq!(stream.get(), StreamCounts::default());
         for waits in 1..=2 {
-            wait.begins(&stream, &rank);
-            wait.begins(&stream, &rank);
+            wait.begin(&stream, &rank);
+            wait.begin(&stream, &rank);
             std::thread::sleep(Duration::from_millis(2));
-            wait.ends(&stream, &rank);
-            wait.ends(&stream, &rank);
+            wait.end(&stream, &rank);
+            wait.end(&stream, &rank);
             assert_eq!(stream.get().credit_waits, waits);
             assert!(stream.get().credit_wait_ns >= waits * 2_000_000, "{:?}", stream.get());
         }
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn a_frame_counts_the_time_until_it_is_taken() {
         let (rank, stream) = (CounterCells::default(), Arc::new(StreamCells::default()));
-        stream.encoded(&rank, 5);
+        stream.add_encode_time(&rank, 5);
         let queued = InQueue::new(&stream);
         std::thread::sleep(Duration::from_millis(2));
-        let counts = queued.left(&rank);
+        let counts = queued.dequeue(&rank);
         assert!(counts.queue_ns >= 2_000_000 && counts.encode_ns == 5, "{counts:?}");
         let more = StreamCounts { encode_ns: 7, credit_waits: 1, ..counts };
         assert_eq!(

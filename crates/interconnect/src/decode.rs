@@ -1,10 +1,9 @@
-//! Reads a batch back out of a received block without copying: every Arrow buffer is a slice of the block.
+//! Decodes a batch from a received block without copying: every Arrow buffer is a slice of the block.
 //!
-//! The layout is that of [`crate::encode`]. Each buffer keeps the block alive by itself and reports its own
-//! length as its capacity, so operators that account memory per buffer see the bytes of that buffer and not
-//! of the whole block.
+//! The layout is that of [`crate::encode`]. Each buffer keeps the block alive and reports its own length as
+//! its capacity, so operators that account memory per buffer count only that buffer and not the whole block.
 //!
-//! Errors: a payload that does not fit the schema (lengths, offsets, UTF-8, keys) is refused with
+//! Errors: a payload that does not fit the schema (lengths, offsets, UTF-8, keys) is rejected with
 //! [`ArrowError::IpcError`] or the constructor's own error; nothing is read outside the block.
 
 use crate::limits::BUFFER_ALIGNMENT_BYTES;
@@ -36,7 +35,7 @@ struct Reader<'a> {
     payload: &'a Bytes,
     /// Offset of the next buffer in the payload, before alignment.
     at: usize,
-    /// Where the buffers end and the footer begins.
+    /// End of the buffers and start of the footer.
     buffers_end: usize,
     /// Offset of the next word.
     word_at: usize,
@@ -70,7 +69,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next buffer, of the length its word says.
+    /// The next buffer; its length is the next word.
     fn buffer(&mut self) -> Result<Buffer, ArrowError> {
         let len = self.word()?;
         let from = self.at.next_multiple_of(BUFFER_ALIGNMENT_BYTES);
@@ -102,7 +101,7 @@ impl<'a> Reader<'a> {
         Ok(BooleanBuffer::new(buffer, 0, len))
     }
 
-    /// `OffsetBuffer::new` panics on what this refuses.
+    /// Rejects offsets on which `OffsetBuffer::new` would panic.
     fn check_offsets<O: OffsetSizeTrait>(offsets: &[O], child_len: usize) -> Result<(), ArrowError> {
         let ordered = offsets.windows(2).fold(true, |ordered, pair| ordered & (pair[0] <= pair[1]));
         if !ordered || offsets[0] != O::zero() || offsets[offsets.len() - 1].as_usize() != child_len {

@@ -1,11 +1,10 @@
-//! What wakes a sleeping driver: an eventfd that tasks of this process write, and a datagram socket that
-//! peers on the same host ring.
+//! Wake-up of a sleeping driver: an eventfd for tasks of this process, and a datagram socket for peers on the
+//! same host.
 //!
-//! MPI has no call that sleeps until a message arrives: its blocking receives spin. So after handing MPI a
+//! MPI has no call that sleeps until a message arrives: its blocking receives spin. So after passing MPI a
 //! message for a peer on the same host, a rank sends one byte to the peer's socket in the abstract namespace
-//! (no file is left behind, no port is listened on). A ring says "look again", nothing else: lost, late and
-//! superfluous rings are harmless. Peers on other hosts cannot ring; the thread then sleeps for bounded times
-//! (see `limits`).
+//! (no file, no port). A ring only means "poll again": lost, late and redundant rings are harmless. Peers on
+//! other hosts cannot ring; the thread then sleeps for bounded times (see `limits`).
 //!
 //! No wake-up is lost: see `handshake.rs`.
 
@@ -21,7 +20,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The part that tasks use, on any thread.
+/// The half that tasks use, from any thread.
 pub struct Wake {
     handshake: Handshake<AtomicBool>,
     event: EventFd,
@@ -33,7 +32,7 @@ impl Wake {
         Ok(Wake { handshake: Handshake::default(), event })
     }
 
-    /// Wakes the driver if it sleeps. To be called after queueing. Never blocks.
+    /// Wakes the driver if it sleeps. Call it after queueing. Never blocks.
     pub fn wake(&self) {
         if self.handshake.must_wake() {
             // A full counter means that a wake-up is already pending.
@@ -41,14 +40,14 @@ impl Wake {
         }
     }
 
-    /// For the driver: whether it may sleep, `nothing_to_do` asked after it was published that it does. Until
-    /// [`Wake::get_up`] it is woken.
-    pub(crate) fn lie_down(&self, nothing_to_do: impl FnOnce() -> bool) -> bool {
-        self.handshake.lie_down(nothing_to_do)
+    /// For the driver: publishes that it sleeps, then returns whether it may, by `nothing_to_do`. It is woken
+    /// until [`Wake::stop_sleeping`].
+    pub(crate) fn start_sleeping(&self, nothing_to_do: impl FnOnce() -> bool) -> bool {
+        self.handshake.start_sleeping(nothing_to_do)
     }
 
-    pub(crate) fn get_up(&self) {
-        self.handshake.get_up();
+    pub(crate) fn stop_sleeping(&self) {
+        self.handshake.stop_sleeping();
     }
 
     /// Readable when the sleeping driver was woken, until [`Wake::clear`].
@@ -61,7 +60,7 @@ impl Wake {
     }
 }
 
-/// The part that the driver owns.
+/// The half that the driver owns.
 pub struct Doorbell {
     socket: UnixDatagram,
     /// Addresses of the peers that can be rung, by rank.
@@ -69,8 +68,8 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// `token` is the gang's, the same on every rank and unguessable; `reachable[rank]` says which ranks
-    /// share this host.
+    /// `token` is the gang's, the same on every rank and unguessable; `reachable[rank]` is whether a rank
+    /// shares this host.
     pub fn new(token: &str, rank: usize, reachable: &[bool]) -> io::Result<Doorbell> {
         let address = |rank: usize| SocketAddr::from_abstract_name(format!("harrier-{token}-{rank}"));
         let socket = UnixDatagram::bind_addr(&address(rank)?)?;
@@ -83,11 +82,11 @@ impl Doorbell {
         Ok(Doorbell { socket, peers })
     }
 
-    /// Asks `peer` to look at its messages. Returns whether it can be rung at all. Never blocks.
+    /// Wakes `peer` to poll for messages. Returns whether it can be rung at all. Never blocks.
     pub fn ring(&self, peer: usize) -> bool {
         match &self.peers[peer] {
             Some(address) => {
-                // A full socket means that rings are pending; a peer that is gone is noticed elsewhere.
+                // A full socket means that rings are pending; a dead peer is detected elsewhere.
                 let _ = self.socket.send_to_addr(&[0], address);
                 true
             }
@@ -95,8 +94,8 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until somebody wakes or rings, one of `watched` is readable, or `timeout_ns` passes. Returns
-    /// the indices of `watched` that are ready. Returns at once if `queue_is_empty` says no once `asleep` is
+    /// Sleeps until a wake-up, a ring, or one of `watched` is readable, for at most `timeout_ns`. Returns the
+    /// indices of `watched` that are ready. Returns at once if `queue_is_empty` is false after `asleep` is
     /// published.
     pub fn sleep(
         &self,
@@ -105,14 +104,14 @@ impl Doorbell {
         timeout_ns: u64,
         queue_is_empty: impl Fn() -> bool,
     ) -> io::Result<Vec<usize>> {
-        let timeout_ns = if wake.lie_down(queue_is_empty) { timeout_ns } else { 0 };
+        let timeout_ns = if wake.start_sleeping(queue_is_empty) { timeout_ns } else { 0 };
         let mut fds = Vec::with_capacity(2 + watched.len());
         fds.push(PollFd::new(wake.event.as_fd(), PollFlags::POLLIN));
         fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
         fds.extend(watched.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(Duration::from_nanos(timeout_ns));
         let polled = ppoll(&mut fds, Some(timeout), None);
-        wake.get_up();
+        wake.stop_sleeping();
         match polled {
             Ok(0) | Err(Errno::EINTR) => return Ok(vec![]),
             Ok(_) => {}

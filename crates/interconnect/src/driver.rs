@@ -1,22 +1,23 @@
-//! The driver of a rank: the one thread that moves its frames, from joining the gang to leaving it.
+//! The driver of a rank: the single thread that moves its frames, from joining the gang to leaving it.
 //!
 //! ```text
-//!   ┌─► outbox: hand every queued frame to the transport
-//!   │   progress: let it move; frames that arrived go to their streams or to the service
+//!   ┌─► outbox: pass every queued frame to the transport
+//!   │   progress: poll the transport; frames that arrived go to their streams or to the service
 //!   │   watch: heartbeats to the ranks this one waits for
-//!   └── nothing happened, twice: poll for a moment if something is to be expected (`busy_poll.rs`), then rest until woken, or
-//!       the transport has something
+//!   └── nothing happened, twice: poll busily if a message is expected (`busy_poll.rs`), then sleep until
+//!       woken, or the transport has something
 //! ```
 //!
 //! # Invariants
-//! - No call here waits, but the rest. If one does all the same, the process is ended (`watchdog.rs`).
-//! - A rank that is lost stays lost: it is sent nothing, and nothing that it still sends is looked at. Every
-//!   stream with it ends, and every waiting task learns of it.
-//! - Who is lost is agreed on through the coordinator: whoever loses a rank tells rank 0, which tells every
-//!   other rank before it sends any of them another plan (both go over the control channel). Without rank 0
-//!   there is no gang.
-//! - A rank that breaks the contract of a frame or a stream is lost to whom it sent that. A transport that
-//!   cannot go on makes every rank lost.
+//! - No call here blocks, except the sleep. If one blocks all the same, the watchdog kills the process
+//!   (`watchdog.rs`).
+//! - A lost rank stays lost: nothing is sent to it, and its frames are ignored. Every stream with it ends,
+//!   and every waiting task is notified.
+//! - The set of lost ranks is agreed on through the coordinator: a rank that loses another reports it to rank
+//!   0, which announces it to every other rank before it sends any of them another plan (both go over the
+//!   control channel). Without rank 0 there is no gang.
+//! - A rank that violates the contract of a frame or a stream is lost to the receiver. If the transport
+//!   fails, every rank is lost.
 
 use crate::bundle::{Bundles, Message, unbundle};
 use crate::busy_poll::BusyPoll;
@@ -26,9 +27,9 @@ use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
 use crate::presence::Presence;
 use crate::streams::{Table, Violation};
-use crate::transport::{InFlight, Joined, Rest, Transport};
+use crate::transport::{InFlight, Joined, SleepParameters, Transport};
 use crate::watchdog::{self, Pulse};
-use crate::{CounterCells, Departure, FIRST_STREAM, Incoming, Peer, Queued, Shared};
+use crate::{CounterCells, Departure, FIRST_STREAM, Incoming, Peer, QueuedFrame, Shared};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use harrier_mpi::{Block, Channel, process, schedule};
@@ -40,35 +41,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The membership epoch. There is only one: whoever loses a rank goes on in it, and looks at nothing of that
-/// rank any more (`docs/decisions/0005-who-is-lost-instead-of-a-new-communicator.md`).
+/// The membership epoch. There is only one: after a loss the gang continues in it and ignores all frames of
+/// the lost rank (`docs/decisions/0005-who-is-lost-instead-of-a-new-communicator.md`).
 const EPOCH: u32 = 1;
 
-/// How long a rank that leaves waits for the others to leave too before it goes without them.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a leaving rank waits for the others to leave too.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a rank that all others have left too waits for what it sent them to be taken: they may read no
+/// How long a leaving rank waits for its last sends to complete after all others have left: they may read no
 /// more.
-const COMPLETION_PATIENCE: Duration = Duration::from_millis(500);
+const COMPLETION_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Looks in a row, a quarter of a heartbeat apart, at which a rank's process is stopped before it is held
-/// lost: those of a job that goes on after it was stopped as a whole do not go on in the same moment.
-const STOPPED_LOOKS_MAX: u32 = 3;
+/// Consecutive polls, a quarter of a heartbeat apart, at which a rank's process is stopped before it is
+/// declared lost: the processes of a job that is continued after it was stopped as a whole do not continue at
+/// the same moment.
+const STOPPED_POLLS_MAX: u32 = 3;
 
-/// How long a rank that was killed for its silence may take to be gone: its memory is taken down first.
-const KILL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank killed for its silence may take to exit: its memory is unmapped first.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Turns without anything to do before the thread rests. A call that finds nothing may be the one that brings
-/// a message in from the other side: only the next turn sees it, and its ring has already been heard.
-const IDLE_TURNS_BEFORE_REST: u32 = 2;
+/// Idle turns before the thread sleeps. A call that finds nothing may itself complete a message from the
+/// peer: only the next turn sees it, and its ring has already been consumed.
+const IDLE_TURNS_BEFORE_SLEEP: u32 = 2;
 
-/// How often the thread's processor time is written down while it does not rest: asking for it takes as long
-/// as a turn.
-const NOTE_EVERY: Duration = Duration::from_millis(1);
+/// How often the thread's processor time is recorded while it does not sleep: reading it takes as long as a
+/// turn.
+const CPU_RECORD_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Starts the thread, on which `join` is called, and waits until it has joined; `patience`: so long, because
-/// it may be a call of MPI's that waits for ever. It is left to that thread then, and so is MPI to the end of
-/// the process.
+/// Starts the thread, which calls `join`, and waits until it has joined, for at most `patience`, since a call
+/// of MPI may block for ever. On a timeout the thread keeps MPI until the process ends.
 pub(crate) fn start(
     patience: Option<Duration>,
     join: impl FnOnce() -> Result<Joined, StartError> + Send + 'static,
@@ -98,21 +99,21 @@ pub(crate) fn start(
         return Ok((ready_rx.recv().expect("the thread answers before it ends")?, thread));
     };
     let joined = ready_rx.recv_timeout(patience);
-    let attendance = || presence.as_ref().map(Presence::look);
+    let attendance = || presence.as_ref().map(Presence::attendance);
     let joined = match joined {
         Ok(joined) => joined.map(|shared| (shared, thread)),
         Err(mpsc::RecvTimeoutError::Timeout) => {
             process::skip_exit_handlers();
-            Err(StartError::NotMet { seconds: patience.as_secs(), attendance: attendance() })
+            Err(StartError::StartTimeout { seconds: patience.as_secs(), attendance: attendance() })
         }
         Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the thread answers before it ends"),
     };
-    // Others may look as long as this process lives.
+    // Others may look it up as long as this process lives.
     std::mem::forget(presence);
     joined
 }
 
-/// Moves the frames of one rank. [`crate::Interconnect::start`] gives it a thread; who has made its rank with
+/// Moves the frames of one rank. [`crate::Interconnect::start`] runs it on a thread; a rank made with
 /// [`crate::Interconnect::over`] calls [`Driver::step`] instead.
 pub struct Driver {
     transport: Box<dyn Transport>,
@@ -122,9 +123,9 @@ pub struct Driver {
     bundles: Bundles,
     pulse: Arc<Pulse>,
     busy_poll: BusyPoll,
-    /// When its processor time was noted last.
-    noted: Instant,
-    /// Kept for its memory.
+    /// When its processor time was recorded last.
+    cpu_recorded_at: Instant,
+    /// Reused buffer.
     arrived: Vec<(usize, Block)>,
 }
 
@@ -133,16 +134,16 @@ struct PeerState {
     gone: bool,
     /// It reads nothing more. A rank that left still waits for the others to leave.
     lost: bool,
-    /// It has sent something since the last look.
+    /// It has sent something since the last check.
     heard: bool,
-    /// Looks in a row at which its process was stopped.
+    /// Consecutive polls at which its process was stopped.
     stopped: u32,
-    /// Heartbeats sent since this peer was last heard.
+    /// Heartbeats sent since it was last heard.
     unanswered: u32,
     next_ping: Instant,
-    /// It was killed for its silence, then and with these words, and its end has not been told yet.
+    /// When and why it was killed for its silence; its exit has not been announced yet.
     killed: Option<(Instant, String)>,
-    /// Its process has ended. One that is only lost may still read what it was lent.
+    /// Its process has ended. A rank that is only lost may still read blocks lent to it.
     ended: bool,
 }
 
@@ -165,7 +166,7 @@ impl Driver {
             early: Mutex::default(),
             departures: (0..ranks).map(|_| watch::channel(None).0).collect(),
             losses: watch::channel(Vec::new()).0,
-            looks: SegQueue::new(),
+            process_checks: SegQueue::new(),
             broken: OnceLock::new(),
             leaving: AtomicBool::new(false),
             requests: AtomicU64::new(0),
@@ -183,7 +184,7 @@ impl Driver {
         };
         Ok(Driver {
             busy_poll: BusyPoll::new(transport.may_busy_poll()),
-            noted: now,
+            cpu_recorded_at: now,
             transport,
             shared: Arc::new(shared),
             peers: (0..ranks).map(peer).collect(),
@@ -198,19 +199,19 @@ impl Driver {
         Arc::clone(&self.shared)
     }
 
-    /// Does what can be done now; if nothing can, rests. Returns whether anything moved.
+    /// Runs one turn; sleeps if it moves nothing. Returns whether anything moved.
     pub fn step(&mut self) -> bool {
         let moved = self.turn().unwrap_or_else(|reason| {
             self.lose_all(&reason);
             false
         });
-        if !moved || !self.shared.looks.is_empty() {
-            self.rest(false);
+        if !moved || !self.shared.process_checks.is_empty() {
+            self.sleep(false);
         }
         moved
     }
 
-    /// Runs until this rank has left the gang, or nobody is left in it.
+    /// Runs until this rank has left the gang, or all others are gone.
     fn run(&mut self) {
         let mut leaving_since = None;
         let (mut idle_turns, mut moved_bytes) = (0, 0);
@@ -231,58 +232,60 @@ impl Driver {
             }
             if moved {
                 let bytes = self.moved_bytes();
-                self.busy_poll.moved(Instant::now, bytes - std::mem::replace(&mut moved_bytes, bytes));
+                self.busy_poll.record_moved(Instant::now, bytes - std::mem::replace(&mut moved_bytes, bytes));
                 idle_turns = 0;
                 continue;
             }
             idle_turns += 1;
-            let polls_busily = self.busy_poll.polls_busily(Instant::now);
-            if !self.shared.looks.is_empty() || (idle_turns >= IDLE_TURNS_BEFORE_REST && !polls_busily) {
-                self.rest(leaving_since.is_some());
+            let polls_busily = self.busy_poll.should_poll(Instant::now);
+            if !self.shared.process_checks.is_empty()
+                || (idle_turns >= IDLE_TURNS_BEFORE_SLEEP && !polls_busily)
+            {
+                self.sleep(leaving_since.is_some());
                 idle_turns = 0;
             } else if polls_busily {
-                self.note_processor_time(NOTE_EVERY);
+                self.record_processor_time(CPU_RECORD_INTERVAL);
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Sent and received so far, blocks that were lent included.
+    /// Bytes sent and received so far, including lent blocks.
     fn moved_bytes(&self) -> u64 {
         let counters = &self.shared.counters;
         counters.bytes_sent.load(Ordering::Relaxed) + counters.bytes_received.load(Ordering::Relaxed)
     }
 
-    /// Writes down the processor time of this thread, unless that was done within `patience`.
-    fn note_processor_time(&mut self, patience: Duration) {
+    /// Records the processor time of this thread, unless that was done within `patience`.
+    fn record_processor_time(&mut self, patience: Duration) {
         let now = Instant::now();
-        if now - self.noted < patience {
+        if now - self.cpu_recorded_at < patience {
             return;
         }
-        self.noted = now;
+        self.cpu_recorded_at = now;
         if let Ok(cpu) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
             let cpu_ns = cpu.tv_sec() as u64 * 1_000_000_000 + cpu.tv_nsec() as u64;
             self.shared.counters.thread_cpu_ns.store(cpu_ns, Ordering::Relaxed);
         }
     }
 
-    /// Whether this rank, which said goodbye so long ago, may go.
+    /// Whether this rank, which said goodbye `waited` ago, may exit.
     fn has_left(&self, waited: Duration) -> bool {
         let in_flight = self.transport.in_flight();
         if self.peers.iter().all(|peer| peer.gone) && self.shared.outbox.is_empty() {
-            if in_flight.sends > 0 && waited > COMPLETION_PATIENCE {
+            if in_flight.sends > 0 && waited > COMPLETION_TIMEOUT {
                 tracing::debug!(?in_flight, "left with sends that nobody reads");
             }
-            return in_flight.sends == 0 || waited > COMPLETION_PATIENCE;
+            return in_flight.sends == 0 || waited > COMPLETION_TIMEOUT;
         }
-        if waited > LEAVE_PATIENCE {
+        if waited > LEAVE_TIMEOUT {
             let waiting: Vec<usize> = (0..self.peers.len()).filter(|peer| !self.peers[*peer].gone).collect();
             tracing::warn!(?waiting, ?in_flight, "left the gang without the others");
         }
-        waited > LEAVE_PATIENCE
+        waited > LEAVE_TIMEOUT
     }
 
-    /// One round. Returns whether anything moved.
+    /// Runs one round. Returns whether anything moved.
     fn turn(&mut self) -> Result<bool, String> {
         let sent = self.send_returns()? + self.send_queued()?;
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -291,11 +294,11 @@ impl Driver {
         self.shared.requests.store((sends + receives) as u64, Ordering::Relaxed);
         count(&self.shared.counters.rings, progress.rings);
         for (source, block) in arrived.drain(..) {
-            // What a rank says that is no member any more would confuse those that are.
+            // Frames of a lost rank would confuse the members.
             if self.peers[source].lost {
                 continue;
             }
-            if let Err(what) = self.hear(source, block) {
+            if let Err(what) = self.handle_message(source, block) {
                 self.lose(source, &format!("it sent {what}"), true);
             }
         }
@@ -309,7 +312,7 @@ impl Driver {
         Ok(sent > 0 || progress.moved)
     }
 
-    /// Gives back the loans that were read. Nobody waits for one: a busy lender finds it at its own next
+    /// Returns the loans that were read. No lender is woken for one: a busy lender sees it at its own next
     /// turn.
     fn send_returns(&mut self) -> Result<usize, String> {
         let mut sent = 0;
@@ -319,7 +322,7 @@ impl Driver {
             }
             let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
             let frame = Arc::new(self.shared.frame(self.shared.header(Kind::Return, 0), &bytes));
-            // A rank with nothing to do may sleep for long.
+            // An idle lender may sleep for long.
             let urgent = self.shared.table.open() == (0, 0);
             self.transport.send(lender, Channel::Control, frame, urgent)?;
             count(&self.shared.counters.frames_sent, 1);
@@ -332,14 +335,14 @@ impl Driver {
         let mut sent = 0;
         let transport = &mut self.transport;
         let mut send = |(to, channel, block): Message| transport.send(to, channel, block, true);
-        while let Some(Queued { to, channel, frame: mut block, counted }) = self.shared.outbox.pop() {
+        while let Some(QueuedFrame { to, channel, frame: mut block, counted }) = self.shared.outbox.pop() {
             sent += 1;
-            // Nobody else has a frame that was queued for a stream.
+            // No one else holds a frame that was queued for a stream.
             if let (Some(counted), Some(block)) = (counted, Arc::get_mut(&mut block)) {
-                stamp(block.as_mut_slice(), counted.left(&self.shared.counters));
+                stamp(block.as_mut_slice(), counted.dequeue(&self.shared.counters));
             }
             if self.peers[to].lost {
-                // It may be a loan, made while the loss was told: nobody else will give it back.
+                // It may be a loan made while the loss was being announced: no one else will return it.
                 drop(block);
                 if self.peers[to].ended {
                     self.shared.lending.reclaim(to);
@@ -354,8 +357,8 @@ impl Driver {
         Ok(sent)
     }
 
-    /// What a message says, be it one frame or several.
-    fn hear(&mut self, source: usize, block: Block) -> Result<(), String> {
+    /// Handles a message, which is one frame or a bundle.
+    fn handle_message(&mut self, source: usize, block: Block) -> Result<(), String> {
         let malformed = |malformed: Malformed| malformed.to_string();
         let epoch = self.shared.epoch;
         let header = Header::decode(block.as_slice(), epoch).map_err(malformed)?;
@@ -367,7 +370,7 @@ impl Driver {
         for frame in unbundle(payload, epoch) {
             let (header, payload) = frame.map_err(malformed)?;
             self.dispatch(source, header, payload)?;
-            // A frame of the bundle may have told that its sender is no member any more.
+            // A frame of the bundle may have made its sender lost.
             if self.peers[source].lost {
                 break;
             }
@@ -402,7 +405,7 @@ impl Driver {
             Kind::Block => table.on_block(&header, source, payload).map_err(violation)?,
             Kind::Return => {
                 for offset in decode_words(&payload).ok_or("returns that are none")? {
-                    if !shared.lending.give_back(offset, source) {
+                    if !shared.lending.end_loan(offset, source) {
                         return Err("back what it was not lent".to_string());
                     }
                 }
@@ -422,7 +425,7 @@ impl Driver {
             Kind::MessagesEnd => table.on_messages_end(source, header.stream),
             Kind::Ping => shared.send(source, Channel::Control, shared.header(Kind::Alive, 0), &[]),
             Kind::Alive => {}
-            // Unpacked before.
+            // Bundles are unpacked before.
             Kind::Bundle => return Err("a bundle in a bundle".to_string()),
             Kind::Lost => {
                 let lost = usize::try_from(header.a).unwrap_or(usize::MAX);
@@ -445,18 +448,18 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks the silent ones among the ranks that this rank waits for.
+    /// Sends heartbeats to silent ranks that this rank waits for.
     fn watch(&mut self) {
         let now = self.transport.now();
         let heartbeat = Duration::from_nanos(HEARTBEAT_NS);
         self.next_watch = now + heartbeat / 4;
         let mut waited_for = self.shared.table.peers(self.peers.len());
-        // Ranks without work wait for the coordinator, and it has to know who is there.
+        // Idle ranks wait for the coordinator, and the coordinator tracks all members.
         match self.shared.rank {
             0 => waited_for.fill(true),
             _ => waited_for[0] = true,
         }
-        // A block whose reader is cut off would be lent for ever where its stream has ended.
+        // A block would stay lent for ever if its reader is cut off and its stream has ended.
         for reader in self.shared.lending.readers() {
             waited_for[reader] = true;
         }
@@ -471,7 +474,7 @@ impl Driver {
                 continue;
             }
             if let Some((since, reason)) = &state.killed {
-                if now - *since > KILL_PATIENCE {
+                if now - *since > KILL_TIMEOUT {
                     undead.push((peer, reason.clone()));
                 }
                 continue;
@@ -481,7 +484,7 @@ impl Driver {
                 true => SILENCE_NS_MAX / HEARTBEAT_NS + HEARTBEATS_FOR_LOWER,
                 false => SILENCE_NS_MAX / HEARTBEAT_NS,
             };
-            if state.stopped == STOPPED_LOOKS_MAX {
+            if state.stopped == STOPPED_POLLS_MAX {
                 silent.push((peer, "is stopped".to_string()));
             } else if now >= state.next_ping && u64::from(state.unanswered) == patience {
                 let seconds = patience * HEARTBEAT_NS / 1_000_000_000;
@@ -494,7 +497,7 @@ impl Driver {
         }
         for (peer, what) in silent {
             let reason = format!("{} {what}", self.describe(peer));
-            // Whoever hears of a loss may clean up after that rank: it should be gone by then.
+            // Other ranks may clean up after that rank once they hear of the loss: it should be dead by then.
             match self.transport.kill(peer) {
                 true => self.peers[peer].killed = Some((now, reason)),
                 false => self.lose(peer, &reason, true),
@@ -510,13 +513,13 @@ impl Driver {
         format!("process {pid} on {host}")
     }
 
-    /// `silent`: it may still live.
+    /// `silent`: it may still be alive.
     fn lose(&mut self, peer: usize, reason: &str, silent: bool) {
         if std::mem::replace(&mut self.peers[peer].gone, true) {
             return;
         }
         tracing::debug!(peer, reason, "rank lost");
-        self.tell_of_loss(peer, reason, silent);
+        self.announce_loss(peer, reason, silent);
         self.peers[peer].lost = true;
         self.transport.lose(peer);
         let shared = &self.shared;
@@ -526,16 +529,16 @@ impl Driver {
         shared.table.on_lost(peer, reason);
     }
 
-    fn tell_of_loss(&mut self, lost: usize, reason: &str, silent: bool) {
+    fn announce_loss(&mut self, lost: usize, reason: &str, silent: bool) {
         let mut header = self.shared.header(Kind::Lost, 0);
         header.a = lost as u64;
         if self.shared.rank == 0 && silent {
-            // If it lives, it learns that it is out. If not, nobody minds.
+            // If it is alive, it learns that it was evicted.
             let frame = Arc::new(self.shared.frame(header, reason.as_bytes()));
             let _ = self.transport.send(lost, Channel::Control, frame, true);
         }
-        let told = if self.shared.rank == 0 { 1..self.peers.len() } else { 0..1 };
-        for peer in told.filter(|peer| !self.peers[*peer].gone) {
+        let informed = if self.shared.rank == 0 { 1..self.peers.len() } else { 0..1 };
+        for peer in informed.filter(|peer| !self.peers[*peer].gone) {
             self.shared.send(peer, Channel::Control, header, reason.as_bytes());
         }
     }
@@ -547,31 +550,30 @@ impl Driver {
         }
     }
 
-    /// Rests until something may have happened.
-    fn rest(&mut self, leaving: bool) {
+    /// Sleeps until something may have happened.
+    fn sleep(&mut self, leaving: bool) {
         count(&self.shared.counters.sleeps, 1);
-        self.note_processor_time(Duration::ZERO);
+        self.record_processor_time(Duration::ZERO);
         let shared = Arc::clone(&self.shared);
-        let rest = Rest {
+        let parameters = SleepParameters {
             wake: &shared.wake,
             busy: shared.table.open() != (0, 0),
             leaving,
             nothing_to_do: &|| {
-                shared.outbox.is_empty() && !shared.lending.returns_wait() && shared.looks.is_empty()
+                shared.outbox.is_empty() && !shared.lending.has_returns() && shared.process_checks.is_empty()
             },
         };
-        // Those who come now wait for the next one.
-        let looks = shared.looks.len();
-        self.pulse.rest(true);
-        let ended = self.transport.rest(&rest);
-        self.pulse.rest(false);
+        // Requests that come now wait for the next one.
+        let checks = shared.process_checks.len();
+        self.pulse.set_sleeping(true);
+        let ended = self.transport.sleep(&parameters);
+        self.pulse.set_sleeping(false);
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => return self.lose_all(&error),
         };
         for peer in ended {
-            // A rank that left in good order also ends its process; its last frames may still be on their
-            // way.
+            // A rank that left in good order also ends its process; its last frames may still be in flight.
             for _ in 0..3 {
                 if !self.peers[peer].gone {
                     let _ = self.turn();
@@ -583,11 +585,11 @@ impl Driver {
             };
             self.peers[peer].ended = true;
             self.lose(peer, &reason, false);
-            // Only now: it may have been lost before, and lived.
+            // Only now: it may have been lost before while its process lived.
             self.shared.lending.reclaim(peer);
         }
-        for look in (0..looks).map_while(|_| shared.looks.pop()) {
-            // Who does not wait any more need not know.
+        for look in (0..checks).map_while(|_| shared.process_checks.pop()) {
+            // The waiter may be gone.
             let _ = look.send(());
         }
     }
@@ -615,10 +617,10 @@ mod tests {
     use harrier_mpi::shared::{Arena, Window};
     use std::collections::VecDeque;
 
-    /// The stream that the other rank opens.
+    /// The stream that the peer opens.
     const STREAM: u64 = 1;
 
-    /// One other rank, which says what it is told to and then ends.
+    /// A peer that sends queued messages and then exits.
     #[derive(Clone, Default)]
     struct OneOther {
         says: Arc<Mutex<VecDeque<Block>>>,
@@ -641,7 +643,7 @@ mod tests {
             InFlight::default()
         }
 
-        fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
+        fn sleep(&mut self, _: &SleepParameters<'_>) -> Result<Vec<usize>, String> {
             Ok(if self.ends.swap(false, Ordering::SeqCst) { vec![1] } else { vec![] })
         }
 
@@ -663,7 +665,7 @@ mod tests {
         }
     }
 
-    /// This rank, to which the other one has opened a stream.
+    /// This rank, to which the peer has opened a stream.
     struct Pair {
         other: OneOther,
         gang: Interconnect,
@@ -696,7 +698,7 @@ mod tests {
             Pair { other, gang, driver, arena, incoming }
         }
 
-        /// Hears a frame. Returns whether its sender is still a member.
+        /// Receives a frame. Returns whether its sender is still a member.
         fn hear(&mut self, header: Header, payload: &[u8]) -> bool {
             say(&self.other, header, payload);
             self.driver.step();
@@ -711,7 +713,7 @@ mod tests {
             sender.send(1, block);
         }
 
-        /// The other rank's process ends.
+        /// The peer's process exits.
         fn end(&mut self) {
             self.other.ends.store(true, Ordering::SeqCst);
             self.driver.step();
@@ -726,7 +728,7 @@ mod tests {
         other.says.lock().push_back(block);
     }
 
-    /// A task that had its credit already lends a block to a rank in the moment in which that is lost.
+    /// A task that already had its credit lends a block to a rank at the moment of its loss.
     #[test]
     fn what_is_lent_to_a_lost_rank_comes_back() {
         let mut pair = Pair::new(0);
@@ -740,8 +742,8 @@ mod tests {
         assert!(pair.gang.ledger().is_clear(), "{:?}", pair.gang.ledger());
     }
 
-    /// A rank that is lost for what it said lives, and may tell others what it reads here until it hears of
-    /// it.
+    /// A rank evicted for a violation may be alive, and pass on what it reads here until it hears of the
+    /// eviction.
     #[test]
     fn what_a_lost_rank_may_still_read_stays_as_it_is() {
         let mut pair = Pair::new(0);
@@ -755,7 +757,7 @@ mod tests {
         let piece = window.piece(loan).expect("it lies in the arena");
         assert!(!pair.hear(Header::new(Kind::Bundle, EPOCH + 1, 0), &encode_loan(loan)));
         assert_eq!(pair.gang.ledger().blocks_lent, 0, "nothing is expected of it");
-        // Others are sent blocks meanwhile.
+        // Blocks are sent to other ranks meanwhile.
         let others: Vec<Block> = (0..3)
             .map(|_| {
                 let mut block = pair.gang.block_for(1, SHARED_BYTES_MIN);
@@ -770,7 +772,7 @@ mod tests {
         assert_eq!(pair.arena.loans_to(1), 0);
     }
 
-    /// Two blocks of 1000 bytes are sent; then these credits come, each by its number and bytes.
+    /// Sends two blocks of 1000 bytes; then these credits arrive, each with its number and bytes.
     #[test]
     fn a_credit_counts_once() {
         let check = |credits: &[(u64, u64)], is_right: bool| {
@@ -793,7 +795,7 @@ mod tests {
         check(&[(0, 2 * one)], true);
         check(&[(0, one), (1, one)], true);
         check(&[(0, 100), (1, 100), (2, one)], true);
-        // Repeated, though it fits; left out; too much; none.
+        // A duplicate though it fits; a gap; too much; zero.
         check(&[(0, one), (0, one)], false);
         check(&[(0, 100), (1, 100), (1, 100)], false);
         check(&[(1, one)], false);

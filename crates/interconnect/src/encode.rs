@@ -1,15 +1,15 @@
-//! Gathers a record batch once into an aligned block, so that the other side can use it in place.
+//! Encodes a record batch once into an aligned block that the receiver can use in place.
 //!
 //! A batch's payload is its Arrow buffers in pre-order of the schema's fields, each padded to
-//! [`BUFFER_ALIGNMENT_BYTES`], and behind them a footer of little-endian `u64` words that [`crate::decode`]
-//! walks along the schema:
+//! [`BUFFER_ALIGNMENT_BYTES`], followed by a footer of little-endian `u64` words that [`crate::decode`] walks
+//! along the schema:
 //!
 //! ```text
 //! │ buffer │pad│ buffer │pad│ … │ word │ word │ … │ word count │
 //! ```
 //! Every array contributes the words: length, 1 if a validity bitmap follows, then the byte length of each of
-//! its buffers. Only what the batch shows is copied: slices are cut, offsets start at zero again, string
-//! views are compacted to the bytes they name, unreferenced dictionary values are dropped.
+//! its buffers. Only the visible part of the batch is copied: slices are trimmed, offsets are rebased to
+//! zero, string views are compacted to the bytes they reference, unreferenced dictionary values are dropped.
 //!
 //! The same walk runs twice: over a sink that counts, so that a block of the right size is allocated once,
 //! and over one that writes.
@@ -21,16 +21,16 @@ use arrow::datatypes::{ArrowNativeType, DataType, ToByteSlice, UnionMode};
 use arrow::error::ArrowError;
 use harrier_mpi::Block;
 
-/// Cuts `batch` into row ranges of which each fits one block, in order. Most batches are one range.
+/// Splits `batch` into row ranges that each fit one block, in order. Most batches are one range.
 ///
 /// Errors: a single row beyond [`BLOCK_BYTES_HARD_MAX`].
-pub fn cut(batch: RecordBatch) -> Result<Vec<Piece>, ArrowError> {
+pub fn split(batch: RecordBatch) -> Result<Vec<Piece>, ArrowError> {
     let mut pieces = Vec::with_capacity(1);
-    cut_into(Piece::new(batch)?, &mut pieces)?;
+    split_into(Piece::new(batch)?, &mut pieces)?;
     Ok(pieces)
 }
 
-fn cut_into(piece: Piece, pieces: &mut Vec<Piece>) -> Result<(), ArrowError> {
+fn split_into(piece: Piece, pieces: &mut Vec<Piece>) -> Result<(), ArrowError> {
     let rows = piece.batch.num_rows();
     if piece.payload_bytes <= BLOCK_BYTES_MAX || rows <= 1 {
         if piece.payload_bytes > BLOCK_BYTES_HARD_MAX {
@@ -46,7 +46,7 @@ fn cut_into(piece: Piece, pieces: &mut Vec<Piece>) -> Result<(), ArrowError> {
     let rows_each = rows.div_ceil(parts);
     for start in (0..rows).step_by(rows_each) {
         let part = piece.batch.slice(start, rows_each.min(rows - start));
-        cut_into(Piece::new(part)?, pieces)?;
+        split_into(Piece::new(part)?, pieces)?;
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ impl Piece {
         &self.batch
     }
 
-    /// Exact size in bytes of what [`Piece::encode`] appends.
+    /// Exact number of bytes that [`Piece::encode`] appends.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
@@ -104,7 +104,7 @@ impl Piece {
     }
 }
 
-/// Drops dictionary values that no key names, where the dictionary is larger than the rows can need.
+/// Drops unreferenced dictionary values if the dictionary is larger than the rows can need.
 fn compact(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.as_any_dictionary_opt() {
         Some(dictionary) if dictionary.values().len() > column.len() => {
@@ -114,18 +114,18 @@ fn compact(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// Receives what [`walk`] finds, in the order in which the decoder will ask for it.
+/// Receives the parts found by [`walk`], in the order in which the decoder reads them.
 trait Sink {
     fn word(&mut self, word: u64);
     fn bytes(&mut self, bytes: &[u8]);
     fn bits(&mut self, bits: &BooleanBuffer);
     /// Offsets, rebased so that the first is zero.
     fn offsets<O: ArrowNativeType + std::ops::Sub<Output = O>>(&mut self, offsets: &[O]);
-    /// Views compacted: the bytes of all long values that `valid` admits, in order, become one buffer.
+    /// Views, compacted: the bytes of all long values that `valid` admits, in order, become one buffer.
     fn views(&mut self, views: &[u128], valid: &dyn Fn(usize) -> bool, has_nulls: bool, data: &[Buffer]);
 }
 
-/// Walks `len` rows of `data` from row `from` on. Ranges are passed down rather than cut out of the
+/// Walks `len` rows of `data` from row `from` on. Ranges are passed down instead of slicing the
 /// [`ArrayData`]: for structs its own slicing moves both the parent's offset and the children.
 fn walk(data: &ArrayData, from: usize, len: usize, sink: &mut impl Sink) -> Result<(), ArrowError> {
     let offset = data.offset() + from;
@@ -174,7 +174,7 @@ fn walk(data: &ArrayData, from: usize, len: usize, sink: &mut impl Sink) -> Resu
             walk(&children[0], offset * width, len * width, sink)?;
         }
         DataType::Struct(_) => {
-            // Arrays give their structs to ArrayData with the children cut already.
+            // Arrays convert their structs to ArrayData with the children already sliced.
             assert_eq!(data.offset(), 0, "a struct with an offset of its own");
             for child in children {
                 walk(child, from, len, sink)?;
@@ -224,8 +224,8 @@ fn byte_array<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     sink.bytes(&data.buffers()[1].as_slice()[from..to]);
 }
 
-/// Gives the sink the rebased offsets of the rows and returns the range of the child they cover. An empty
-/// array may come with an empty offsets buffer.
+/// Writes the rebased offsets of the rows to the sink and returns the range of the child they cover. An empty
+/// array may have an empty offsets buffer.
 fn list_offsets<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     data: &ArrayData,
     offset: usize,
@@ -242,8 +242,7 @@ fn list_offsets<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     (offsets[0].as_usize(), offsets[len].as_usize())
 }
 
-/// The run ends of `len` logical rows from `offset` on, rebased, and which runs these are: the first and how
-/// many.
+/// The rebased run ends of `len` logical rows from `offset` on, with the first run and the number of runs.
 fn runs(
     data: &ArrayData,
     offset: usize,
@@ -395,7 +394,7 @@ impl Sink for Writer<'_> {
     }
 }
 
-/// Bytes that a view keeps outside itself: its length if that is above the twelve that fit inside, else none.
+/// Bytes that a view keeps out of line: its length if above the twelve that fit inline, else 0.
 fn long_bytes(view: u128) -> usize {
     let length = view as u32 as usize;
     if length > 12 { length } else { 0 }

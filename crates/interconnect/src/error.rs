@@ -1,4 +1,4 @@
-//! What can go wrong between ranks, grouped by the largest thing that is dead.
+//! Errors of the interconnect, grouped by the largest thing that is dead.
 
 use crate::introduction::Difference;
 use crate::presence::Attendance;
@@ -16,48 +16,48 @@ pub enum StartError {
     VersionMismatch {
         versions: Vec<String>,
     },
-    /// Ranks were told to do different things.
-    ToldMismatch(Difference),
-    /// MPI has not brought the ranks together. Its call may go on for ever on another thread: no handler at
-    /// exit that it has left is run.
-    NotMet {
+    /// Ranks were started with different arguments.
+    ConfigurationMismatch(Difference),
+    /// MPI has not connected the ranks in time. Its call may block for ever on another thread, so the exit
+    /// handlers of its library are skipped.
+    StartTimeout {
         seconds: u64,
         attendance: Option<Attendance>,
     },
     Io(std::io::Error),
-    /// What this process was told of the gang cannot be used.
+    /// The configuration of this process's place in the gang is invalid.
     Place(PlaceError),
-    /// This rank cannot listen where the hosts file says.
+    /// This rank cannot listen on the address of the hosts file.
     Port {
         address: String,
         error: std::io::Error,
     },
-    /// A rank answers, and knows another token or none.
+    /// A rank answers with another token or none.
     WrongToken {
         rank: usize,
         address: String,
     },
-    /// These ranks did not come, each with its address. `strangers`: who tried with another token.
+    /// These ranks did not come, each with its address. `strangers`: peers that tried with another token.
     NoAnswer {
         missing: Vec<(usize, String)>,
         seconds: u64,
         strangers: Vec<String>,
     },
-    /// Another rank does not fit to this one, or went away before the gang was formed.
-    Unfit {
+    /// Another rank is incompatible with this one, or disconnected before the gang was formed.
+    Incompatible {
         rank: usize,
         address: String,
         what: String,
     },
-    /// Names in the hosts file for which this host knows no address, each with the reason.
+    /// Names in the hosts file that do not resolve on this host, each with the reason.
     UnknownHosts {
         hosts: Vec<(String, String)>,
     },
-    /// The encryption that ranks speak cannot be had.
+    /// The encryption between ranks is not available.
     Encryption(String),
 }
 
-/// What is wrong with the hosts file, the token, or the variables that tell a process its place.
+/// An error in the hosts file, the token, or the variables that define a process's place.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PlaceError {
@@ -152,7 +152,7 @@ impl fmt::Display for StartError {
                 }
                 write!(f, " did not come within {seconds} s")
             }
-            StartError::Unfit { rank, address, what } => write!(f, "rank {rank} ({address}) {what}"),
+            StartError::Incompatible { rank, address, what } => write!(f, "rank {rank} ({address}) {what}"),
             StartError::UnknownHosts { hosts } => {
                 for (at, (host, reason)) in hosts.iter().enumerate() {
                     let and = if at > 0 { "; " } else { "" };
@@ -160,7 +160,7 @@ impl fmt::Display for StartError {
                 }
                 Ok(())
             }
-            StartError::ToldMismatch(difference) => {
+            StartError::ConfigurationMismatch(difference) => {
                 let Difference { rank, host, what, theirs, other, others } = difference;
                 write!(f, "rank {rank} (on {host}) was started with other {what}")?;
                 match (theirs.as_str(), others.as_str()) {
@@ -168,24 +168,24 @@ impl fmt::Display for StartError {
                     (theirs, others) => write!(f, ": {}; rank {other}: {}", or_none(theirs), or_none(others)),
                 }
             }
-            StartError::NotMet { seconds, attendance: None } => {
+            StartError::StartTimeout { seconds, attendance: None } => {
                 write!(f, "the ranks have not met within {seconds} s")
             }
-            StartError::NotMet { seconds, attendance: Some(attendance) } => {
+            StartError::StartTimeout { seconds, attendance: Some(attendance) } => {
                 let Attendance { host, ranks, ranks_here, here } = attendance;
                 match attendance.missing() {
                     Some(missing) if missing.is_empty() => {
                         write!(f, "the ranks are all on {host}, and have not met within {seconds} s")
                     }
                     Some(missing) => {
-                        write!(f, "{} did not come within {seconds} s, on {host}", named(&missing))
+                        write!(f, "{} did not come within {seconds} s, on {host}", format_ranks(&missing))
                     }
                     None => {
                         write!(f, "the ranks")?;
                         if let Some(ranks) = ranks {
                             write!(f, ", {ranks} in all,")?;
                         }
-                        write!(f, " have not met within {seconds} s; on {host} {} came", named(here))?;
+                        write!(f, " have not met within {seconds} s; on {host} {} came", format_ranks(here))?;
                         match ranks_here {
                             Some(started) if *started > here.len() => {
                                 write!(f, " of {started} that were started there")
@@ -207,8 +207,8 @@ impl fmt::Display for StartError {
     }
 }
 
-/// `rank 3`, or `ranks 1, 2, 5`; at most a handful.
-fn named(ranks: &[usize]) -> String {
+/// Formats `rank 3`, or `ranks 1, 2, 5`; at most a handful.
+fn format_ranks(ranks: &[usize]) -> String {
     const NAMED_MAX: usize = 16;
     let shown: Vec<String> = ranks.iter().take(NAMED_MAX).map(usize::to_string).collect();
     match ranks {
@@ -239,38 +239,37 @@ impl std::error::Error for StartError {
 impl std::error::Error for PlaceError {}
 
 impl StartError {
-    /// 58000 for what surrounds the gang, 55000 for ranks that do not fit together, F0000
-    /// for what they were told.
+    /// 58000 for the environment of the gang, 55000 for incompatible ranks, F0000 for their configuration.
     pub fn sqlstate(&self) -> SqlState {
         match self {
-            StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) | StartError::Unfit { .. } => {
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
-            }
+            StartError::VersionMismatch { .. }
+            | StartError::ConfigurationMismatch(_)
+            | StartError::Incompatible { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             StartError::Mpi(_) | StartError::Io(_) | StartError::Encryption(_) => SqlState::SYSTEM_ERROR,
             StartError::Place(_) => SqlState::CONFIG_FILE_ERROR,
             StartError::Port { .. } => SqlState::IO_ERROR,
             StartError::WrongToken { .. } => SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-            StartError::NoAnswer { .. } | StartError::NotMet { .. } | StartError::UnknownHosts { .. } => {
-                SqlState::CONNECTION_NOT_ESTABLISHED
-            }
+            StartError::NoAnswer { .. }
+            | StartError::StartTimeout { .. }
+            | StartError::UnknownHosts { .. } => SqlState::CONNECTION_NOT_ESTABLISHED,
         }
     }
 
-    /// Whether rank `rank` of a launcher is the one to say it: what all ranks know is told by rank 0, and
-    /// what only those of one host know by the first of them. Without a launcher above it nobody else may be
-    /// there.
-    pub fn is_told_by(&self, rank: usize) -> bool {
+    /// Whether rank `rank` of a launcher reports it: rank 0 reports what all ranks know, and the first rank
+    /// of a host what only the ranks of that host know. Without a launcher above it, this may be the only
+    /// rank.
+    pub fn is_reported_by(&self, rank: usize) -> bool {
         match self {
-            StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) => rank == 0,
-            StartError::NotMet { attendance: Some(Attendance { here, .. }), .. } => {
+            StartError::VersionMismatch { .. } | StartError::ConfigurationMismatch(_) => rank == 0,
+            StartError::StartTimeout { attendance: Some(Attendance { here, .. }), .. } => {
                 here.iter().all(|other| rank <= *other)
             }
-            StartError::NotMet { attendance: None, .. } => true,
+            StartError::StartTimeout { attendance: None, .. } => true,
             _ => rank == 0 || !harrier_mpi::has_launcher(),
         }
     }
 
-    /// All the lines for standard error, without a final newline.
+    /// All lines for standard error, without a final newline.
     pub fn report(&self) -> String {
         let mut report = format!("ERROR {}: {self}", self.sqlstate());
         for (label, text) in [("DETAIL", self.detail()), ("HINT", self.hint())] {
@@ -281,8 +280,8 @@ impl StartError {
         report
     }
 
-    /// The exit status of a process that could not find out what it was launched as: a library of MPI is
-    /// broken, anything else was said wrongly.
+    /// The exit status of a process that could not determine its launch: a broken MPI library, or a usage
+    /// error.
     pub fn exit_status(&self) -> u8 {
         match self {
             StartError::Mpi(_) => exit::BROKEN,
@@ -290,7 +289,7 @@ impl StartError {
         }
     }
 
-    /// What was tried, where that helps.
+    /// The attempts, where that helps.
     pub fn detail(&self) -> Option<String> {
         match self {
             StartError::Mpi(error) => error.detail(),
@@ -301,17 +300,17 @@ impl StartError {
         }
     }
 
-    /// What to do about it.
+    /// Suggests what to do.
     pub fn hint(&self) -> Option<String> {
         match self {
             StartError::Mpi(error) => error.hint(),
             StartError::VersionMismatch { .. } => Some("launch the same binary on every rank".to_string()),
-            StartError::ToldMismatch(_) => Some(
+            StartError::ConfigurationMismatch(_) => Some(
                 "ranks of one gang run one program with the same arguments; where each process shall work by itself, give --alone or \
                  HARRIER_ALONE=1"
                     .to_string(),
             ),
-            StartError::NotMet { attendance, .. } => {
+            StartError::StartTimeout { attendance, .. } => {
                 let program = "a rank whose program ends before it joins keeps the others waiting: look what it said; \
                                HARRIER_START_SECONDS gives them longer, and --alone or HARRIER_ALONE=1 runs a process by itself";
                 let network = "between hosts, name the network that joins them: --mca btl_tcp_if_include 10.0.0.0/8 (Open MPI), \
@@ -342,7 +341,7 @@ impl StartError {
             StartError::UnknownHosts { .. } => {
                 Some("write names into the hosts file that every host knows, or addresses".to_string())
             }
-            StartError::Unfit { .. } => Some("give every rank the same hosts file and the same binary".to_string()),
+            StartError::Incompatible { .. } => Some("give every rank the same hosts file and the same binary".to_string()),
             StartError::Io(_) | StartError::Encryption(_) => None,
         }
     }
@@ -366,7 +365,7 @@ impl From<std::io::Error> for StartError {
     }
 }
 
-/// A stream's own failure as the producing rank told it. The statement is dead, the gang lives.
+/// A stream's failure as reported by the producing rank. The statement is dead, the gang lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub sqlstate: SqlState,
@@ -392,15 +391,15 @@ impl Failure {
     }
 }
 
-/// How a stream ended other than well.
+/// A stream's abnormal end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The statement is dead: its part on `rank` failed.
+    /// The statement is dead: its slice on `rank` failed.
     Failed { rank: usize, failure: Failure },
     /// The rank is dead or cut off, and with it everything that ran there.
     Lost { rank: usize, reason: String },
-    /// The bytes that came from `rank` are not what the stream's schema says. A bug or damaged memory.
+    /// The bytes from `rank` do not match the stream's schema. A bug or memory corruption.
     Malformed { rank: usize, reason: String },
 }
 

@@ -7,14 +7,13 @@
 //!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ counts │ payload …
 //!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴────────┘
 //! ```
-//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `sequence`
-//! numbers the blocks of a stream, and apart from them its credits, from 0 on: none is taken twice and none
-//! is left out. `counts` is what the producer of a stream has counted when a block or the end leaves: see
-//! [`stamp`].
+//! `a` is the single argument of kinds that need one (bytes of credit, rows, streams opened). `sequence`
+//! numbers the blocks of a stream, and separately its credits, from 0 on, to detect duplicates and gaps.
+//! `counts` are the stream's counters at its producer when a block or the end leaves: see [`stamp`].
 //!
-//! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind,
-//! another epoch, or a payload length that is not what arrived. Whoever gets that error holds its sender
-//! lost, and nobody else: that is not a Harrier rank of this gang, or its memory is damaged.
+//! Errors: [`Header::decode`] rejects a message that is too short, has another magic, an unknown kind,
+//! another epoch, or a payload length that does not match. The receiver declares the sender lost, and no
+//! other rank: it is not a Harrier rank of this gang, or its memory is corrupt.
 
 use crate::counts::StreamCounts;
 use crate::limits::HEADER_BYTES;
@@ -23,8 +22,8 @@ use std::fmt;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HRR1");
 
-/// What a frame says. The direction is given for the two ends of a stream: the opener, which reads it, and
-/// the producer, which writes it.
+/// The kind of a frame. The direction refers to the two ends of a stream: the opener, which reads it, and the
+/// producer, which writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -53,10 +52,10 @@ pub enum Kind {
     /// To any rank: the sender leaves the gang in good order and sends nothing after this. `a`: its exit
     /// status.
     Leave = 11,
-    /// Reader to lender: these loans are read. Payload: their offsets, `u64` each.
+    /// Reader to lender: these loans were read. Payload: their offsets, `u64` each.
     Return = 12,
-    /// To the coordinator: the sender holds rank `a` lost. From the coordinator: rank `a` is no member any
-    /// more, and if that is the receiver, it ends. Payload: why, as text.
+    /// To the coordinator: the sender declares rank `a` lost. From the coordinator: rank `a` is no longer a
+    /// member; if it is the receiver, it exits. Payload: the reason, as text.
     Lost = 13,
     /// Several frames to the same rank. Payload: the frames, each padded to a multiple of the header's size.
     Bundle = 14,
@@ -82,7 +81,7 @@ pub struct Header {
     pub sequence: u64,
     pub payload_bytes: u64,
     pub a: u64,
-    /// Of the stream, by its producer.
+    /// Counters of the stream at its producer.
     pub counts: StreamCounts,
 }
 
@@ -120,11 +119,11 @@ impl Header {
     /// [`encode_loan`].
     pub const FLAG_SHARED: u8 = 4;
 
-    /// Blocks of the streams of an `Open` may come compressed by this codec.
+    /// Blocks of the streams of an `Open` may be compressed with this codec.
     pub const FLAG_LZ4: u8 = 8;
     pub const FLAG_ZSTD: u8 = 16;
 
-    /// The payload of a `Block` is compressed by the codec that its stream was opened with, see `codec.rs`.
+    /// The payload of a `Block` is compressed with the codec that its stream was opened with, see `codec.rs`.
     pub const FLAG_COMPRESSED: u8 = 32;
 
     pub fn new(kind: Kind, epoch: u32, stream: u64) -> Header {
@@ -140,7 +139,7 @@ impl Header {
         }
     }
 
-    /// The header's bytes, for the start of a message.
+    /// Encodes the header, for the start of a message.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -155,7 +154,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the header of `message`, a whole message as it arrived, in `epoch`.
+    /// Decodes the header of `message`, a complete message as it arrived, in `epoch`.
     pub fn decode(message: &[u8], epoch: u32) -> Result<Header, Malformed> {
         let header = Header::decode_first(message, epoch)?;
         let arrived = (message.len() - HEADER_BYTES) as u64;
@@ -165,7 +164,7 @@ impl Header {
         }
     }
 
-    /// Reads the header of the frame at the beginning of `bytes`, which has all of its payload.
+    /// Decodes the header of the frame at the start of `bytes`, which contain all of its payload.
     pub fn decode_first(bytes: &[u8], epoch: u32) -> Result<Header, Malformed> {
         let message = bytes;
         let Some(bytes) = message.first_chunk::<HEADER_BYTES>() else {
@@ -196,19 +195,19 @@ impl Header {
         })
     }
 
-    /// Whether who reads the frame may keep its payload for long.
+    /// Whether the frame's reader may retain its payload for long.
     pub fn may_be_kept(&self) -> bool {
         self.kind == Kind::Block && self.flags & Header::FLAG_SHARED == 0
     }
 }
 
-/// Where the counts stand in a header.
+/// Offset of the counters in a header.
 const COUNTS: usize = 48;
 
 /// Writes `counts` into the header at the start of `frame`.
 ///
-/// Times are nanoseconds as floating-point numbers of 32 bits: seven digits of them are exact, from one
-/// nanosecond to any number of days, in half of the room.
+/// Times are nanoseconds as 32-bit floats: seven significant digits, from one nanosecond to any number of
+/// days, in half the space.
 pub(crate) fn stamp(frame: &mut [u8], counts: StreamCounts) {
     let StreamCounts { encode_ns, credit_waits, credit_wait_ns, queue_ns } = counts;
     let time = |ns: u64| (ns as f32).to_le_bytes();
@@ -221,7 +220,7 @@ fn read_counts(header: &[u8; HEADER_BYTES]) -> StreamCounts {
     let word = |at: usize| -> [u8; 4] {
         header[COUNTS + 4 * at..COUNTS + 4 * at + 4].try_into().expect("four bytes")
     };
-    // What is no number of nanoseconds becomes the nearest that is one.
+    // Out-of-range values saturate.
     let time = |at: usize| f32::from_le_bytes(word(at)) as u64;
     StreamCounts {
         encode_ns: time(0),
@@ -231,7 +230,7 @@ fn read_counts(header: &[u8; HEADER_BYTES]) -> StreamCounts {
     }
 }
 
-/// A loan as a payload: offset and length, `u64` each.
+/// Encodes a loan: offset and length, `u64` each.
 pub fn encode_loan(loan: Loan) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&loan.offset.to_le_bytes());
@@ -239,13 +238,13 @@ pub fn encode_loan(loan: Loan) -> [u8; 16] {
     bytes
 }
 
-/// Reads a loan; `None` if the payload is not one.
+/// Decodes a loan; `None` if the payload is not one.
 pub fn decode_loan(payload: &[u8]) -> Option<Loan> {
     let [offset, len] = decode_words(payload)?.collect::<Vec<_>>()[..] else { return None };
     Some(Loan { offset, len })
 }
 
-/// The `u64`s of a payload; `None` if it is not made of them.
+/// The `u64`s of a payload; `None` if its length is not a multiple of 8.
 pub fn decode_words(payload: &[u8]) -> Option<impl Iterator<Item = u64> + '_> {
     let (words, rest) = payload.as_chunks::<8>();
     rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)))

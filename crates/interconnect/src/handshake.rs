@@ -1,10 +1,10 @@
-//! The handshake by which no wake-up of a sleeping driver is lost.
+//! The sleep/wake handshake of the driver, which loses no wake-up.
 //!
-//! The driver first publishes that it is asleep, then looks at its queue once more, then sleeps. Who queues
-//! something does so first and then looks whether it is asleep. Between the two steps of each stands a
-//! sequentially consistent fence, so at least one of the two sees the other, whatever orders the queue itself
-//! keeps. The crate `checks/handshake` tries every order of the steps; it stands outside of the workspace,
-//! whose libraries would get other features from its model checker.
+//! The driver first publishes that it is asleep, then checks its queue once more, then sleeps. A producer
+//! first queues, then checks whether the driver is asleep. Between the two steps of each is a sequentially
+//! consistent fence, so at least one of the two sees the other, whatever ordering the queue itself has. The
+//! crate `checks/handshake` model-checks every interleaving; it is outside the workspace, since its model
+//! checker would enable other features of shared libraries.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -13,7 +13,7 @@ pub(crate) struct Handshake<F> {
     asleep: F,
 }
 
-/// A flag between threads, and the fence that goes with it.
+/// An atomic flag and its fence.
 pub(crate) trait Flag {
     fn set(&self, value: bool);
     fn get(&self) -> bool;
@@ -35,20 +35,20 @@ impl Flag for AtomicBool {
 }
 
 impl<F: Flag> Handshake<F> {
-    /// For who has queued something: whether the driver has to be woken for it.
+    /// For a producer, after queueing: whether the driver has to be woken.
     pub(crate) fn must_wake(&self) -> bool {
         F::fence();
         self.asleep.get()
     }
 
-    /// For the driver: whether it may sleep. Until [`Handshake::get_up`] it is woken.
-    pub(crate) fn lie_down(&self, nothing_to_do: impl FnOnce() -> bool) -> bool {
+    /// For the driver: whether it may sleep. It is woken until [`Handshake::stop_sleeping`].
+    pub(crate) fn start_sleeping(&self, nothing_to_do: impl FnOnce() -> bool) -> bool {
         self.asleep.set(true);
         F::fence();
         nothing_to_do()
     }
 
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn stop_sleeping(&self) {
         self.asleep.set(false);
     }
 }

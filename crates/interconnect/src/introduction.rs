@@ -1,4 +1,4 @@
-//! What ranks tell each other when they meet, and what follows from it for those that share a host.
+//! The introduction that ranks exchange when they connect, and the resources shared on one host.
 
 use crate::error::StartError;
 use crate::lending::Lending;
@@ -11,90 +11,90 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What a rank was told to do, by its arguments and where it was started: the same on all ranks, unless they
-/// were meant to work each by itself.
+/// A fact of a rank's configuration (arguments, working folder): it must agree on all ranks, unless each is
+/// meant to work by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// What it is, as in "started with other …".
+pub struct ConfigurationFact {
+    /// The name of the fact, as in "started with other …".
     what: String,
     digest: u64,
-    /// The beginning, for people.
-    shown: String,
-    /// Of ranks on other hosts it may differ.
-    here_only: bool,
+    /// The beginning of its value, for messages.
+    preview: String,
+    /// It may differ between hosts.
+    is_per_host: bool,
 }
 
-/// In the place of what it is: nothing of its own.
-const FOLLOWS: &str = "nothing";
+/// Name of the fact that a rank follows rank 0.
+const FOLLOWER: &str = "nothing";
 
-/// Characters of it that are shown to people.
-const SHOWN_MAX: usize = 60;
+/// Characters of a value shown in messages.
+const PREVIEW_CHARACTERS_MAX: usize = 60;
 
-/// Between the parts of what a rank was told, and between the fields of such a part.
-const PARTS: char = '\u{1e}';
-const FIELDS: char = '\u{1f}';
+/// Separators of facts, and of the fields of a fact.
+const FACT_SEPARATOR: char = '\u{1e}';
+const FIELD_SEPARATOR: char = '\u{1f}';
 
-impl Told {
+impl ConfigurationFact {
     /// `value` is shown in part if ranks differ in it.
-    pub fn new(what: &str, value: &str) -> Told {
-        let mut shown: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if let Some((at, _)) = shown.char_indices().nth(SHOWN_MAX) {
-            shown.truncate(at);
-            shown.push('…');
+    pub fn new(what: &str, value: &str) -> ConfigurationFact {
+        let mut preview: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if let Some((at, _)) = preview.char_indices().nth(PREVIEW_CHARACTERS_MAX) {
+            preview.truncate(at);
+            preview.push('…');
         }
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
-        Told { what: what.to_string(), digest: hasher.finish(), shown, here_only: false }
+        ConfigurationFact { what: what.to_string(), digest: hasher.finish(), preview, is_per_host: false }
     }
 
-    /// What may have secrets in it: only that it differs is shown.
-    pub fn hidden(what: &str, value: &str) -> Told {
-        Told { shown: String::new(), ..Told::new(what, value) }
+    /// A fact that may contain secrets: messages only say that it differs.
+    pub fn secret(what: &str, value: &str) -> ConfigurationFact {
+        ConfigurationFact { preview: String::new(), ..ConfigurationFact::new(what, value) }
     }
 
-    /// What ranks of other hosts may have been told otherwise.
-    pub fn of_host(what: &str, value: &str) -> Told {
-        Told { here_only: true, ..Told::new(what, value) }
+    /// A fact that may differ between hosts.
+    pub fn per_host(what: &str, value: &str) -> ConfigurationFact {
+        ConfigurationFact { is_per_host: true, ..ConfigurationFact::new(what, value) }
     }
 
-    /// What a rank was told that does what rank 0 is told: it agrees with all others.
-    pub fn to_follow() -> Told {
-        Told::new(FOLLOWS, "")
+    /// The fact of a rank that follows rank 0: it agrees with all others.
+    pub fn follower() -> ConfigurationFact {
+        ConfigurationFact::new(FOLLOWER, "")
     }
 
     fn encode(&self) -> String {
-        let Told { what, digest, shown, here_only } = self;
-        [what.clone(), digest.to_string(), shown.clone(), u8::from(*here_only).to_string()]
-            .join(&FIELDS.to_string())
+        let ConfigurationFact { what, digest, preview, is_per_host } = self;
+        [what.clone(), digest.to_string(), preview.clone(), u8::from(*is_per_host).to_string()]
+            .join(&FIELD_SEPARATOR.to_string())
     }
 
-    fn decode(text: &str) -> Option<Told> {
-        let mut fields = text.split(FIELDS);
+    fn decode(text: &str) -> Option<ConfigurationFact> {
+        let mut fields = text.split(FIELD_SEPARATOR);
         let mut next = || fields.next();
-        let (what, digest, shown, here_only) = (next()?, next()?, next()?, next()?);
-        Some(Told {
+        let (what, digest, preview, is_per_host) = (next()?, next()?, next()?, next()?);
+        Some(ConfigurationFact {
             what: what.to_string(),
             digest: digest.parse().ok()?,
-            shown: shown.to_string(),
-            here_only: here_only == "1",
+            preview: preview.to_string(),
+            is_per_host: is_per_host == "1",
         })
     }
 }
 
-/// One line each on the wire.
+/// A rank's introduction; one line per field on the wire.
 pub(crate) struct Introduction {
     pub version: String,
     pub host: String,
-    /// Ranks with the same one can ring each other: same kernel, host name and network namespace.
+    /// Ranks with the same value can ring each other: same kernel, host name and network namespace.
     place: String,
-    /// Ranks with the same one see each other's process ids.
+    /// Ranks with the same value see each other's process ids.
     pid_space: String,
     pub pid: u32,
     /// Unguessable.
     pub token: String,
     /// The descriptor of its shared memory; -1 if it has none.
     arena: i32,
-    told: Vec<Told>,
+    facts: Vec<ConfigurationFact>,
 }
 
 impl Introduction {
@@ -113,14 +113,19 @@ impl Introduction {
             pid: std::process::id(),
             token: read("/proc/sys/kernel/random/uuid"),
             arena: arena.map_or(-1, Arena::descriptor),
-            told: options.told.clone(),
+            facts: options.facts.clone(),
         }
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let (pid, arena) = (self.pid.to_string(), self.arena.to_string());
-        let told = self.told.iter().map(Told::encode).collect::<Vec<_>>().join(&PARTS.to_string());
-        [&self.version, &self.host, &self.place, &self.pid_space, &pid, &self.token, &arena, &told]
+        let facts = self
+            .facts
+            .iter()
+            .map(ConfigurationFact::encode)
+            .collect::<Vec<_>>()
+            .join(&FACT_SEPARATOR.to_string());
+        [&self.version, &self.host, &self.place, &self.pid_space, &pid, &self.token, &arena, &facts]
             .map(|field| field.replace('\n', " "))
             .join("\n")
             .into_bytes()
@@ -138,7 +143,7 @@ impl Introduction {
             pid: next().parse().unwrap_or(0),
             token: next(),
             arena: next().parse().unwrap_or(-1),
-            told: next().split(PARTS).filter_map(Told::decode).collect(),
+            facts: next().split(FACT_SEPARATOR).filter_map(ConfigurationFact::decode).collect(),
         }
     }
 
@@ -147,24 +152,24 @@ impl Introduction {
     }
 }
 
-/// Everybody's introductions, from the place of one of them.
-pub(crate) struct Circle {
+/// The introductions of all ranks, as seen by one of them.
+pub(crate) struct Introductions {
     pub rank: usize,
     pub all: Vec<Introduction>,
 }
 
-impl Circle {
-    /// Errors: the ranks run different builds, or were told to do different things. Every rank comes to the
-    /// same result.
-    pub fn new(rank: usize, all: Vec<Introduction>) -> Result<Circle, StartError> {
+impl Introductions {
+    /// Errors: the ranks run different builds, or have different configurations. Every rank gets the same
+    /// result.
+    pub fn new(rank: usize, all: Vec<Introduction>) -> Result<Introductions, StartError> {
         if all.iter().any(|other| other.version != all[rank].version) {
             return Err(StartError::VersionMismatch {
                 versions: all.into_iter().map(|other| other.version).collect(),
             });
         }
-        match all.iter().enumerate().find_map(|(other, told)| differs(&all[..other], told)) {
-            Some(difference) => Err(StartError::ToldMismatch(difference)),
-            None => Ok(Circle { rank, all }),
+        match all.iter().enumerate().find_map(|(other, mine)| first_difference(&all[..other], mine)) {
+            Some(difference) => Err(StartError::ConfigurationMismatch(difference)),
+            None => Ok(Introductions { rank, all }),
         }
     }
 
@@ -201,7 +206,7 @@ impl Circle {
             .collect()
     }
 
-    /// The shared memory of every other rank that has some which this rank can map, by rank.
+    /// The shared memory of every other rank that this rank can map, by rank.
     pub fn windows(&self) -> Vec<Option<Arc<Window>>> {
         let window = |(peer, other): (usize, &Introduction)| {
             (peer != self.rank && self.me().sees(other) && other.arena >= 0)
@@ -212,7 +217,7 @@ impl Circle {
         self.all.iter().enumerate().map(window).collect()
     }
 
-    /// `opened`: by rank, whether it could map the shared memory of every rank; see [`Circle::windows`].
+    /// `opened`: by rank, whether it could map the shared memory of every rank; see [`Introductions::windows`].
     pub fn lending(
         &self,
         arena: Option<Arc<Arena>>,
@@ -226,59 +231,59 @@ impl Circle {
 
 impl Introduction {
     fn follows(&self) -> bool {
-        self.told.first().is_some_and(|told| told.what == FOLLOWS)
+        self.facts.first().is_some_and(|fact| fact.what == FOLLOWER)
     }
 }
 
-/// What two ranks were told differently.
+/// A difference in the configuration of two ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub rank: usize,
     pub host: String,
-    /// What it is.
+    /// The name of the differing fact.
     pub what: String,
-    /// Of that rank, the beginning; empty if it is not for people.
+    /// The beginning of that rank's value; empty if it is hidden.
     pub theirs: String,
-    /// The first rank that was told otherwise, and what.
+    /// The first rank that differs, and its value.
     pub other: usize,
     pub others: String,
 }
 
-/// What `mine` was told otherwise than the first of those before it that it has to agree with.
-fn differs(before: &[Introduction], mine: &Introduction) -> Option<Difference> {
+/// Compares `mine` with the ranks before it that it has to agree with; returns the first difference.
+fn first_difference(before: &[Introduction], mine: &Introduction) -> Option<Difference> {
     if mine.follows() {
         return None;
     }
-    let nothing = Told::new("", "");
-    for at in 0..mine.told.len().max(before.first().map_or(0, |first| first.told.len())) {
-        let told = mine.told.get(at).unwrap_or(&nothing);
-        let is_about = |other: &&(usize, &Introduction)| !told.here_only || other.1.place == mine.place;
+    let nothing = ConfigurationFact::new("", "");
+    for at in 0..mine.facts.len().max(before.first().map_or(0, |first| first.facts.len())) {
+        let fact = mine.facts.get(at).unwrap_or(&nothing);
+        let is_about = |other: &&(usize, &Introduction)| !fact.is_per_host || other.1.place == mine.place;
         let Some((other, first)) =
             before.iter().enumerate().find(|other| is_about(&other) && !other.1.follows())
         else {
             continue;
         };
-        let known = first.told.get(at).unwrap_or(&nothing);
-        if (&told.what, told.digest) != (&known.what, known.digest) {
+        let known = first.facts.get(at).unwrap_or(&nothing);
+        if (&fact.what, fact.digest) != (&known.what, known.digest) {
             return Some(Difference {
                 rank: before.len(),
                 host: mine.host.clone(),
-                what: if told.what.is_empty() { known.what.clone() } else { told.what.clone() },
-                theirs: told.shown.clone(),
+                what: if fact.what.is_empty() { known.what.clone() } else { fact.what.clone() },
+                theirs: fact.preview.clone(),
                 other,
-                others: known.shown.clone(),
+                others: known.preview.clone(),
             });
         }
     }
     None
 }
 
-/// Which of `windows` are open, as bytes to tell the others.
-pub(crate) fn opened(windows: &[Option<Arc<Window>>]) -> Vec<u8> {
+/// One byte per window for the other ranks: whether it is mapped.
+pub(crate) fn mapped_flags(windows: &[Option<Arc<Window>>]) -> Vec<u8> {
     windows.iter().map(|window| u8::from(window.is_some())).collect()
 }
 
-/// Shared memory to lend blocks from; without it they travel as frames.
+/// Creates shared memory to lend blocks from; without it blocks travel as frames.
 pub(crate) fn create_arena(options: &Options, ranks: usize) -> Option<Arc<Arena>> {
     if !options.shared_memory || ranks < 2 {
         return None;
@@ -292,7 +297,7 @@ pub(crate) fn create_arena(options: &Options, ranks: usize) -> Option<Arc<Arena>
 mod tests {
     use super::*;
 
-    fn introduction(place: &str, told: &[Told]) -> Introduction {
+    fn introduction(place: &str, facts: &[ConfigurationFact]) -> Introduction {
         let introduction = Introduction {
             version: "1".to_string(),
             host: "a".to_string(),
@@ -301,16 +306,16 @@ mod tests {
             pid: 1,
             token: String::new(),
             arena: -1,
-            told: told.to_vec(),
+            facts: facts.to_vec(),
         };
         Introduction::decode(&introduction.encode())
     }
 
-    /// The rank that was told otherwise, and what, of ranks that were told `told`.
-    fn check(told: &[(&str, &[Told])], expected: Option<(usize, &str, &str, &str)>) {
-        let all = told.iter().map(|(place, told)| introduction(place, told)).collect();
-        let difference = match Circle::new(0, all) {
-            Err(StartError::ToldMismatch(difference)) => Some(difference),
+    /// Checks which rank differs, and in what, for ranks with these facts.
+    fn check(facts: &[(&str, &[ConfigurationFact])], expected: Option<(usize, &str, &str, &str)>) {
+        let all = facts.iter().map(|(place, facts)| introduction(place, facts)).collect();
+        let difference = match Introductions::new(0, all) {
+            Err(StartError::ConfigurationMismatch(difference)) => Some(difference),
             other => {
                 assert!(other.is_ok());
                 None
@@ -324,30 +329,30 @@ mod tests {
 
     #[test]
     fn ranks_that_were_told_otherwise_are_found() {
-        let sql = |text: &str| Told::new("statements", text);
-        let folder = |text: &str| Told::of_host("folder", text);
+        let sql = |text: &str| ConfigurationFact::new("statements", text);
+        let folder = |text: &str| ConfigurationFact::per_host("folder", text);
         check(&[("a", &[]), ("a", &[])], None);
         check(&[("a", &[sql("SELECT 1")]), ("b", &[sql("SELECT 1")])], None);
         check(
             &[("a", &[sql("SELECT 0")]), ("a", &[sql("SELECT 0")]), ("b", &[sql("SELECT\n2")])],
             Some((2, "statements", "SELECT 2", "SELECT 0")),
         );
-        // On other hosts folders have other names, but ranks of one host are together.
+        // Paths differ between hosts, but must agree within one.
         let both = |path| [sql("x"), folder(path)];
         check(&[("a", &both("/a")), ("b", &both("/b")), ("b", &both("/b"))], None);
         check(&[("a", &both("/a")), ("b", &both("/b")), ("b", &both("/c"))], Some((2, "folder", "/c", "/b")));
         check(&[("a", &[sql("x")]), ("a", &[])], Some((1, "statements", "", "x")));
-        check(&[("a", &[sql("x")]), ("a", &[Told::to_follow()]), ("b", &[sql("x")])], None);
+        check(&[("a", &[sql("x")]), ("a", &[ConfigurationFact::follower()]), ("b", &[sql("x")])], None);
         check(
-            &[("a", &[sql("x")]), ("a", &[Told::to_follow()]), ("b", &[sql("y")])],
+            &[("a", &[sql("x")]), ("a", &[ConfigurationFact::follower()]), ("b", &[sql("y")])],
             Some((2, "statements", "y", "x")),
         );
-        let secret = |text: &str| [Told::hidden("settings", text)];
+        let secret = |text: &str| [ConfigurationFact::secret("settings", text)];
         check(&[("a", &secret("k=1")), ("a", &secret("k=2"))], Some((1, "settings", "", "")));
-        // What comes behind what is shown counts, too.
+        // The part after the shown beginning counts, too.
         let long = |end: &str| [sql(&format!("{}{end}", "x".repeat(1000)))];
         check(&[("a", &long("1")), ("a", &long("1"))], None);
         let (one, two) = (long("1"), long("2"));
-        assert!(Circle::new(1, vec![introduction("a", &one), introduction("a", &two)]).is_err());
+        assert!(Introductions::new(1, vec![introduction("a", &one), introduction("a", &two)]).is_err());
     }
 }

@@ -1,14 +1,14 @@
-//! Blocks that reach ranks of the same host through shared memory, and their way back.
+//! Zero-copy blocks for ranks of the same host through shared memory, and their return.
 //!
 //! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its
-//! stream has ended: a hash join keeps what it was built from. What comes back is collected here, on whatever
-//! thread drops it, and the driver tells the lenders.
+//! stream has ended: a hash join keeps its build side. Returned blocks are collected here, on whatever thread
+//! drops them, and the driver notifies the lenders.
 //!
 //! # Crash
-//! A rank that is lost gives nothing back, and nothing is expected of it: what it was lent is left as it is
-//! while its process may still read it, and taken back when that has ended. It may be lost and live: its
-//! transport has failed, or it broke a contract. A reader keeps what it still reads of a lost rank's: memory
-//! stays until nobody maps it any more.
+//! A lost rank returns nothing, and nothing is expected from it: its loans stay untouched while its process
+//! may still read them, and are reclaimed when the process has ended. A lost rank may be alive: its transport
+//! has failed, or it violated a contract. Blocks borrowed from a lost rank stay readable: the memory lives
+//! until the last mapping is gone.
 
 use crate::Shared;
 use crate::limits::RETURN_BYTES_MAX;
@@ -19,22 +19,22 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// What this rank lends and borrows.
+/// Shared memory that this rank lends and borrows.
 #[derive(Default)]
 pub struct Lending {
     /// `None`: nothing is lent.
     arena: Option<Arc<Arena>>,
     /// Which ranks read the arena.
     readers: Vec<bool>,
-    /// The arenas of other ranks, by rank; those of lost ones are given up.
+    /// The arenas of other ranks, by rank; those of lost ones are dropped.
     windows: Vec<Mutex<Option<Arc<Window>>>>,
     returns: SegQueue<(usize, u64)>,
     return_bytes: AtomicUsize,
 }
 
 impl Lending {
-    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena, if this rank could open it. Both
-    /// are as long as the gang, and say no for this rank itself.
+    /// `readers[rank]`: whether it could open `arena`. `windows[rank]`: its arena, if this rank could open
+    /// it. Both are as long as the gang, with false or `None` for this rank itself.
     pub fn new(arena: Option<Arc<Arena>>, readers: Vec<bool>, windows: Vec<Option<Arc<Window>>>) -> Lending {
         let windows = windows.into_iter().map(Mutex::new).collect();
         Lending { arena, readers, windows, ..Lending::default() }
@@ -50,22 +50,22 @@ impl Lending {
         self.arena.as_ref().filter(|_| self.readers.contains(&true))
     }
 
-    /// Blocks lent to members of the gang that have not come back.
-    pub(crate) fn lent(&self) -> usize {
+    /// Number of blocks lent to members of the gang and not returned.
+    pub(crate) fn loans(&self) -> usize {
         self.arena.as_ref().map_or(0, |arena| arena.loans())
     }
 
-    /// Members of the gang who have not given back all that they were lent; some of them several times.
+    /// Members of the gang with outstanding loans; with duplicates.
     pub(crate) fn readers(&self) -> Vec<usize> {
         self.arena.as_ref().map_or(vec![], |arena| arena.readers())
     }
 
-    /// Whether some loan waits to be given back.
-    pub(crate) fn returns_wait(&self) -> bool {
+    /// Whether loans wait to be returned.
+    pub(crate) fn has_returns(&self) -> bool {
         !self.returns.is_empty()
     }
 
-    /// Loans read to the end since the last call, by lender.
+    /// Loans read since the last call, by lender.
     pub(crate) fn take_returns(&self) -> Vec<(usize, Vec<u64>)> {
         self.return_bytes.store(0, Ordering::Relaxed);
         let mut by_lender: Vec<(usize, Vec<u64>)> = Vec::new();
@@ -78,20 +78,20 @@ impl Lending {
         by_lender
     }
 
-    /// Takes back what `reader` was lent. Returns whether it was.
-    pub(crate) fn give_back(&self, offset: u64, reader: usize) -> bool {
+    /// Ends a loan of `reader`. Returns false if there was none.
+    pub(crate) fn end_loan(&self, offset: u64, reader: usize) -> bool {
         self.arena.as_ref().is_some_and(|arena| arena.end_loan(offset, reader))
     }
 
-    /// Takes back what `reader` was lent, whose process has ended.
+    /// Reclaims all loans of `reader`, whose process has ended.
     pub(crate) fn reclaim(&self, reader: usize) {
         if let Some(arena) = &self.arena {
             arena.reclaim(reader);
         }
     }
 
-    /// Expects nothing back of the lost rank `peer`, which may still live, and gives up its arena, whose
-    /// memory would stay for as long as a process maps it. What is still read of it keeps it until it is
+    /// Stops expecting returns from the lost rank `peer`, which may still be alive, and drops its arena,
+    /// whose memory lives as long as a process maps it. Blocks that are still read keep it until they are
     /// dropped.
     pub(crate) fn lose(&self, peer: usize) {
         if let Some(arena) = &self.arena {
@@ -102,7 +102,7 @@ impl Lending {
         }
     }
 
-    /// The bytes that `lender` lent, from `skip` on; they go back when the last reference to them is dropped.
+    /// The bytes that `lender` lent, from `skip` on; they are returned when the last reference is dropped.
     pub(crate) fn borrow(
         &self,
         shared: &Arc<Shared>,
@@ -114,33 +114,33 @@ impl Lending {
         if piece.as_ref().len() < skip {
             return None;
         }
-        let borrowed = Borrowed { piece, lender, loan, shared: Arc::downgrade(shared) };
+        let borrowed = BorrowedBytes { piece, lender, loan, shared: Arc::downgrade(shared) };
         Some(Bytes::from_owner(borrowed).slice(skip..))
     }
 }
 
-struct Borrowed {
+struct BorrowedBytes {
     piece: Piece,
     lender: usize,
     loan: Loan,
     shared: Weak<Shared>,
 }
 
-impl AsRef<[u8]> for Borrowed {
+impl AsRef<[u8]> for BorrowedBytes {
     fn as_ref(&self) -> &[u8] {
         self.piece.as_ref()
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for BorrowedBytes {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let lending = &shared.lending;
         lending.returns.push((self.lender, self.loan.offset));
         let bytes = self.loan.len as usize;
         let waiting = lending.return_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // While streams are open the thread turns anyway; when none is, it may sleep for long. This may run
-        // inside a stream's own end, with its locks held.
+        // While streams are open the thread turns anyway; otherwise it may sleep for long. This may run
+        // inside a stream's end, with its locks held.
         if waiting >= RETURN_BYTES_MAX || shared.table.is_idle() {
             shared.wake.wake();
         }

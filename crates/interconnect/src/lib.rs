@@ -1,8 +1,8 @@
-//! Blocks of bytes and batches between ranks, with bounded memory; it must never see a plan.
+//! Streams of blocks and batches between ranks, with bounded memory; it must never see a plan.
 //!
 //! ```text
 //!   operator's batches                                                          batches, in place
-//!        │ encode: gathered once into an aligned block                   ▲ decode
+//!        │ encode: once, into an aligned block                           ▲ decode
 //!        ▼                                                               │
 //!   BatchSender ──credit──► outbox ─► driver ═══ frames, alone or many ═══► driver ─► StreamReceiver
 //!        ▲                                                               │
@@ -10,25 +10,25 @@
 //! ```
 //!
 //! - [`Interconnect`]: this rank's membership in the gang; opens streams and calls to other ranks.
-//! - [`Service`]: what the layer above does when another rank opens streams here.
-//! - [`transport`]: what carries frames; MPI, QUIC, or anything else that keeps its contract. [`launch`] says
-//!   which of them this process was started for.
+//! - [`Service`]: handler of streams that other ranks open here.
+//! - [`transport`]: the carrier of frames; MPI, QUIC, or any other implementation of its contract. [`launch`]
+//!   detects which one this process was started for.
 //! - [`streams`]: the state machine of a stream, with its transition table.
-//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks, [`Broadcast`]: once for
-//!   several streams. [`limits`]: every bound.
+//! - [`frame`]: the wire format. [`encode`], [`decode`]: batches in blocks, [`Broadcast`]: once for several
+//!   streams. [`limits`]: every bound.
 //!
 //! # Threads
 //! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when
-//! there is nothing to do, at once or after it has polled busily for a moment (`busy_poll.rs`). Everything
-//! public here may be called from any thread.
+//! idle, at once or after polling busily for a moment (`busy_poll.rs`). All public items may be used from any
+//! thread.
 //!
 //! # Errors
-//! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran
-//! there.
+//! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and everything
+//! that ran there.
 //!
 //! # Crash
-//! A rank that dies is noticed through its pidfd (same host), a connection that closes (other hosts), or by
-//! its silence; every stream with it ends as lost. The others stay a gang as long as rank 0 lives: see
+//! The death of a rank is detected by its pidfd (same host), a closed connection (other hosts), or its
+//! silence; every stream with it ends as lost. The others remain a gang as long as rank 0 lives: see
 //! [`Interconnect::members`] and `driver.rs`.
 
 pub mod decode;
@@ -63,7 +63,7 @@ pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
 pub use harrier_mpi::descriptors::raise_limit as raise_descriptors;
 pub use harrier_mpi::terminal::drain;
-pub use introduction::{Difference, Told};
+pub use introduction::{ConfigurationFact, Difference};
 pub use launch::{Carrier, Launch, launch, launched_rank};
 pub use presence::Attendance;
 pub use streams::{
@@ -87,16 +87,16 @@ use tokio::sync::{oneshot, watch};
 /// The number of the first stream that a rank opens.
 const FIRST_STREAM: u64 = 1;
 
-/// What a rank brings when it joins the gang.
+/// Parameters for joining the gang.
 pub struct Options {
     pub carrier: Carrier,
     /// This build of Harrier: ranks with different ones refuse to work together.
     pub version: String,
-    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through the
-    /// carrier.
+    /// Whether large blocks go to ranks of the same host through shared memory; if not, everything goes
+    /// through the carrier.
     pub shared_memory: bool,
-    /// What this rank was told to do: ranks that were told other things refuse to work together.
-    pub told: Vec<Told>,
+    /// Configuration facts: ranks with different ones refuse to work together.
+    pub facts: Vec<ConfigurationFact>,
 }
 
 /// Another rank, as it introduced itself.
@@ -108,10 +108,10 @@ pub struct Peer {
     pub here: bool,
 }
 
-/// What the layer above does with streams that other ranks open here.
+/// Handles streams that other ranks open here.
 pub trait Service: Send + Sync {
-    /// Called on the driver's thread: hands the work to a task and returns. Every sender in `incoming` ends
-    /// by itself.
+    /// Called on the driver's thread: hand the work to a task and return. Every sender in `incoming` ends by
+    /// itself when dropped.
     fn open(&self, incoming: Incoming);
 }
 
@@ -119,14 +119,14 @@ pub trait Service: Send + Sync {
 pub struct Incoming {
     /// The rank that opened them and reads them.
     pub from: usize,
-    /// A call: the one sender carries messages, and `messages` yields the caller's.
+    /// A call: the single sender carries messages, and `messages` yields the caller's.
     pub call: bool,
     pub request: Bytes,
     pub senders: Vec<StreamSender>,
     pub messages: MessageReceiver,
 }
 
-/// Why ranks that wait for work stop waiting.
+/// Why a rank is no longer in the gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// The rank left in good order with this exit status.
@@ -135,7 +135,7 @@ pub enum Departure {
     Lost { reason: String },
 }
 
-/// What must be zero when nothing runs.
+/// Resources in use, which must be zero when nothing runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     pub streams_in: u64,
@@ -161,11 +161,11 @@ pub struct Counters {
     pub bytes_received: u64,
     pub sleeps: u64,
     pub rings: u64,
-    /// Blocks that streams and calls to other ranks have sent.
+    /// Blocks sent by streams and calls to other ranks.
     pub blocks_sent: u64,
-    /// Of these, those that went through shared memory.
+    /// Number of them that went through shared memory.
     pub blocks_lent: u64,
-    /// Of all streams and calls that this rank has answered.
+    /// Totals of all streams and calls that this rank has answered.
     pub streams: StreamCounts,
     /// Processor time of the driver, nanoseconds.
     pub thread_cpu_ns: u64,
@@ -177,21 +177,21 @@ pub(crate) struct Shared {
     epoch: u32,
     /// All ranks, by rank.
     peers: Vec<Peer>,
-    /// Of the transport, for people.
+    /// Description of the transport, for messages.
     description: String,
     wake: Wake,
-    outbox: SegQueue<Queued>,
+    outbox: SegQueue<QueuedFrame>,
     lending: Lending,
     table: Arc<Table>,
     next_stream: AtomicU64,
     service: OnceLock<Arc<dyn Service>>,
-    /// Streams that were opened before [`Interconnect::serve`] said what to do with them.
+    /// Streams opened before [`Interconnect::serve`] set the service.
     early: Mutex<Vec<Incoming>>,
     departures: Vec<watch::Sender<Option<Departure>>>,
-    /// Ranks that were lost, in that order, and why.
+    /// Lost ranks in the order of their loss, with reasons.
     losses: watch::Sender<Vec<(usize, String)>>,
-    /// Who waits until the driver has looked for ranks that ended.
-    looks: SegQueue<oneshot::Sender<()>>,
+    /// Tasks waiting for the driver's next check for ended processes.
+    process_checks: SegQueue<oneshot::Sender<()>>,
     /// Why this rank has lost all others at once, if it has.
     broken: OnceLock<String>,
     leaving: AtomicBool,
@@ -199,44 +199,44 @@ pub(crate) struct Shared {
     counters: CounterCells,
 }
 
-/// How streams that are opened together are read.
+/// Read options of streams that are opened together.
 #[derive(Clone)]
 pub struct ReadOptions {
-    /// Bounds the unread blocks of all of them.
+    /// Bounds the unread blocks of all of them together.
     pub window_bytes: usize,
-    /// What blocks are compressed by, where they come from another host and it is worth it.
+    /// Codec for blocks from other hosts, where compression pays off.
     pub codec: Option<Codec>,
-    /// What unread blocks are charged to.
+    /// Budget charged with unread blocks.
     pub budget: Option<Arc<dyn Budget>>,
 }
 
 impl ReadOptions {
-    /// Nothing is compressed and nobody charged.
+    /// Without compression and budget.
     pub fn window(window_bytes: usize) -> ReadOptions {
         ReadOptions { window_bytes, codec: None, budget: None }
     }
 }
 
-/// What an `Open` says.
-struct Opening {
+/// The parameters of an `Open`.
+struct OpenRequest {
     streams: usize,
-    /// Of each stream, bytes.
+    /// Window of each stream, bytes.
     window: u64,
     flags: u8,
     codec: Option<Codec>,
 }
 
-impl Opening {
-    const CALL: Opening =
-        Opening { streams: 1, window: limits::WINDOW_BYTES_MAX, flags: Header::FLAG_CALL, codec: None };
+impl OpenRequest {
+    const CALL: OpenRequest =
+        OpenRequest { streams: 1, window: limits::WINDOW_BYTES_MAX, flags: Header::FLAG_CALL, codec: None };
 }
 
-/// A frame that waits for the driver.
-struct Queued {
+/// A frame in the outbox.
+struct QueuedFrame {
     to: usize,
     channel: Channel,
     frame: Arc<Block>,
-    /// If it is a block or the end of a stream, whose numbers it takes along.
+    /// Queue time and counters, if it is a block or the end of a stream.
     counted: Option<InQueue>,
 }
 
@@ -264,7 +264,7 @@ impl Shared {
         Self::block_in(self.lending.arena_for(to), payload_bytes)
     }
 
-    /// As [`Shared::block_for`], for a frame to any rank.
+    /// Like [`Shared::block_for`], for a frame to any rank.
     fn block_for_any(&self, payload_bytes: usize) -> Block {
         Self::block_in(self.lending.arena(), payload_bytes)
     }
@@ -286,11 +286,11 @@ impl Shared {
     }
 
     fn queue(&self, to: usize, channel: Channel, frame: Block, counted: Option<InQueue>) {
-        self.outbox.push(Queued { to, channel, frame: Arc::new(frame), counted });
+        self.outbox.push(QueuedFrame { to, channel, frame: Arc::new(frame), counted });
         self.wake.wake();
     }
 
-    /// A frame: copies `payload` behind the header.
+    /// Builds a frame: copies `payload` behind the header.
     fn frame(&self, mut header: Header, payload: &[u8]) -> Block {
         let mut block = Block::with_capacity(limits::HEADER_BYTES + payload.len());
         header.payload_bytes = payload.len() as u64;
@@ -299,10 +299,10 @@ impl Shared {
         block
     }
 
-    /// Queues a frame of a block. The driver is not woken for it.
+    /// Queues a block's frame. The driver is not woken for it.
     ///
     /// The outbox has no bound of its own: data frames are bounded by the windows of the open streams, and
-    /// every stream adds at most a few control frames to them.
+    /// every stream adds at most a few control frames.
     fn queue_block(&self, to: usize, mut header: Header, body: Body, counted: InQueue) {
         self.counters.blocks_sent.fetch_add(1, Ordering::Relaxed);
         let mut block = match self.lend(to, body) {
@@ -318,7 +318,7 @@ impl Shared {
         };
         header.payload_bytes = (block.len() - limits::HEADER_BYTES) as u64;
         block.as_mut_slice()[..limits::HEADER_BYTES].copy_from_slice(&header.encode());
-        self.outbox.push(Queued {
+        self.outbox.push(QueuedFrame {
             to,
             channel: Channel::Data,
             frame: Arc::new(block),
@@ -335,14 +335,14 @@ impl Shared {
     }
 }
 
-/// What a frame of a block takes along, behind room for the header.
+/// The payload of a block's frame, behind room for the header.
 enum Body {
     Own(Block),
     Lent(Loan),
 }
 
 impl Body {
-    /// Without the header.
+    /// Length without the header.
     fn payload_bytes(&self) -> usize {
         let bytes = match self {
             Body::Own(block) => block.len(),
@@ -363,8 +363,8 @@ impl Interconnect {
     /// Joins the gang over its carrier and starts the driver. Collective: every rank must call it. Blocks
     /// until all have.
     ///
-    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds, with
-    /// different tokens or told to do different things, a rank that does not come.
+    /// Errors: no MPI library, an MPI that does not match the launcher, ranks with different builds, tokens
+    /// or configurations, a rank that does not come.
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
         let patience = match &options.carrier {
             Carrier::Mpi { patience, .. } => Some(*patience),
@@ -377,9 +377,9 @@ impl Interconnect {
         Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// A rank over any transport, whose driver the caller steps.
+    /// Creates a rank over any transport, whose driver the caller steps.
     ///
-    /// Errors: no eventfd can be had.
+    /// Errors: an eventfd cannot be created.
     pub fn over(joined: transport::Joined) -> Result<(Interconnect, Driver), StartError> {
         let driver = Driver::new(joined)?;
         Ok((Interconnect { shared: driver.shared(), thread: Arc::default() }, driver))
@@ -398,13 +398,13 @@ impl Interconnect {
         &self.shared.peers
     }
 
-    /// What carries frames, for people: the MPI library with its path, interface and version, or the protocol
-    /// and the port.
+    /// Description of the carrier: the MPI library with its path, interface and version, or the protocol and
+    /// the port.
     pub fn library(&self) -> &str {
         &self.shared.description
     }
 
-    /// Says what to do with streams that other ranks open here. Streams opened earlier are handed over at
+    /// Sets the handler of streams that other ranks open here. Streams opened earlier are passed to it at
     /// once.
     pub fn serve(&self, service: Arc<dyn Service>) {
         let mut early = self.shared.early.lock();
@@ -426,19 +426,18 @@ impl Interconnect {
         let ReadOptions { window_bytes, codec, budget } = options;
         let window = limits::window_for(streams, window_bytes);
         let codec = codec.filter(|_| !self.shared.peers[to].here);
-        self.open_with(to, request, Opening { streams, window, flags: 0, codec }, budget).0
+        self.open_with(to, request, OpenRequest { streams, window, flags: 0, codec }, budget).0
     }
 
-    /// Calls rank `to`: sends it `request` and whatever is sent later, and yields its answers. Never blocks.
+    /// Calls rank `to`: sends it `request` and later messages, and yields its answers. Never blocks.
     pub fn call(&self, to: usize, request: &[u8]) -> (MessageSender, MessageStream) {
-        let (mut receivers, id) = self.open_with(to, request, Opening::CALL, None);
+        let (mut receivers, id) = self.open_with(to, request, OpenRequest::CALL, None);
         let receiver = receivers.pop().expect("one stream was opened");
         (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
     }
 
-    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches
-    /// rank `to` fastest. For those who fill a block before they know which of that rank's streams it goes
-    /// to.
+    /// An empty block with room for `payload_bytes` behind the header, in the memory that reaches rank `to`
+    /// fastest. For producers that fill a block before they know which of that rank's streams it goes to.
     pub fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
         self.shared.block_for(to, payload_bytes)
     }
@@ -447,17 +446,17 @@ impl Interconnect {
         &self,
         to: usize,
         request: &[u8],
-        opening: Opening,
+        opening: OpenRequest,
         budget: Option<Arc<dyn Budget>>,
     ) -> (Vec<StreamReceiver>, u64) {
-        let Opening { streams, window, flags, codec } = opening;
+        let OpenRequest { streams, window, flags, codec } = opening;
         assert!(to != self.shared.rank, "a rank opens no stream to itself");
         assert!(streams > 0 && streams <= limits::STREAMS_PER_OPEN_MAX, "a motion of {streams} streams");
         let first = self.shared.next_stream.fetch_add(streams as u64, Ordering::Relaxed);
         let receivers = self.shared.table.open_inbound(&self.shared, first, to, &opening, budget);
         let departure = self.shared.departures[to].borrow().clone();
         if let Some(departure) = departure {
-            // Nobody would answer, and a stream without an answer stays for ever.
+            // A lost rank would never answer, and an unanswered stream stays for ever.
             let reason = match &departure {
                 Departure::Lost { reason } => reason,
                 Departure::Left { .. } => "it left the gang",
@@ -474,46 +473,46 @@ impl Interconnect {
     }
 
     /// Waits until rank `rank` has left or is lost.
-    pub async fn departed(&self, rank: usize) -> Departure {
+    pub async fn departure(&self, rank: usize) -> Departure {
         let mut departure = self.shared.departures[rank].subscribe();
         departure.wait_for(Option::is_some).await.expect("the sender lives").clone().expect("is some")
     }
 
-    /// Waits until more than `known` ranks are lost, and says which and why, in that order.
-    pub async fn lost(&self, known: usize) -> Vec<(usize, String)> {
+    /// Waits until more than `known` ranks are lost, and returns all losses with reasons, in order.
+    pub async fn wait_for_losses(&self, known: usize) -> Vec<(usize, String)> {
         let mut losses = self.shared.losses.subscribe();
         losses.wait_for(|losses| losses.len() > known).await.expect("the sender lives").clone()
     }
 
-    /// The ranks that were lost so far, in that order, and why. The others are the members of the gang.
+    /// The ranks lost so far with reasons, in order. The others are the members of the gang.
     pub fn losses(&self) -> Vec<(usize, String)> {
         self.shared.losses.borrow().clone()
     }
 
-    /// Why this rank can reach no other one any more, if it cannot: its transport failed, or the gang went on
-    /// without it.
-    pub fn broken(&self) -> Option<&str> {
+    /// Why this rank can reach no other one any more: its transport failed, or the gang evicted it. `None`:
+    /// it can.
+    pub fn failure_reason(&self) -> Option<&str> {
         self.shared.broken.get().map(String::as_str)
     }
 
-    /// Waits until every end of a process that came before this call, and can be seen from here, is known as
-    /// a loss.
-    pub async fn look(&self) {
-        let (looked, done) = oneshot::channel();
-        self.shared.looks.push(looked);
+    /// Waits until every exit of a process before this call that is visible from here is registered as a
+    /// loss.
+    pub async fn check_processes(&self) {
+        let (checked, done) = oneshot::channel();
+        self.shared.process_checks.push(checked);
         self.shared.wake.wake();
-        // The driver has ended: there is nothing to see any more.
+        // The driver has ended: nothing is left to check.
         let _ = done.await;
     }
 
-    /// The ranks that are not lost, this one included, in their order.
+    /// The ranks that are not lost, this one included, in order.
     pub fn members(&self) -> Vec<usize> {
         let losses = self.shared.losses.borrow();
         (0..self.ranks()).filter(|rank| losses.iter().all(|(lost, _)| lost != rank)).collect()
     }
 
-    /// Streams and calls that this rank has opened to others so far.
-    pub fn opened(&self) -> u64 {
+    /// Number of streams and calls that this rank has opened so far.
+    pub fn streams_opened(&self) -> u64 {
         self.shared.next_stream.load(Ordering::Relaxed) - FIRST_STREAM
     }
 
@@ -524,7 +523,7 @@ impl Interconnect {
             streams_out: streams_out as u64,
             frames_queued: self.shared.outbox.len() as u64,
             requests: self.shared.requests.load(Ordering::Relaxed),
-            blocks_lent: self.shared.lending.lent() as u64,
+            blocks_lent: self.shared.lending.loans() as u64,
         }
     }
 
@@ -545,16 +544,15 @@ impl Interconnect {
         }
     }
 
-    /// Leaves the gang in good order: tells every rank `status`, waits until all have left, and shuts MPI
-    /// down.
+    /// Leaves the gang in good order: announces `status` to every rank, waits until all have left, and shuts
+    /// MPI down.
     ///
-    /// Blocks; every rank must call it, and after the loss of a rank nobody waits for that one. Nothing may
-    /// be open.
+    /// Blocks; every rank must call it, and lost ranks are not waited for. Nothing may be open.
     pub fn leave(&self, status: i32) {
         for peer in (0..self.shared.peers.len()).filter(|peer| *peer != self.shared.rank) {
             let mut header = self.shared.header(Kind::Leave, 0);
             header.a = status as u64;
-            // Behind the last rows and ends, which it must not overtake.
+            // After the last rows and ends, which it must not overtake.
             self.shared.send(peer, Channel::Data, header, &[]);
         }
         self.shared.leaving.store(true, Ordering::SeqCst);

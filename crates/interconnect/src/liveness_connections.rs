@@ -1,6 +1,6 @@
-//! A TCP connection between the coordinator and each rank whose process it cannot see, over which nothing is
-//! ever said: its other end closes when the process does, however that ends. Without it only silence would
-//! tell, some seconds later.
+//! Idle TCP connections between the coordinator and ranks on other hosts, to detect their exit: the
+//! connection closes when its process ends, however that happens. Without it only missed heartbeats would
+//! show it, seconds later.
 //!
 //! ```text
 //!   coordinator                                   rank on another host
@@ -10,11 +10,11 @@
 //!   listens no more (all-gather)                   both: readable = the other process has ended
 //! ```
 //!
-//! Where no such connection can be made (a firewall, networks that only MPI can use) nothing else is
-//! different. One that breaks instead of being closed says nothing about the process: firewalls and restarted
-//! routers do that too.
+//! If no such connection can be made (a firewall, networks that only MPI can use), detection falls back to
+//! heartbeats. A connection that breaks instead of closing says nothing about the process: firewalls and
+//! restarted routers do that too.
 
-use crate::introduction::Circle;
+use crate::introduction::Introductions;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,27 +26,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long an address, and an answer over it, is waited for.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(250);
+/// Timeout of a connection attempt, and of the answer over it.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long a rank tries the coordinator's addresses.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Total time for which a rank tries the coordinator's addresses.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Addresses of the coordinator that are told: hosts have few networks, and many bridges of containers.
+/// Maximum number of addresses that the coordinator announces: hosts have few networks, and many bridges of
+/// containers.
 const ADDRESSES_MAX: usize = 16;
 
-/// The time between two looks of who listens whether it should go on.
-const LISTEN_PAUSE_MS: u8 = 10;
+/// Interval at which the listener checks whether to stop.
+const LISTEN_POLL_MS: u8 = 10;
 
-/// How long after its connection has closed a rank is held to have ended: what it sent before, a goodbye
-/// among it, may be slower.
+/// Delay between the close of a connection and the declared exit of its rank: frames sent before, such as a
+/// goodbye, may be slower.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What the coordinator says to whom it knows.
-const WELCOME: u8 = 1;
+/// The coordinator's answer to a valid rank.
+const ACCEPTED: u8 = 1;
 
-/// The connections of one rank: those of the coordinator to all ranks that it cannot see, that of another
-/// rank to the coordinator.
+/// The connections of one rank: of the coordinator to all ranks that it cannot see, of another rank to the
+/// coordinator.
 #[derive(Default)]
 pub(crate) struct LivenessConnections {
     open: Vec<(usize, TcpStream)>,
@@ -58,8 +59,8 @@ impl LivenessConnections {
         self.open.iter().map(|(_, stream)| stream)
     }
 
-    /// To be called when one of the descriptors is readable.
-    pub fn look(&mut self) {
+    /// Call it when one of the descriptors is readable.
+    pub fn poll(&mut self) {
         self.open.retain(|(peer, stream)| match is_closed(stream) {
             Ok(false) => true,
             Ok(true) => {
@@ -74,13 +75,13 @@ impl LivenessConnections {
     }
 
     /// Peers that have ended, each once.
-    pub fn ended(&mut self) -> Vec<usize> {
+    pub fn take_ended(&mut self) -> Vec<usize> {
         let ended = self.closed.extract_if(.., |(_, since)| since.elapsed() > GRACE);
         ended.map(|(peer, _)| peer).collect()
     }
 }
 
-/// Errors: it is broken.
+/// Errors: the connection is broken.
 fn is_closed(mut stream: &TcpStream) -> io::Result<bool> {
     match stream.read(&mut [0]) {
         Ok(read) => Ok(read == 0),
@@ -89,67 +90,68 @@ fn is_closed(mut stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// The coordinator's side until all have come.
-pub(crate) struct Listening {
-    told: Vec<u8>,
+/// The coordinator's listener during start-up.
+pub(crate) struct LivenessListener {
+    announcement: Vec<u8>,
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<(usize, TcpStream)>>,
 }
 
-impl Listening {
-    /// `None`: this is not the coordinator, or it sees everybody, or it cannot listen.
-    pub fn start(circle: &Circle) -> Option<Listening> {
-        let far: Vec<usize> = (1..circle.all.len()).filter(|peer| !circle.sees(*peer)).collect();
-        if circle.rank != 0 || far.is_empty() {
+impl LivenessListener {
+    /// `None`: this is not the coordinator, or it sees all processes, or it cannot listen.
+    pub fn start(introductions: &Introductions) -> Option<LivenessListener> {
+        let remote: Vec<usize> =
+            (1..introductions.all.len()).filter(|peer| !introductions.sees(*peer)).collect();
+        if introductions.rank != 0 || remote.is_empty() {
             return None;
         }
-        Self::listen(circle.all[0].token.clone(), far, addresses())
+        Self::listen(introductions.all[0].token.clone(), remote, addresses())
             .inspect_err(|error| tracing::debug!(%error, "only silence will tell of ends on other hosts"))
             .ok()
     }
 
-    fn listen(token: String, far: Vec<usize>, addresses: Vec<IpAddr>) -> io::Result<Listening> {
+    fn listen(token: String, remote: Vec<usize>, addresses: Vec<IpAddr>) -> io::Result<LivenessListener> {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let lines = addresses.iter().map(|address| format!("{}\n", SocketAddr::new(*address, port)));
-        let told = lines.collect::<String>().into_bytes();
+        let announcement = lines.collect::<String>().into_bytes();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = std::thread::Builder::new()
             .name("liveness_connections".to_string())
-            .spawn(move || accept(&listener, &token, far, &over))?;
-        Ok(Listening { told, is_over, thread })
+            .spawn(move || accept(&listener, &token, remote, &over))?;
+        Ok(LivenessListener { announcement, is_over, thread })
     }
 
-    /// Where the coordinator listens, for [`connect`].
-    pub fn told(&self) -> &[u8] {
-        &self.told
+    /// The encoded addresses on which the coordinator listens, for [`connect`].
+    pub fn announcement(&self) -> &[u8] {
+        &self.announcement
     }
 
-    /// To be called when everybody has tried.
+    /// Call it when all ranks have tried.
     pub fn finish(self) -> LivenessConnections {
         self.is_over.store(true, Ordering::Relaxed);
         LivenessConnections { open: self.thread.join().unwrap_or_default(), closed: Vec::new() }
     }
 }
 
-/// Lets in each of `far` once, until all are there or it is over.
+/// Accepts each of `far` once, until all are connected or it is over.
 fn accept(
     listener: &TcpListener,
     token: &str,
-    mut far: Vec<usize>,
+    mut remote: Vec<usize>,
     is_over: &AtomicBool,
 ) -> Vec<(usize, TcpStream)> {
     let mut open = Vec::new();
-    while !far.is_empty() && !is_over.load(Ordering::Relaxed) {
+    while !remote.is_empty() && !is_over.load(Ordering::Relaxed) {
         let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut fds, PollTimeout::from(LISTEN_PAUSE_MS));
+        let _ = poll(&mut fds, PollTimeout::from(LISTEN_POLL_MS));
         while let Ok((stream, _)) = listener.accept() {
-            let welcomed = welcome(stream, token, &far);
-            if let Some((peer, stream)) = welcomed {
-                far.retain(|other| *other != peer);
+            let accepted = authenticate(stream, token, &remote);
+            if let Some((peer, stream)) = accepted {
+                remote.retain(|other| *other != peer);
                 open.push((peer, stream));
             }
         }
@@ -157,13 +159,13 @@ fn accept(
     open
 }
 
-fn welcome(mut stream: TcpStream, token: &str, far: &[usize]) -> Option<(usize, TcpStream)> {
+fn authenticate(mut stream: TcpStream, token: &str, remote: &[usize]) -> Option<(usize, TcpStream)> {
     stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(ANSWER_PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).ok()?;
     let mut said = vec![0; hello(token, 0).len()];
     stream.read_exact(&mut said).ok()?;
-    let peer = far.iter().find(|peer| hello(token, **peer) == said)?;
-    stream.write_all(&[WELCOME]).ok()?;
+    let peer = remote.iter().find(|peer| hello(token, **peer) == said)?;
+    stream.write_all(&[ACCEPTED]).ok()?;
     stream.set_nonblocking(true).ok()?;
     Some((*peer, stream))
 }
@@ -172,38 +174,38 @@ fn hello(token: &str, rank: usize) -> Vec<u8> {
     [token.as_bytes(), &(rank as u64).to_le_bytes()].concat()
 }
 
-/// This rank's connection to the coordinator, of which `told` says where it listens: where it cannot see it,
-/// and one can be made.
-pub(crate) fn connect(circle: &Circle, told: &[u8]) -> LivenessConnections {
-    if circle.rank == 0 || told.is_empty() || circle.sees(0) {
+/// Connects this rank to the coordinator at the announced addresses, if it cannot see the coordinator's
+/// process. The result may have no connection.
+pub(crate) fn connect(introductions: &Introductions, announcement: &[u8]) -> LivenessConnections {
+    if introductions.rank == 0 || announcement.is_empty() || introductions.sees(0) {
         return LivenessConnections::default();
     }
-    let stream = connected(&hello(&circle.all[0].token, circle.rank), told);
+    let stream = connect_to(&hello(&introductions.all[0].token, introductions.rank), announcement);
     if stream.is_none() {
         tracing::debug!("only silence will tell of the coordinator's end");
     }
     LivenessConnections { open: stream.map(|stream| (0, stream)).into_iter().collect(), closed: Vec::new() }
 }
 
-fn connected(hello: &[u8], told: &[u8]) -> Option<TcpStream> {
-    let deadline = Instant::now() + CONNECT_PATIENCE;
-    let told = String::from_utf8_lossy(told);
-    let addresses = told.lines().filter_map(|line| line.parse().ok());
+fn connect_to(hello: &[u8], announcement: &[u8]) -> Option<TcpStream> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    let lines = String::from_utf8_lossy(announcement);
+    let addresses = lines.lines().filter_map(|line| line.parse().ok());
     addresses.take_while(|_| Instant::now() < deadline).find_map(|address: SocketAddr| {
         let attempt = || {
-            let mut stream = TcpStream::connect_timeout(&address, ANSWER_PATIENCE)?;
-            stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+            let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
+            stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
             stream.write_all(hello)?;
             let mut answer = [0];
             stream.read_exact(&mut answer)?;
             stream.set_nonblocking(true)?;
-            io::Result::Ok((answer == [WELCOME]).then_some(stream))
+            io::Result::Ok((answer == [ACCEPTED]).then_some(stream))
         };
         attempt().inspect_err(|error| tracing::debug!(%address, %error, "no way to the coordinator")).ok()?
     })
 }
 
-/// This host's, without those that only it can reach.
+/// This host's addresses, except those that only it can reach.
 fn addresses() -> Vec<IpAddr> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let up = interfaces.filter(|interface| {
@@ -227,15 +229,15 @@ mod tests {
 
     const TOKEN: &str = "00000000-0000-0000-0000-000000000001";
 
-    fn listening(far: Vec<usize>) -> Listening {
-        Listening::listen(TOKEN.to_string(), far, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]).unwrap()
+    fn listening(remote: Vec<usize>) -> LivenessListener {
+        LivenessListener::listen(TOKEN.to_string(), remote, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]).unwrap()
     }
 
     fn ended_within_a_second(liveness_connections: &mut LivenessConnections) -> Vec<usize> {
         let deadline = Instant::now() + Duration::from_secs(1);
         loop {
-            liveness_connections.look();
-            let ended = liveness_connections.ended();
+            liveness_connections.poll();
+            let ended = liveness_connections.take_ended();
             if !ended.is_empty() || Instant::now() > deadline {
                 return ended;
             }
@@ -246,17 +248,17 @@ mod tests {
     #[test]
     fn an_end_is_told_once_on_either_side() {
         let listening = listening(vec![2, 5]);
-        let two = connected(&hello(TOKEN, 2), listening.told()).expect("a connection");
-        let five = connected(&hello(TOKEN, 5), listening.told()).expect("a connection");
+        let two = connect_to(&hello(TOKEN, 2), listening.announcement()).expect("a connection");
+        let five = connect_to(&hello(TOKEN, 5), listening.announcement()).expect("a connection");
         let mut coordinator = listening.finish();
         assert_eq!(coordinator.descriptors().count(), 2);
-        coordinator.look();
-        assert_eq!(coordinator.ended(), [0; 0]);
+        coordinator.poll();
+        assert_eq!(coordinator.take_ended(), [0; 0]);
         drop(five);
         assert_eq!(ended_within_a_second(&mut coordinator), [5]);
-        assert_eq!(coordinator.ended(), [0; 0]);
+        assert_eq!(coordinator.take_ended(), [0; 0]);
         let mut other = LivenessConnections { open: vec![(0, two)], closed: vec![] };
-        assert_eq!(other.ended(), [0; 0]);
+        assert_eq!(other.take_ended(), [0; 0]);
         drop(coordinator);
         assert_eq!(ended_within_a_second(&mut other), [0]);
     }
@@ -264,21 +266,21 @@ mod tests {
     #[test]
     fn nobody_else_is_let_in() {
         let listening = listening(vec![1]);
-        assert!(connected(&hello("another", 1), listening.told()).is_none());
-        assert!(connected(&hello(TOKEN, 3), listening.told()).is_none());
-        let one = connected(&hello(TOKEN, 1), listening.told());
+        assert!(connect_to(&hello("another", 1), listening.announcement()).is_none());
+        assert!(connect_to(&hello(TOKEN, 3), listening.announcement()).is_none());
+        let one = connect_to(&hello(TOKEN, 1), listening.announcement());
         assert!(one.is_some());
-        // Its place is taken.
-        assert!(connected(&hello(TOKEN, 1), listening.told()).is_none());
+        // Its rank is already connected.
+        assert!(connect_to(&hello(TOKEN, 1), listening.announcement()).is_none());
         assert_eq!(listening.finish().descriptors().count(), 1);
     }
 
     #[test]
     fn a_connection_that_breaks_is_no_end() {
         let listening = listening(vec![1]);
-        let one = connected(&hello(TOKEN, 1), listening.told()).expect("a connection");
+        let one = connect_to(&hello(TOKEN, 1), listening.announcement()).expect("a connection");
         let mut coordinator = listening.finish();
-        // Unread bytes at its end make a close a reset.
+        // A close with unread bytes is a reset.
         (&coordinator.open[0].1).write_all(&[0]).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         drop(one);

@@ -1,15 +1,15 @@
-//! Streams: one sending rank to one receiving rank of one motion, each with credits of its own.
+//! Flow-controlled streams: one sending rank to one receiving rank of one motion, each with its own credit
+//! window.
 //!
 //! # Invariants
-//! - The opener (the receiving rank) allocates the stream's id; with its rank it names the stream on both
-//!   sides.
-//! - A stream has a window: bytes that its blocks may have under way or unread. A producer sends a block only
-//!   while something of the window is left, however little; the block may reach beyond it. Windows belong to
-//!   one stream, so no stream can starve another, and small blocks are many at once. Credit gives back what
-//!   was read of it.
-//! - Blocks are numbered, and so are credits: one that is not the next of its stream is a violation. A
-//!   credit, a stop or a message may cross the producer's end on the wire: then the stream is unknown, and
-//!   nothing is wrong.
+//! - The opener (the receiving rank) allocates the stream's id; with its rank it identifies the stream on
+//!   both sides.
+//! - A stream has a window: the bytes of its blocks that may be in flight or unread. A producer sends a block
+//!   only while some of the window is left, however little; the block may exceed it. Windows belong to one
+//!   stream, so no stream can starve another, and many small blocks fit. Credit returns the bytes that were
+//!   read.
+//! - Blocks are numbered, and so are credits: one out of sequence is a violation. A credit, a stop or a
+//!   message may cross the producer's end on the wire: the stream is then unknown, which is not a violation.
 //! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An
 //!   opener that wants no more sends `Stop`, drops what still arrives, and keeps the stream until the
 //!   producer's `End` or `Fail`.
@@ -26,15 +26,14 @@
 //!  ended      receiver dropped                            gone    │ any        rank lost        wake            gone
 //!  any        rank lost                queue the loss     ended   │ gone       Credit, Stop                     gone
 //! ```
-//! Any other block, end or credit is a violation: its sender is lost. A call is a stream whose opener sends
-//! messages, too, each of which wakes the producer's side.
+//! Any other block, end or credit is a violation: its sender is lost. A call is a stream whose opener also
+//! sends messages, each of which wakes the producer's side.
 //!
 //! # Memory bound
-//! An opener holds at most the window and one block more of unread blocks per stream, charged to its
-//! [`Budget`] while they wait; a producer holds as much that the carrier has not sent, and charges its own
-//! for what it does not know to be read. Messages of a call are not charged: callers send few, which whoever
-//! is called takes at once, and of those that wait nonetheless the sum is bounded ([`MESSAGES_BYTES_MAX`]).
-//! Where nobody takes them any more they are dropped.
+//! An opener holds at most the window plus one block of unread blocks per stream, charged to its [`Budget`];
+//! a producer holds as much that the carrier has not sent, and charges its own budget for bytes not known to
+//! be read. Messages of a call are not charged: callers send few, which the callee usually takes at once, and
+//! the sum of pending ones is bounded ([`MESSAGES_BYTES_MAX`]). Without a receiver they are dropped.
 //!
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
@@ -44,7 +43,7 @@ use crate::counts::{CreditWait, InQueue, StreamCells, StreamCounts};
 use crate::error::{Failure, StreamError};
 use crate::frame::{Header, Kind};
 use crate::limits::*;
-use crate::{Body, Opening, Shared};
+use crate::{Body, OpenRequest, Shared};
 use bytes::Bytes;
 use futures::Stream;
 use harrier_error::SqlState;
@@ -55,14 +54,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-/// Where bytes are charged: on the receiving side until they are read, on the sending side until it is known
-/// that they were.
+/// A memory budget: charged on the receiving side until blocks are read, on the sending side until they are
+/// known to be read.
 pub trait Budget: Send + Sync {
     fn grow(&self, bytes: usize);
     fn shrink(&self, bytes: usize);
 }
 
-/// What a producer has charged, given back when its stream is gone.
+/// The bytes that a producer has charged; released when its stream is gone.
 struct Charge {
     budget: Arc<dyn Budget>,
     bytes: u64,
@@ -86,7 +85,7 @@ impl Drop for Charge {
     }
 }
 
-/// What a stream yields to its opener.
+/// An item that a stream yields to its opener.
 #[derive(Debug)]
 pub enum Received {
     /// The stream's schema, as Arrow IPC; precedes the first block it describes.
@@ -94,7 +93,7 @@ pub enum Received {
     Block {
         rows: usize,
         payload: Bytes,
-        /// What `payload` is compressed by.
+        /// Codec of the payload.
         codec: Option<Codec>,
     },
 }
@@ -110,7 +109,7 @@ struct Inbound {
     peer: usize,
     /// Bytes, see [`block_cost`].
     window: u64,
-    /// What blocks may be compressed by.
+    /// Codec that blocks may use.
     codec: Option<Codec>,
     budget: Option<Arc<dyn Budget>>,
     state: Mutex<InboundState>,
@@ -122,22 +121,22 @@ struct InboundState {
     end: Option<Result<(), StreamError>>,
     waker: Option<Waker>,
     stopped: bool,
-    /// Of the window, what was taken and not given back yet.
+    /// Bytes of the window taken by the reader and not credited yet.
     taken: u64,
-    /// Of the window, what arrived and was not given back: less than all of it whenever a block arrives.
+    /// Bytes of the window received and not credited yet: less than the window whenever a block arrives.
     unreturned: u64,
-    /// Blocks that arrived.
+    /// Number of blocks received.
     received: u64,
-    /// Credits that were given.
+    /// Number of credits sent.
     credits: u64,
-    /// What the producer has told of itself last.
+    /// The producer's latest counters.
     counts: StreamCounts,
 }
 
 struct Outbound {
     /// Bytes, see [`block_cost`].
     window: u64,
-    /// What its reader wants blocks to be compressed by.
+    /// Codec that its reader requested.
     codec: Option<Codec>,
     /// Its reader sends messages.
     is_call: bool,
@@ -146,18 +145,18 @@ struct Outbound {
 
 #[derive(Default)]
 struct OutboundState {
-    /// Of the window, what is under way or unread as far as is known here: less than all of it when a block
+    /// Bytes of the window in flight or unread, as far as is known here: less than the window when a block
     /// may be sent.
     used: u64,
-    /// As much, if somebody is charged.
+    /// The same bytes, charged to a budget if there is one.
     charge: Option<Charge>,
-    /// Credits that arrived.
+    /// Number of credits received.
     credits: u64,
     stopped: bool,
     lost: Option<String>,
     waker: Option<Waker>,
     messages: VecDeque<Bytes>,
-    /// What the messages take of [`MESSAGES_BYTES_MAX`].
+    /// Pending message bytes, bounded by [`MESSAGES_BYTES_MAX`].
     message_bytes: u64,
     messages_ended: bool,
     message_waker: Option<Waker>,
@@ -175,18 +174,18 @@ impl OutboundState {
 pub(crate) struct Violation(pub String);
 
 impl Table {
-    /// Streams that are open on this rank: as opener, as producer.
+    /// Numbers of open streams on this rank: as opener, as producer.
     pub fn open(&self) -> (usize, usize) {
         (self.inbound.lock().len(), self.outbound.lock().len())
     }
 
-    /// Whether no stream is open. Does not wait: while another thread changes the table, something is open.
+    /// Whether no stream is open. Does not wait: false while another thread changes the table.
     pub fn is_idle(&self) -> bool {
         self.inbound.try_lock().is_some_and(|streams| streams.is_empty())
             && self.outbound.try_lock().is_some_and(|streams| streams.is_empty())
     }
 
-    /// Ranks that this rank has a stream with.
+    /// The ranks that this rank has a stream with.
     pub fn peers(&self, ranks: usize) -> Vec<bool> {
         let mut peers = vec![false; ranks];
         self.inbound.lock().values().for_each(|stream| peers[stream.peer] = true);
@@ -272,7 +271,8 @@ impl Table {
         Ok(())
     }
 
-    /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is no violation.
+    /// Credits, stops and messages may cross a producer's end on the wire: an unknown stream is not a
+    /// violation.
     pub fn on_credit(&self, header: &Header, source: usize) -> Result<(), Violation> {
         let Header { stream: id, sequence, a: bytes, .. } = *header;
         let Some(stream) = self.outbound.lock().get(&(source, id)).cloned() else {
@@ -367,10 +367,10 @@ impl Table {
         shared: &Arc<Shared>,
         first: u64,
         peer: usize,
-        opening: &Opening,
+        opening: &OpenRequest,
         budget: Option<Arc<dyn Budget>>,
     ) -> Vec<StreamReceiver> {
-        let Opening { streams, window, codec, .. } = *opening;
+        let OpenRequest { streams, window, codec, .. } = *opening;
         let mut inbound = self.inbound.lock();
         (first..first + streams as u64)
             .map(|id| {
@@ -406,7 +406,7 @@ impl Table {
         if let Some(id) = ids.clone().find(|id| outbound.contains_key(&(source, *id))) {
             return Err(Violation(format!("an open of stream {id}, which is open")));
         }
-        let codec = Codec::asked(header.flags);
+        let codec = Codec::from_flags(header.flags);
         let is_call = header.flags & Header::FLAG_CALL != 0;
         let mut messages = None;
         let senders = ids
@@ -420,7 +420,7 @@ impl Table {
                     id,
                     stream,
                     blocks: 0,
-                    untold_bytes: 0,
+                    unsignalled_bytes: 0,
                     counts: Arc::default(),
                     credit_wait: CreditWait::default(),
                     ended: false,
@@ -431,7 +431,7 @@ impl Table {
     }
 }
 
-/// The opener's end: yields schema and blocks in the order they were sent. Dropping it stops the stream.
+/// The opener's end: yields schema and blocks in the order of sending. Dropping it stops the stream.
 pub struct StreamReceiver {
     shared: Arc<Shared>,
     id: u64,
@@ -445,8 +445,7 @@ impl StreamReceiver {
         self.stream.peer
     }
 
-    /// What the producer has told of itself: with the last frame that arrived, which may not have been read
-    /// yet.
+    /// The producer's counters as of the last frame that arrived, which may not have been read yet.
     pub fn counts(&self) -> StreamCounts {
         self.stream.state.lock().counts
     }
@@ -517,8 +516,8 @@ impl Drop for StreamReceiver {
     }
 }
 
-/// The producer's end. Every way out sends exactly one ending frame: [`StreamSender::finish`],
-/// [`StreamSender::fail`], or, if it is dropped, a failure.
+/// The producer's end. Every exit sends exactly one ending frame: [`StreamSender::finish`],
+/// [`StreamSender::fail`], or a failure on drop.
 pub struct StreamSender {
     shared: Arc<Shared>,
     to: usize,
@@ -526,13 +525,13 @@ pub struct StreamSender {
     stream: Arc<Outbound>,
     blocks: u64,
     /// Bytes of frames that the driver was not woken for.
-    untold_bytes: usize,
+    unsignalled_bytes: usize,
     counts: Arc<StreamCells>,
     credit_wait: CreditWait,
     ended: bool,
 }
 
-/// Why a producer should not produce any more.
+/// Why a producer should stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// The opener wants no more.
@@ -547,12 +546,12 @@ impl StreamSender {
         self.to
     }
 
-    /// Charges blocks from now on until it is known that they were read.
+    /// Charges `budget` with blocks sent from now on until they are known to be read.
     pub(crate) fn charge_to(&self, budget: Arc<dyn Budget>) {
         self.stream.state.lock().charge = Some(Charge { budget, bytes: 0 });
     }
 
-    /// What its reader wants blocks to be compressed by.
+    /// Codec that its reader requested.
     pub(crate) fn codec(&self) -> Option<Codec> {
         self.stream.codec
     }
@@ -561,25 +560,25 @@ impl StreamSender {
     /// not run.
     pub fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let mut state = self.stream.state.lock();
-        let ready = match closed(&state) {
+        let ready = match closed_reason(&state) {
             Some(closed) => Some(Err(closed)),
             None => (state.used < self.stream.window).then_some(Ok(())),
         };
         let Some(ready) = ready else {
             state.waker = Some(cx.waker().clone());
             drop(state);
-            self.credit_wait.begins(&self.counts, &self.shared.counters);
+            self.credit_wait.begin(&self.counts, &self.shared.counters);
             self.flush();
             return Poll::Pending;
         };
         drop(state);
-        self.credit_wait.ends(&self.counts, &self.shared.counters);
+        self.credit_wait.end(&self.counts, &self.shared.counters);
         Poll::Ready(ready)
     }
 
-    /// Adds to the time that gathering batches into blocks took.
-    pub(crate) fn encoded(&self, ns: u64) {
-        self.counts.encoded(&self.shared.counters, ns);
+    /// Adds to the encode time.
+    pub(crate) fn add_encode_time(&self, ns: u64) {
+        self.counts.add_encode_time(&self.shared.counters, ns);
     }
 
     /// See [`StreamSender::poll_credit`]. Cancel-safe.
@@ -587,11 +586,11 @@ impl StreamSender {
         std::future::poll_fn(|cx| self.poll_credit(cx)).await
     }
 
-    /// Ready when nothing more is wanted. Cancel-safe; shares its waker with [`StreamSender::poll_credit`],
+    /// Ready when the reader wants no more. Cancel-safe; shares its waker with [`StreamSender::poll_credit`],
     /// so only one of the two may be awaited at a time.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         let mut state = self.stream.state.lock();
-        match closed(&state) {
+        match closed_reason(&state) {
             Some(closed) => Poll::Ready(closed),
             None => {
                 state.waker = Some(cx.waker().clone());
@@ -611,24 +610,23 @@ impl StreamSender {
         &self.shared
     }
 
-    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches
-    /// this stream's reader fastest. Its first [`HEADER_BYTES`] bytes are the header's, and are written when
-    /// it is sent.
+    /// An empty block with room for `payload_bytes` behind the header, in the memory that reaches this
+    /// stream's reader fastest. Its first [`HEADER_BYTES`] bytes are for the header, which is written when it
+    /// is sent.
     pub fn block_for(&self, payload_bytes: usize) -> Block {
         self.shared.block_for(self.to, payload_bytes)
     }
 
     /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit,
-    /// which must be there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the
-    /// block.
+    /// which must be available: see [`StreamSender::credit`]. `rows` is passed to the reader with the block.
     pub fn send(&mut self, rows: usize, block: Block) {
-        self.send_untold(rows, Body::Own(block), false);
+        self.send_without_wake(rows, Body::Own(block), false);
         self.flush();
     }
 
-    /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the
-    /// next wait for credit, or the end of the stream. `is_compressed`: by the stream's codec.
-    pub(crate) fn send_untold(&mut self, rows: usize, body: Body, is_compressed: bool) {
+    /// Like [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`],
+    /// the next wait for credit, or the end of the stream. `is_compressed`: with the stream's codec.
+    pub(crate) fn send_without_wake(&mut self, rows: usize, body: Body, is_compressed: bool) {
         let bytes = body.payload_bytes();
         let mut state = self.stream.state.lock();
         assert!(state.used < self.stream.window, "a block needs a credit");
@@ -646,15 +644,15 @@ impl StreamSender {
         }
         self.blocks += 1;
         self.shared.queue_block(self.to, header, body, InQueue::new(&self.counts));
-        self.untold_bytes += HEADER_BYTES + bytes;
-        if self.untold_bytes >= UNTOLD_BYTES_MAX {
+        self.unsignalled_bytes += HEADER_BYTES + bytes;
+        if self.unsignalled_bytes >= UNSIGNALLED_BYTES_MAX {
             self.flush();
         }
     }
 
-    /// Wakes the driver for what was sent, if it was not.
+    /// Wakes the driver for frames that it was not woken for yet.
     pub fn flush(&mut self) {
-        if std::mem::take(&mut self.untold_bytes) > 0 {
+        if std::mem::take(&mut self.unsignalled_bytes) > 0 {
             self.shared.wake.wake();
         }
     }
@@ -668,21 +666,21 @@ impl StreamSender {
         Ok(())
     }
 
-    /// Tells the schema of the blocks that follow. Takes no credit.
+    /// Sends the schema of the blocks that follow. Takes no credit.
     pub(crate) fn send_schema(&mut self, schema: &[u8]) {
         let mut header = self.shared.header(Kind::Block, self.id);
         header.flags = Header::FLAG_SCHEMA;
         self.shared.send(self.to, Channel::Data, header, schema);
     }
 
-    /// Ends the stream well.
+    /// Ends the stream successfully.
     pub fn finish(mut self) {
         let mut header = self.shared.header(Kind::End, self.id);
         header.sequence = self.blocks;
         self.close(header, &[]);
     }
 
-    /// Ends the stream with a failure that its opener will see.
+    /// Ends the stream with a failure that its opener receives.
     pub fn fail(mut self, failure: &Failure) {
         let header = self.shared.header(Kind::Fail, self.id);
         self.close(header, &failure.encode());
@@ -691,9 +689,9 @@ impl StreamSender {
     fn close(&mut self, header: Header, payload: &[u8]) {
         self.ended = true;
         self.shared.table.outbound.lock().remove(&(self.to, self.id));
-        self.credit_wait.ends(&self.counts, &self.shared.counters);
+        self.credit_wait.end(&self.counts, &self.shared.counters);
         let mut state = self.stream.state.lock();
-        // Whoever sees the end may rely on it that nothing is charged any more.
+        // The opener relies on the end of stream that nothing is charged any more.
         state.charge = None;
         let is_lost = state.lost.is_some();
         drop(state);
@@ -704,7 +702,7 @@ impl StreamSender {
     }
 }
 
-fn closed(state: &OutboundState) -> Option<Closed> {
+fn closed_reason(state: &OutboundState) -> Option<Closed> {
     match &state.lost {
         Some(reason) => Some(Closed::Lost(reason.clone())),
         None => state.stopped.then_some(Closed::Stopped),
@@ -721,8 +719,8 @@ impl Drop for StreamSender {
     }
 }
 
-/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is
-/// lost. Those that come after it was dropped are dropped, too.
+/// The messages of a call on the callee's side. Ends when the caller ends them, stops the call or is lost.
+/// Messages that arrive after it was dropped are discarded.
 pub struct MessageReceiver {
     stream: Arc<Outbound>,
 }
@@ -763,8 +761,8 @@ pub struct MessageSender {
 }
 
 impl MessageSender {
-    /// Queues one message. Never blocks. Whoever is called takes messages as they come; a caller that sends
-    /// more than [`MESSAGES_BYTES_MAX`] beyond what is taken is held lost.
+    /// Queues one message. Never blocks. The callee takes messages as they come; a caller with more than
+    /// [`MESSAGES_BYTES_MAX`] of pending messages is declared lost.
     pub fn send(&self, message: &[u8]) {
         let header = self.shared.header(Kind::Message, self.id);
         self.shared.send(self.to, Channel::Control, header, message);

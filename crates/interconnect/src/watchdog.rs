@@ -1,12 +1,12 @@
-//! Ends a process whose driver stands still inside of a call: an MPI library that waits for a peer that will
-//! not answer, or a service that blocks.
+//! Watchdog that kills a process whose driver hangs inside a call: an MPI library that waits for a peer that
+//! will not answer, or a service that blocks.
 //!
-//! Such a rank hears no heartbeat, misses nobody, and cannot be woken; all others would take it for silent,
-//! and whoever is not one of them would take it for well. When the process has gone, everybody learns of it
-//! as of any other that was killed.
+//! Such a rank answers no heartbeat, detects no loss, and cannot be woken; ranks that wait for it would
+//! declare it lost, and all others would believe it alive. Once its process is killed, everybody detects its
+//! exit as usual.
 //!
-//! Time is counted in looks, not by the clock: a process that was stopped or starved as a whole has looked as
-//! seldom as its driver has turned.
+//! Time is counted in checks, not by the clock: in a process that was stopped or starved as a whole, checks
+//! and driver turns pause alike.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,60 +15,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval of checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Looks in a row at which the driver was inside of the same turn. Together 4 s, less than others bear its
-/// silence.
-const LOOKS_MAX: u32 = 16;
+/// Consecutive checks at which the driver was inside the same turn. Together 4 s, less than the silence that
+/// others tolerate.
+const CHECKS_MAX: u32 = 16;
 
-/// Where a driver is.
+/// The heartbeat of a driver.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     turns: AtomicU64,
-    /// It waits for something to happen, for as long as that takes.
-    rests: AtomicBool,
+    /// It sleeps until something happens, for as long as that takes.
+    sleeps: AtomicBool,
     ended: AtomicBool,
 }
 
 impl Pulse {
-    /// A turn begins.
+    /// Starts a turn.
     pub fn beat(&self) {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn rest(&self, rests: bool) {
-        self.rests.store(rests, Ordering::Relaxed);
+    pub fn set_sleeping(&self, sleeps: bool) {
+        self.sleeps.store(sleeps, Ordering::Relaxed);
     }
 
-    /// There is no further turn.
+    /// Marks the driver as ended.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 }
 
-/// Looks after the driver of this process until that ends.
+/// Watches the driver of this process until it ends.
 ///
-/// Errors: no thread can be had.
+/// Errors: the thread cannot be started.
 pub(crate) fn start(pulse: Arc<Pulse>) -> io::Result<()> {
-    watch(pulse, LOOK_EVERY, || {
-        let seconds = (LOOK_EVERY * LOOKS_MAX).as_secs();
+    watch(pulse, CHECK_INTERVAL, || {
+        let seconds = (CHECK_INTERVAL * CHECKS_MAX).as_secs();
         eprintln!("the interconnect has stood still for {seconds} s inside of one call; this rank is ended");
-        // Nothing that may wait for the driver, as handlers at exit do.
+        // SIGKILL, since exit handlers may wait for the driver.
         let _ = kill(Pid::this(), Signal::SIGKILL);
     })
 }
 
-fn watch(pulse: Arc<Pulse>, look_every: Duration, stands: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn watch(
+    pulse: Arc<Pulse>,
+    check_interval: Duration,
+    on_hang: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
     let work = move || {
-        let (mut last, mut looks) = (None, 0);
+        let (mut last, mut checks) = (None, 0);
         while !pulse.ended.load(Ordering::Relaxed) {
-            std::thread::sleep(look_every);
+            std::thread::sleep(check_interval);
             let now = pulse.turns.load(Ordering::Relaxed);
-            let stands_still = last.replace(now) == Some(now) && !pulse.rests.load(Ordering::Relaxed);
-            looks = if stands_still { looks + 1 } else { 0 };
-            if looks >= LOOKS_MAX {
-                return stands();
+            let hangs = last.replace(now) == Some(now) && !pulse.sleeps.load(Ordering::Relaxed);
+            checks = if hangs { checks + 1 } else { 0 };
+            if checks >= CHECKS_MAX {
+                return on_hang();
             }
         }
     };
@@ -80,35 +84,35 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{RecvTimeoutError, channel};
 
-    /// Time for some of [`LOOKS_MAX`] looks, and for more than all of them.
-    const LOOK: Duration = Duration::from_millis(2);
-    const MANY_LOOKS: Duration = LOOK.saturating_mul(4 * LOOKS_MAX);
+    /// Time for some of [`CHECKS_MAX`] checks, and for more than all of them.
+    const CHECK: Duration = Duration::from_millis(2);
+    const MANY_CHECKS: Duration = CHECK.saturating_mul(4 * CHECKS_MAX);
 
     #[test]
     fn who_rests_or_turns_is_left_alone_and_who_stands_is_not() {
         let pulse = Arc::new(Pulse::default());
-        let (tell, told) = channel();
-        watch(Arc::clone(&pulse), LOOK, move || tell.send(()).unwrap()).unwrap();
-        pulse.rest(true);
-        assert_eq!(told.recv_timeout(MANY_LOOKS), Err(RecvTimeoutError::Timeout));
+        let (sender, receiver) = channel();
+        watch(Arc::clone(&pulse), CHECK, move || sender.send(()).unwrap()).unwrap();
+        pulse.set_sleeping(true);
+        assert_eq!(receiver.recv_timeout(MANY_CHECKS), Err(RecvTimeoutError::Timeout));
         let beats = Arc::clone(&pulse);
         let turning = std::thread::spawn(move || {
-            beats.rest(false);
+            beats.set_sleeping(false);
             for _ in 0..1000 {
                 beats.beat();
-                std::thread::sleep(LOOK / 10);
+                std::thread::sleep(CHECK / 10);
             }
         });
         turning.join().unwrap();
-        told.recv().unwrap();
+        receiver.recv().unwrap();
     }
 
     #[test]
     fn who_has_ended_is_not_looked_after() {
         let pulse = Arc::new(Pulse::default());
-        let (tell, told) = channel::<()>();
+        let (sender, receiver) = channel::<()>();
         pulse.end();
-        watch(pulse, LOOK, move || tell.send(()).unwrap()).unwrap();
-        assert_eq!(told.recv(), Err(std::sync::mpsc::RecvError));
+        watch(pulse, CHECK, move || sender.send(()).unwrap()).unwrap();
+        assert_eq!(receiver.recv(), Err(std::sync::mpsc::RecvError));
     }
 }

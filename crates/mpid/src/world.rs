@@ -171,8 +171,8 @@ impl World {
         }
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
-        let told = launched.told;
-        let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory, told })?;
+        let facts = launched.facts;
+        let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory, facts })?;
         if gang.ranks() == 1 {
             // The launcher did not announce that there is only one rank.
             gang.leave(0);
@@ -622,7 +622,7 @@ impl Service for StreamService {
 async fn watch_losses(gang: Interconnect, coordinator: Option<Arc<Coordinator>>, client: Arc<Client>) {
     let mut known = 0;
     loop {
-        let losses = gang.lost(known).await;
+        let losses = gang.wait_for_losses(known).await;
         for (rank, reason) in &losses[known..] {
             match &coordinator {
                 Some(coordinator) => coordinator.announce_loss(*rank, reason),
@@ -687,7 +687,7 @@ async fn find_first_loss(
     let first_loss = async {
         let mut known = 0;
         loop {
-            let losses = gang.lost(known).await;
+            let losses = gang.wait_for_losses(known).await;
             if let Some(first_loss) = losses.iter().find(|(lost, _)| !accepted.contains(lost)) {
                 return first_loss.clone();
             }

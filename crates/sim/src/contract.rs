@@ -186,11 +186,11 @@ impl Service for Producer {
         }
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
             let mut script = self.exchange.script(self.rank, incoming.from, round, stream);
-            let mut sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            let mut sender = BatchSender::with_budget(sender, Arc::clone(&self.sent) as _);
             if self.exchange.is_broadcast(stream) {
                 let (batches, broadcast) = self.broadcast(round);
                 script.batches = batches;
-                sender = sender.alike(broadcast);
+                sender = sender.with_broadcast(broadcast);
             }
             self.runtime.spawn(produce(script, sender));
         }
@@ -323,7 +323,7 @@ pub async fn barrier(gang: &Interconnect, mut done: BarrierWaiters) {
         }
         tokio::select! {
             Some(sender) = done.0.recv() => waiting.push(sender),
-            _ = gang.lost(losses) => {}
+            _ = gang.wait_for_losses(losses) => {}
         }
     }
     waiting.into_iter().for_each(StreamSender::finish);

@@ -10,7 +10,7 @@ use harrier_interconnect::limits::{
     BLOCK_OVERHEAD_BYTES, HEADER_BYTES, SHARED_BYTES_MIN, WINDOW_BYTES_MAX, block_cost,
 };
 use harrier_interconnect::transport::{
-    Arena, Block, Channel, InFlight, Joined, Lending, Progress, Rest, Transport, Window,
+    Arena, Block, Channel, InFlight, Joined, Lending, Progress, SleepParameters, Transport, Window,
 };
 use harrier_interconnect::{
     BatchReceiver, Departure, Incoming, Interconnect, MessageReceiver, MessageSender, MessageStream, Peer,
@@ -334,7 +334,7 @@ impl Transport for Endpoint {
         InFlight::default()
     }
 
-    fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
+    fn sleep(&mut self, _: &SleepParameters<'_>) -> Result<Vec<usize>, String> {
         Ok(if std::mem::take(&mut self.0.lock().exited) { vec![HOSTILE] } else { vec![] })
     }
 
@@ -439,12 +439,12 @@ pub fn attack(input: &[u8]) {
         }
         let message = decisions.message(&endpoint.lock().model);
         let understood = Header::decode(&message, EPOCH);
-        let departed = gang.departed(HOSTILE).now_or_never();
+        let departed = gang.departure(HOSTILE).now_or_never();
         let was_connected = !matches!(departed, Some(Departure::Lost { .. }));
         let left = departed.is_some();
         endpoint.lock().arriving.push_back(message.clone());
         driver.step();
-        let departure = gang.departed(HOSTILE).now_or_never();
+        let departure = gang.departure(HOSTILE).now_or_never();
         let lost = matches!(departure, Some(Departure::Lost { .. }));
         if !left && let Err(malformed) = understood {
             assert!(lost, "{malformed}, and its sender stays: {message:?}");

@@ -4,7 +4,7 @@
 //! Frames of one channel from one rank to another keep their order; all others may be reordered. Nothing is
 //! lost unless a rank is killed or a pair is partitioned, as the transport contract requires.
 
-use harrier_interconnect::transport::{Block, Channel, InFlight, Progress, Rest, Transport};
+use harrier_interconnect::transport::{Block, Channel, InFlight, Progress, SleepParameters, Transport};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -227,7 +227,7 @@ impl Transport for Endpoint {
         InFlight::default()
     }
 
-    fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
+    fn sleep(&mut self, _: &SleepParameters<'_>) -> Result<Vec<usize>, String> {
         let mut state = self.network.state.lock();
         let ended: Vec<usize> = (0..state.ranks.len()).filter(|rank| !state.ranks[*rank].alive).collect();
         let exits_reported = &mut state.ranks[self.rank].exits_reported;

@@ -222,7 +222,7 @@ impl Rank {
     async fn work(self: Arc<Self>) -> Result<(), String> {
         match &self.gang {
             Some(gang) if gang.rank() > 0 => {
-                gang.departed(0).await;
+                gang.departure(0).await;
                 Ok(())
             }
             _ => self.take_requests().await,

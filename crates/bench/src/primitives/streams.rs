@@ -32,7 +32,7 @@ pub(super) fn run(launch: Option<Launch>) -> Result<(), String> {
     let done = match gang.rank() {
         0 => pair::serve(Streams { gang: gang.clone(), runtime, backs, echo: None }),
         _ => {
-            runtime.block_on(gang.departed(0));
+            runtime.block_on(gang.departure(0));
             Ok(())
         }
     };

@@ -79,7 +79,7 @@ pub struct RowCodec(Option<Codec>);
 impl RowCodec {
     /// By the codec's name; any other name is none.
     pub fn named(name: &str) -> Self {
-        Self(Codec::named(name))
+        Self(Codec::from_name(name))
     }
 
     pub(crate) fn of(config: &SessionConfig) -> Option<Codec> {

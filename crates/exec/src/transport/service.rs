@@ -266,9 +266,9 @@ async fn serve_execute(
         Ok(Ok((streams, alike, budget))) => {
             let mut alike = alike.into_iter();
             for (stream, sender) in streams.into_iter().zip(senders) {
-                let sender = BatchSender::charged(sender, Arc::clone(&budget));
+                let sender = BatchSender::with_budget(sender, Arc::clone(&budget));
                 let sender = match alike.next() {
-                    Some(broadcast) => sender.alike(broadcast),
+                    Some(broadcast) => sender.with_broadcast(broadcast),
                     None => sender,
                 };
                 tokio::spawn(pump(stream, sender));

@@ -1,35 +1,32 @@
-//! Frames over QUIC, for clusters without MPI: one UDP socket for each rank, one connection for each pair of
-//! ranks.
+//! Frames over QUIC, for clusters without MPI: one UDP socket per rank, one connection per pair of ranks.
 //!
 //! ```text
 //!   send ──► lane (a peer's channel) ──► writer ──► QUIC stream ═══ UDP ═══► QUIC stream ──► reader ──► arrived
 //!            frames, in their order       └────────── tasks of a runtime that only the driver's thread runs ──┘
 //! ```
 //!
-//! Everything runs on the driver's thread: [`Transport::progress`] lets the runtime turn without waiting, and
-//! [`Transport::rest`] lets it sleep in its `epoll` until a frame is there or somebody wakes the driver.
-//! Acknowledgements, repetitions and encryption go on while the driver rests. `hosts.rs` says who the ranks
-//! are, `secret.rs` how they know each other, `rendezvous.rs` how they meet. Blocks between ranks of one host
-//! go through shared memory, as over MPI.
+//! Everything runs on the driver's thread: [`Transport::progress`] runs ready tasks without waiting, and
+//! [`Transport::sleep`] lets the runtime sleep in its `epoll` until a frame arrives or the driver is woken.
+//! Acknowledgements, retransmissions and encryption continue while the driver sleeps. `hosts.rs` reads the
+//! addresses of the ranks, `secret.rs` authenticates them, `rendezvous.rs` connects them. Blocks between
+//! ranks of one host go through shared memory, as over MPI.
 //!
 //! # Invariants
 //! - Each channel to a peer is one QUIC stream for the life of the gang, so its frames keep their order, and
-//!   neither channel holds up the other.
-//! - A frame is received into an aligned block of its own, and sent from the block it was made in.
-//! - Once the gang is formed, nobody else is answered: the socket takes part in the connections that there
-//!   are.
+//!   neither channel blocks the other.
+//! - A frame is received into its own aligned block, and sent from the block it was built in.
+//! - Once the gang is formed, new connections are refused.
 //!
 //! # Memory bound
-//! QUIC holds [`SEND_WINDOW`] bytes that a peer has not acknowledged, and [`RECEIVE_WINDOW`] that were not
-//! read here, for each peer. Frames that wait in a lane are bounded by the credits of streams, as MPI's sends
-//! are.
+//! QUIC buffers up to [`SEND_WINDOW`] bytes that a peer has not acknowledged, and [`RECEIVE_WINDOW`] that
+//! were not read here, per peer. Frames in a lane are bounded by the credits of streams, as MPI's sends are.
 //!
 //! # Death
-//! The end of a process is seen through its pidfd on the same host. Of one on another host nothing is heard
-//! any more: its system answers what is sent to its port with "port unreachable", which QUIC does not look
-//! at. So a socket of its own asks there, a few times a second, whether the port is still in use. Where a
-//! firewall answers so too or swallows it, and where a host is cut off, the heartbeats of the driver find
-//! out. QUIC's own idle timeout is off: it would take a job that was stopped and goes on for a dead one.
+//! The exit of a process on the same host is seen through its pidfd. For a process on another host its system
+//! answers datagrams to its port with "port unreachable", which QUIC ignores. So a separate socket probes the
+//! port a few times a second. If a firewall gives the same answer or drops it, or a host is cut off, the
+//! driver's heartbeats detect it. QUIC's own idle timeout is off: it would treat a job that was stopped and
+//! continued as dead.
 //!
 //! # Source
 //! RFC 9000 (QUIC), RFC 1122, section 4.1.3.3 (errors of ICMP reach connected UDP sockets).
@@ -42,10 +39,10 @@ mod secret;
 pub use hosts::{Address, Place};
 pub use secret::Token;
 
-use super::{InFlight, Joined, Progress, Rest, Transport};
+use super::{InFlight, Joined, Progress, SleepParameters, Transport};
 use crate::Options;
 use crate::error::StartError;
-use crate::introduction::{Circle, Introduction, create_arena, opened};
+use crate::introduction::{Introduction, Introductions, create_arena, mapped_flags};
 use crate::limits::*;
 use framing::Assembler;
 use harrier_mpi::{Block, Channel, process};
@@ -70,8 +67,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinHandle, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// Bytes of a channel from a peer that may have come and not been read. The driver reads all there is at
-/// every turn, so this is what is under way in its longest absence: 8 ms at a gigabyte a second.
+/// Unread bytes of a peer's channel. The driver reads everything at every turn, so this bounds the data in
+/// flight during its longest pause: 8 ms at a gigabyte a second.
 const STREAM_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// The same for both channels of a peer together.
@@ -80,59 +77,57 @@ const RECEIVE_WINDOW: u32 = 2 * STREAM_WINDOW;
 /// Bytes to a peer that it has not acknowledged.
 const SEND_WINDOW: u64 = RECEIVE_WINDOW as u64;
 
-/// Bytes of a datagram at most, where the network takes such long ones, which is found out by trying: ten go
-/// to the system in one call, and it takes 65507 bytes at a time.
+/// Maximum datagram size in bytes, if path MTU discovery allows: ten are passed to the system in one call,
+/// which takes 65507 bytes at a time.
 const DATAGRAM_BYTES_MAX: u16 = 6500;
 
-/// Bytes of the socket's buffers that are asked for; the system may grant less. Datagrams that find no room
-/// are lost, and the sender slows down.
+/// Requested size of the socket's buffers, bytes; the system may grant less. Datagrams that do not fit are
+/// lost, and the sender slows down.
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a round trip is assumed to take before one was measured: three times this until a first packet that
-/// found nobody is sent again.
+/// Round trip time assumed before one was measured: the first packet is retransmitted after three times this.
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// How long an acknowledgement may wait for another packet to go along with.
+/// Maximum delay of an acknowledgement, to piggyback on another packet.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
 
-/// Datagrams that may come without being acknowledged meanwhile: an acknowledgement is a datagram too.
+/// Datagrams received before an acknowledgement is due: an acknowledgement is a datagram too.
 const ACKNOWLEDGE_AFTER: u32 = 10;
 
-/// Bytes that may be under way to a peer before it has acknowledged any: half of what an unchanged Linux
-/// takes in for a socket, and half of a usual block.
+/// Initial congestion window to a peer, bytes: half of the default socket buffer of Linux, and half of a
+/// usual block.
 const INITIAL_WINDOW: u64 = 128 * 1024;
 
-/// So that firewalls, which forget who spoke with whom, do not forget a pair of ranks that has nothing to
-/// say. Most remember for 30 seconds.
+/// Keep-alive interval, so that stateful firewalls do not forget an idle connection. Most remember for 30
+/// seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The time between two questions whether a port is still in use.
-const PROBE_PAUSE: Duration = Duration::from_millis(200);
+/// Interval of port probes.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Refusals in a row after which a port is held unused.
+/// Consecutive refusals after which a port counts as unused.
 const REFUSALS_MAX: u32 = 2;
 
-/// How long what was sent last to a rank that is held lost may take.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of the last frames to a rank that is declared lost.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a rank that leaves in good order waits until the others have acknowledged what it sent.
-const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a rank that leaves in good order waits for the others' acknowledgements.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Turns of the runtime that let what has come in reach its reader: the socket is looked at between two of
-/// them.
-const TURNS: usize = 2;
+/// Turns of the runtime in which received data reaches its reader: the socket is polled between two of them.
+const RUNTIME_TURNS: usize = 2;
 
-/// Turns in which everything that could be seen when they began is seen.
-const LOOK_TURNS: usize = 3;
+/// Turns after which every event that preceded them is seen.
+const SETTLE_TURNS: usize = 3;
 
-/// How long the name of a host may take to be told unknown.
-const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of a name lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pieces taken from a stream at a time.
+/// Chunks taken from a stream at a time.
 const PIECES_MAX: usize = 32;
 
-/// Meets the other ranks of `place`. Collective; to be called on the thread that will make all further calls,
-/// outside of any runtime.
+/// Connects to the other ranks of `place`. Collective; call it on the thread that will make all further
+/// calls, outside of any runtime.
 pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ranks = place.addresses.len();
@@ -160,27 +155,27 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
     let met = runtime.block_on(async {
         let all = rendezvous.gather(client, mine.encode()).await?;
         let all = all.iter().map(|bytes| Introduction::decode(bytes)).collect();
-        let circle = match Circle::new(place.rank, all) {
-            Ok(circle) => circle,
+        let introductions = match Introductions::new(place.rank, all) {
+            Ok(introductions) => introductions,
             Err(error) => {
-                rendezvous.give_up().await;
+                rendezvous.close_when_sent().await;
                 return Err(error);
             }
         };
-        let windows = circle.windows();
-        // Every rank has mapped what it can before any sends.
-        let everybodys = rendezvous.all_gather(opened(&windows)).await?;
-        Ok((circle, windows, everybodys, rendezvous.into_links()))
+        let windows = introductions.windows();
+        // Every rank must have mapped shared memory before any sends.
+        let everybodys = rendezvous.all_gather(mapped_flags(&windows)).await?;
+        Ok((introductions, windows, everybodys, rendezvous.into_links()))
     });
-    let (circle, windows, everybodys, links) = match met {
+    let (introductions, windows, everybodys, links) = match met {
         Ok(met) => met,
         Err(error) => {
             endpoint.close(CLOSED_IN_ORDER, b"the gang is not formed");
-            runtime.block_on(turns(LOOK_TURNS));
+            runtime.block_on(run_turns(SETTLE_TURNS));
             let unknown = runtime.block_on(unknown_hosts(place));
             return Err(match error {
-                // Whatever else was noticed follows from it.
-                StartError::NoAnswer { .. } | StartError::Unfit { .. } if !unknown.is_empty() => {
+                // Any other observed error is a consequence of it.
+                StartError::NoAnswer { .. } | StartError::Incompatible { .. } if !unknown.is_empty() => {
                     StartError::UnknownHosts { hosts: unknown }
                 }
                 error => error,
@@ -192,21 +187,21 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
         Ok(address) => format!("QUIC with TLS 1.3 (UDP, {address})"),
         Err(_) => "QUIC with TLS 1.3 (UDP)".to_string(),
     };
-    let watched = if place.watch_processes { circle.watches() } else { Vec::new() };
+    let watched = if place.watch_processes { introductions.watches() } else { Vec::new() };
     let transport = {
         let _entered = runtime.enter();
-        UdpTransport::new(runtime.handle().clone(), endpoint, links, watched, &circle)
+        QuicTransport::new(runtime.handle().clone(), endpoint, links, watched, &introductions)
     };
     Ok(Joined {
         rank: place.rank,
-        peers: circle.peers(),
+        peers: introductions.peers(),
         description,
-        lending: circle.lending(arena, windows, &everybodys),
-        transport: Box::new(UdpTransport { runtime: Some(runtime), ..transport? }),
+        lending: introductions.lending(arena, windows, &everybodys),
+        transport: Box::new(QuicTransport { runtime: Some(runtime), ..transport? }),
     })
 }
 
-/// The names in the hosts file for which this host knows no address, and why.
+/// The names in the hosts file that do not resolve on this host, and why.
 async fn unknown_hosts(place: &Place) -> Vec<(String, String)> {
     let mut unknown: Vec<(String, String)> = Vec::new();
     for address in place.addresses.iter().filter(|address| address.ip().is_none()) {
@@ -214,7 +209,7 @@ async fn unknown_hosts(place: &Place) -> Vec<(String, String)> {
             continue;
         }
         let found = tokio::net::lookup_host((address.host.as_str(), address.port));
-        if let Ok(Err(error)) = tokio::time::timeout(LOOKUP_PATIENCE, found).await {
+        if let Ok(Err(error)) = tokio::time::timeout(LOOKUP_TIMEOUT, found).await {
             unknown.push((address.host.clone(), error.to_string()));
         }
     }
@@ -248,7 +243,8 @@ fn transport_config() -> TransportConfig {
     config
 }
 
-/// The socket of this rank: at its address if the hosts file gives one, else at its port of all addresses.
+/// Binds the socket of this rank: to its address if the hosts file gives one, else to its port on all
+/// addresses.
 fn bind(address: &Address) -> io::Result<UdpSocket> {
     let socket = match address.ip() {
         Some(ip) => UdpSocket::bind((ip, address.port)),
@@ -266,7 +262,7 @@ fn bind(address: &Address) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// To be waited for in the runtime that this is called in.
+/// Registers a descriptor with the runtime that this is called in.
 #[expect(
     deprecated,
     reason = "what takes its place is unsafe, for descriptors that can change; an owned one cannot"
@@ -275,26 +271,26 @@ fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// Lets all tasks run, and looks at what has come in, without waiting.
-async fn turns(count: usize) {
+/// Runs all ready tasks and polls the socket, without waiting.
+async fn run_turns(count: usize) {
     for _ in 0..count {
         yield_now().await;
     }
 }
 
-/// What tasks leave for the driver, and what wakes it for that.
+/// Events that tasks leave for the driver, and the driver's wake-up.
 #[derive(Default)]
 struct Inbox {
-    left: Mutex<Left>,
+    events: Mutex<Events>,
     something: Notify,
-    /// Streams are open: every peer is worth a question.
+    /// Streams are open: every peer is worth a probe.
     busy: AtomicBool,
-    /// The driver waits for its sends too.
+    /// The driver also waits for its sends.
     leaving: AtomicBool,
 }
 
 #[derive(Default)]
-struct Left {
+struct Events {
     arrived: Vec<(usize, Block)>,
     broken: Vec<(usize, String)>,
     /// Peers whose process has ended.
@@ -302,8 +298,8 @@ struct Left {
 }
 
 impl Inbox {
-    fn leave(&self, what: impl FnOnce(&mut Left)) {
-        what(&mut self.left.lock());
+    fn post(&self, what: impl FnOnce(&mut Events)) {
+        what(&mut self.events.lock());
         self.something.notify_one();
     }
 }
@@ -318,39 +314,39 @@ struct Peer {
     readers: [AbortHandle; 2],
 }
 
-struct UdpTransport {
+struct QuicTransport {
     /// Taken when the transport is closed.
     runtime: Option<Runtime>,
     endpoint: Endpoint,
     inbox: Arc<Inbox>,
-    /// By rank; `None` for this one and for those that are lost.
+    /// By rank; `None` for this one and for lost ones.
     peers: Vec<Option<Peer>>,
     /// The processes that this rank can watch, by rank, and their ids.
     watched: Vec<Option<(Arc<AsyncFd<OwnedFd>>, u32)>>,
-    /// What tasks of this process wake the driver by; known from the first rest on.
+    /// The wake-up descriptor for tasks of this process; set by the first sleep.
     wake: Option<AsyncFd<OwnedFd>>,
 }
 
-impl UdpTransport {
-    /// To be called in the runtime.
+impl QuicTransport {
+    /// Call it inside the runtime.
     fn new(
         handle: tokio::runtime::Handle,
         endpoint: Endpoint,
         links: Vec<Option<Link>>,
         watched: Vec<(usize, OwnedFd)>,
-        circle: &Circle,
-    ) -> Result<UdpTransport, StartError> {
+        introductions: &Introductions,
+    ) -> Result<QuicTransport, StartError> {
         let inbox = Arc::new(Inbox::default());
         let mut watches: Vec<_> = links.iter().map(|_| None).collect();
         for (peer, fd) in watched {
             let fd = Arc::new(readable(fd)?);
             handle.spawn(watch(peer, Arc::clone(&fd), Arc::clone(&inbox)));
-            watches[peer] = Some((fd, circle.all[peer].pid));
+            watches[peer] = Some((fd, introductions.all[peer].pid));
         }
         for (peer, link) in links.iter().enumerate() {
             let Some(link) = link.as_ref().filter(|_| watches[peer].is_none()) else { continue };
-            // The coordinator looks after all, and all after the coordinator.
-            let always = peer == 0 || circle.rank == 0;
+            // The coordinator probes all ranks, and all ranks probe the coordinator.
+            let always = peer == 0 || introductions.rank == 0;
             match prober(link.connection.remote_address()) {
                 Ok(socket) => drop(handle.spawn(probe(peer, always, socket, Arc::clone(&inbox)))),
                 Err(error) => tracing::debug!(peer, %error, "cannot ask for its port"),
@@ -361,16 +357,16 @@ impl UdpTransport {
             .enumerate()
             .map(|(peer, link)| link.map(|link| Peer::new(peer, link, &handle, &inbox)))
             .collect();
-        Ok(UdpTransport { runtime: None, endpoint, inbox, peers, watched: watches, wake: None })
+        Ok(QuicTransport { runtime: None, endpoint, inbox, peers, watched: watches, wake: None })
     }
 
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("it is taken when the transport is closed")
     }
 
-    /// The longest time to sleep: all that comes in wakes, so only the driver's own heartbeats need one.
-    fn sleep_max(rest: &Rest<'_>) -> Duration {
-        Duration::from_nanos(match rest.busy || rest.leaving {
+    /// Maximum sleep: all arrivals wake it, so only the driver's own heartbeats need a timeout.
+    fn sleep_max(parameters: &SleepParameters<'_>) -> Duration {
+        Duration::from_nanos(match parameters.busy || parameters.leaving {
             true => HEARTBEAT_NS / 4,
             false => HEARTBEAT_NS / 2,
         })
@@ -385,13 +381,13 @@ impl Peer {
             .into_iter()
             .map(|stream| {
                 let (lane, frames) = mpsc::unbounded_channel();
-                let writer = write(peer, stream, frames, Arc::clone(&unsent), Arc::clone(inbox));
+                let writer = write_lane(peer, stream, frames, Arc::clone(&unsent), Arc::clone(inbox));
                 (lane, handle.spawn(writer))
             })
             .unzip();
         let readers: Vec<_> = receive
             .into_iter()
-            .map(|stream| handle.spawn(read(peer, stream, Arc::clone(inbox))).abort_handle())
+            .map(|stream| handle.spawn(read_channel(peer, stream, Arc::clone(inbox))).abort_handle())
             .collect();
         Peer {
             connection,
@@ -403,11 +399,11 @@ impl Peer {
     }
 }
 
-impl Transport for UdpTransport {
+impl Transport for QuicTransport {
     fn send(&mut self, to: usize, channel: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
         if let Some(peer) = &self.peers[to] {
             peer.unsent.fetch_add(1, Ordering::Relaxed);
-            // A writer that has ended has told why.
+            // A writer that has ended has reported why.
             let _ = peer.lanes[channel as usize].send(frame);
         }
         Ok(())
@@ -415,11 +411,11 @@ impl Transport for UdpTransport {
 
     fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
         let before = self.in_flight();
-        self.runtime().block_on(turns(TURNS));
-        let mut left = self.inbox.left.lock();
-        let moved = !left.arrived.is_empty() || self.in_flight() != before;
-        arrived.append(&mut left.arrived);
-        Ok(Progress { moved, rings: 0, broken: std::mem::take(&mut left.broken) })
+        self.runtime().block_on(run_turns(RUNTIME_TURNS));
+        let mut events = self.inbox.events.lock();
+        let moved = !events.arrived.is_empty() || self.in_flight() != before;
+        arrived.append(&mut events.arrived);
+        Ok(Progress { moved, rings: 0, broken: std::mem::take(&mut events.broken) })
     }
 
     fn in_flight(&self) -> InFlight {
@@ -427,16 +423,16 @@ impl Transport for UdpTransport {
         InFlight { sends, receives: 0 }
     }
 
-    fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String> {
+    fn sleep(&mut self, parameters: &SleepParameters<'_>) -> Result<Vec<usize>, String> {
         let runtime = self.runtime.as_ref().expect("it is taken when the transport is closed");
         let inbox = &self.inbox;
-        inbox.busy.store(rest.busy, Ordering::Relaxed);
-        inbox.leaving.store(rest.leaving, Ordering::Relaxed);
+        inbox.busy.store(parameters.busy, Ordering::Relaxed);
+        inbox.leaving.store(parameters.leaving, Ordering::Relaxed);
         let wake = match &mut self.wake {
             Some(wake) => wake,
             none => {
                 let _entered = runtime.enter();
-                let event = rest.wake.event().try_clone_to_owned();
+                let event = parameters.wake.event().try_clone_to_owned();
                 none.insert(
                     event
                         .and_then(readable)
@@ -444,25 +440,25 @@ impl Transport for UdpTransport {
                 )
             }
         };
-        let may_sleep = rest.wake.lie_down(rest.nothing_to_do);
+        let may_sleep = parameters.wake.start_sleeping(parameters.nothing_to_do);
         let slept = runtime.block_on(async {
             if !may_sleep {
-                turns(LOOK_TURNS).await;
+                run_turns(SETTLE_TURNS).await;
                 return Ok(());
             }
             tokio::select! {
                 woken = wake.readable() => {
                     woken?.clear_ready();
-                    rest.wake.clear();
+                    parameters.wake.clear();
                 }
                 () = inbox.something.notified() => {}
-                () = sleep(Self::sleep_max(rest)) => {}
+                () = sleep(Self::sleep_max(parameters)) => {}
             }
             Ok(())
         });
-        rest.wake.get_up();
+        parameters.wake.stop_sleeping();
         slept.map_err(|error: io::Error| format!("the driver cannot sleep: {error}"))?;
-        Ok(std::mem::take(&mut inbox.left.lock().ended))
+        Ok(std::mem::take(&mut inbox.events.lock().ended))
     }
 
     fn is_stopped(&self, peer: usize) -> bool {
@@ -475,7 +471,7 @@ impl Transport for UdpTransport {
         killed.inspect_err(|error| tracing::debug!(peer, %error, "could not be ended")).is_ok()
     }
 
-    /// What was sent last on the control channel still goes out: it may tell the peer that it is out.
+    /// The last frames on the control channel are still sent: they may tell the peer that it was evicted.
     fn lose(&mut self, peer: usize) {
         let Some(Peer { connection, lanes, writers, readers, .. }) = self.peers[peer].take() else { return };
         readers.iter().for_each(AbortHandle::abort);
@@ -483,7 +479,7 @@ impl Transport for UdpTransport {
         data.abort();
         drop(lanes);
         self.runtime().spawn(async move {
-            let _ = timeout(FAREWELL_PATIENCE, control).await;
+            let _ = timeout(FAREWELL_TIMEOUT, control).await;
             connection.close(CLOSED_AS_LOST, b"held lost");
         });
     }
@@ -501,19 +497,19 @@ impl Transport for UdpTransport {
                 }
             };
             if orderly {
-                let _ = timeout(CLOSE_PATIENCE, written).await;
+                let _ = timeout(CLOSE_TIMEOUT, written).await;
             }
             self.endpoint.close(CLOSED_IN_ORDER, b"left");
-            turns(LOOK_TURNS).await;
+            run_turns(SETTLE_TURNS).await;
         });
-        // What is bound to the runtime goes before it.
+        // Everything bound to the runtime is dropped before it.
         drop(self);
         runtime.shutdown_background();
     }
 }
 
 /// Writes a lane's frames; when the lane is closed, ends the stream and waits until the peer has all of it.
-async fn write(
+async fn write_lane(
     peer: usize,
     mut stream: SendStream,
     mut frames: mpsc::UnboundedReceiver<Arc<Block>>,
@@ -530,7 +526,7 @@ async fn write(
                 quinn::WriteError::ConnectionLost(error) => describe(&error),
                 error => format!("it cannot be sent to: {error}"),
             };
-            return inbox.leave(|left| left.broken.push((peer, reason)));
+            return inbox.post(|events| events.broken.push((peer, reason)));
         }
         unsent.fetch_sub(1, Ordering::Relaxed);
         if inbox.leaving.load(Ordering::Relaxed) {
@@ -542,13 +538,13 @@ async fn write(
     }
 }
 
-/// Reads a channel's frames until the peer ends it, which is told as the peer's end.
-async fn read(peer: usize, stream: RecvStream, inbox: Arc<Inbox>) {
+/// Reads a channel's frames until the peer ends it, and reports the peer as broken.
+async fn read_channel(peer: usize, stream: RecvStream, inbox: Arc<Inbox>) {
     let reason = read_frames(peer, stream, &inbox).await;
-    inbox.leave(|left| left.broken.push((peer, reason)));
+    inbox.post(|events| events.broken.push((peer, reason)));
 }
 
-/// Returns why there is no more to read.
+/// Returns the reason why the stream ended.
 async fn read_frames(peer: usize, mut stream: RecvStream, inbox: &Inbox) -> String {
     let mut assembler = Assembler::default();
     let mut pieces: [bytes::Bytes; PIECES_MAX] = Default::default();
@@ -564,7 +560,7 @@ async fn read_frames(peer: usize, mut stream: RecvStream, inbox: &Inbox) -> Stri
             let mut rest = &piece[..];
             loop {
                 match assembler.take(&mut rest) {
-                    Ok(Some(block)) => inbox.leave(|left| left.arrived.push((peer, block))),
+                    Ok(Some(block)) => inbox.post(|events| events.arrived.push((peer, block))),
                     Ok(None) => break,
                     Err(too_long) => return too_long.to_string(),
                 }
@@ -573,7 +569,7 @@ async fn read_frames(peer: usize, mut stream: RecvStream, inbox: &Inbox) -> Stri
     }
 }
 
-/// Why a connection ended, for people.
+/// Describes why a connection ended.
 fn describe(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(closed) if closed.error_code == CLOSED_IN_ORDER => {
@@ -587,14 +583,14 @@ fn describe(error: &ConnectionError) -> String {
     }
 }
 
-/// Tells when a process on this host has ended.
+/// Reports the exit of a process on this host.
 async fn watch(peer: usize, process: Arc<AsyncFd<OwnedFd>>, inbox: Arc<Inbox>) {
     if process.readable().await.is_ok() {
-        inbox.leave(|left| left.ended.push(peer));
+        inbox.post(|events| events.ended.push(peer));
     }
 }
 
-/// A socket that hears what the system at `address` says of its port.
+/// A socket that receives ICMP errors of the port at `address`.
 fn prober(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -606,10 +602,9 @@ fn prober(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
     tokio::net::UdpSocket::from_std(socket)
 }
 
-/// Tells when nobody has the port of a peer on another host any more. What is sent there is no packet of
-/// QUIC.
+/// Reports when the port of a peer on another host is not in use any more. The probes are not QUIC packets.
 async fn probe(peer: usize, always: bool, socket: tokio::net::UdpSocket, inbox: Arc<Inbox>) {
-    let mut pause = interval(PROBE_PAUSE);
+    let mut pause = interval(PROBE_INTERVAL);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answer = [0; 1];
     let (mut asked, mut refusals) = (0u32, 0);
@@ -618,7 +613,7 @@ async fn probe(peer: usize, always: bool, socket: tokio::net::UdpSocket, inbox: 
             _ = pause.tick() => {
                 if always || inbox.busy.load(Ordering::Relaxed) {
                     asked = asked.saturating_add(1);
-                    // An earlier refusal may be told here: it is told to whoever comes first.
+                    // An earlier refusal may be reported here: sockets report it to the next call.
                     if is_refusal(socket.send(&[0]).await) {
                         refusals += 1;
                     }
@@ -632,13 +627,13 @@ async fn probe(peer: usize, always: bool, socket: tokio::net::UdpSocket, inbox: 
                 false => refusals = 0,
             },
         }
-        // The peer is there when it is asked first: it is not its system that says so.
+        // The peer is alive at the first probe, so a refusal does not come from its system.
         if refusals > 0 && asked <= 1 {
             tracing::debug!(peer, "a firewall answers for its port");
             return;
         }
     }
-    inbox.leave(|left| left.ended.push(peer));
+    inbox.post(|events| events.ended.push(peer));
 }
 
 fn is_refusal(result: io::Result<usize>) -> bool {

@@ -7,7 +7,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::*;
 use bytes::Bytes;
 use harrier_interconnect::decode::decode;
-use harrier_interconnect::encode::cut;
+use harrier_interconnect::encode::split;
 use harrier_interconnect::limits::{BLOCK_BYTES_MAX, HEADER_BYTES};
 use harrier_mpi::Block;
 use rand::rngs::StdRng;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What arrives when `batch` is sent, as one batch per block.
 fn roundtrip(batch: &RecordBatch) -> Vec<RecordBatch> {
-    cut(batch.clone())
+    split(batch.clone())
         .unwrap()
         .iter()
         .map(|piece| {
@@ -258,7 +258,7 @@ fn rows_without_columns_keep_their_number() {
 fn string_views_travel_without_the_buffers_they_were_cut_from() {
     let all = StringViewArray::from_iter_values((0..10_000).map(|row| format!("{row:>100}")));
     let few = one("s", Arc::new(all.slice(5000, 10)));
-    let pieces = cut(few.clone()).unwrap();
+    let pieces = split(few.clone()).unwrap();
     assert_eq!(pieces.len(), 1);
     assert!(pieces[0].payload_bytes() < 10 * 116 + 256, "{} bytes", pieces[0].payload_bytes());
     check("ten of ten thousand", &few);
@@ -268,7 +268,7 @@ fn string_views_travel_without_the_buffers_they_were_cut_from() {
 fn a_batch_of_300_mb_goes_in_blocks() {
     let values = Int64Array::from_iter_values(0..40_000_000);
     let batch = one("v", Arc::new(values));
-    let pieces = cut(batch.clone()).unwrap();
+    let pieces = split(batch.clone()).unwrap();
     assert!(pieces.iter().all(|piece| piece.payload_bytes() <= BLOCK_BYTES_MAX));
     drop(pieces);
     check("300 MB", &batch);
@@ -290,7 +290,7 @@ fn damaged_blocks_are_refused_and_never_read_beyond() {
     let mut rng = StdRng::seed_from_u64(seed);
     for (name, array) in arrays(&mut rng, 50) {
         let batch = one(name, array);
-        let piece = cut(batch.clone()).unwrap().remove(0);
+        let piece = split(batch.clone()).unwrap().remove(0);
         let mut block = Block::with_capacity(piece.payload_bytes());
         piece.encode(&mut block).unwrap();
         let good = block.as_slice().to_vec();

@@ -5,7 +5,7 @@
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use futures::StreamExt;
-use harrier_interconnect::encode::cut;
+use harrier_interconnect::encode::split;
 use harrier_interconnect::limits::{
     BLOCK_BYTES_MAX, BROADCAST_BYTES_MAX, SHARED_BYTES_MIN, block_cost, window_for,
 };
@@ -286,7 +286,7 @@ impl Service for Plenty {
     fn open(&self, incoming: Incoming) {
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
             let mut random = StdRng::seed_from_u64(self.seed ^ ((incoming.from * 16 + stream) as u64) << 32);
-            let mut sender = BatchSender::charged(sender, Arc::clone(&self.sent) as _);
+            let mut sender = BatchSender::with_budget(sender, Arc::clone(&self.sent) as _);
             self.runtime.spawn(async move {
                 for _ in 0..PLENTY {
                     let batch = plenty(random.random_range(1..=PLENTY_ROWS_MAX));
@@ -320,7 +320,7 @@ async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
 /// less.
 #[test]
 fn slow_readers_hold_no_more_than_their_windows() {
-    let block_bytes = cut(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
+    let block_bytes = split(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
     assert!(block_bytes > SHARED_BYTES_MIN, "some blocks are lent");
     let starts: [Start; 3] = [Simulation::new, Simulation::with_shared_memory, Simulation::on_separate_hosts];
     for seed in seeds(3) {

@@ -295,7 +295,7 @@ fn start(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
                     carrier: Carrier::Quic(place),
                     version: version.to_string(),
                     shared_memory: false,
-                    told: Vec::new(),
+                    facts: Vec::new(),
                 };
                 Interconnect::start(options).map(|gang| gang.leave(0))
             })
@@ -382,7 +382,9 @@ fn another_number_of_ranks_is_told() {
     ranks[0].place.addresses.truncate(2);
     for (rank, outcome) in start(ranks).into_iter().enumerate() {
         match outcome {
-            Err(StartError::Unfit { what, .. }) => assert!(what.contains("a gang of"), "rank {rank}: {what}"),
+            Err(StartError::Incompatible { what, .. }) => {
+                assert!(what.contains("a gang of"), "rank {rank}: {what}")
+            }
             other => panic!("rank {rank}: {other:?}"),
         }
     }
@@ -405,7 +407,7 @@ fn a_rank_that_is_there_twice_is_told() {
     let failed: Vec<_> = outcomes[1..].iter().filter_map(|outcome| outcome.as_ref().err()).collect();
     assert_eq!(failed.len(), 1, "{outcomes:?}");
     match failed[0] {
-        StartError::Unfit { rank: 0, what, .. } => {
+        StartError::Incompatible { rank: 0, what, .. } => {
             let told = ["another process as rank 1", "formed the gang without this process"];
             assert!(told.iter().any(|told| what.contains(told)), "{what}");
         }

@@ -1,4 +1,4 @@
-//! Frames in a stream of bytes: each behind its length, four bytes little-endian.
+//! Framing of a byte stream: each frame is preceded by its length, four bytes little-endian.
 
 use crate::limits::{BLOCK_BYTES_HARD_MAX, BLOCK_BYTES_MAX, HEADER_BYTES};
 use bytes::Bytes;
@@ -6,20 +6,19 @@ use harrier_mpi::Block;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes before a frame.
+/// Length of a frame's prefix, bytes.
 pub(super) const PREFIX_BYTES: usize = 4;
 
-/// Bytes of the longest frame.
+/// Maximum length of a frame, bytes.
 const FRAME_BYTES_MAX: usize = HEADER_BYTES + BLOCK_BYTES_HARD_MAX;
 
-/// Bytes of a frame up to which it is copied behind its prefix: two pieces cost more than so small a copy.
+/// Frames up to this length are copied behind their prefix: two chunks cost more than so small a copy.
 const COPIED_BYTES_MAX: usize = 512;
 
-/// Bytes that a prefix alone makes the receiver allocate at most; the rest as they come. Room for a usual
-/// block.
+/// Maximum allocation on the prefix alone; the rest is allocated as bytes arrive. Room for a usual block.
 const ALLOCATED_BYTES_MAX: usize = 2 * BLOCK_BYTES_MAX;
 
-/// What to write for `frame`, without a copy if it is large. The second piece may be empty.
+/// The chunks to write for `frame`, without a copy if it is large. The second may be empty.
 pub(super) fn pieces(frame: &Arc<Block>) -> [Bytes; 2] {
     struct Owned(Arc<Block>);
     impl AsRef<[u8]> for Owned {
@@ -34,7 +33,7 @@ pub(super) fn pieces(frame: &Arc<Block>) -> [Bytes; 2] {
     }
 }
 
-/// A frame is announced that is longer than any can be.
+/// A prefix announces a frame beyond the maximum length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong(usize);
 
@@ -44,17 +43,18 @@ impl fmt::Display for TooLong {
     }
 }
 
-/// Puts frames together, each in a block of its own, from pieces of any length.
+/// Assembles frames, each in its own block, from chunks of any length.
 #[derive(Default)]
 pub(super) struct Assembler {
     prefix: [u8; PREFIX_BYTES],
     prefix_bytes: usize,
-    /// The frame that the prefix announces, and its length.
+    /// The frame in progress, and its announced length.
     frame: Option<(Block, usize)>,
 }
 
 impl Assembler {
-    /// Takes bytes off the front of `piece` until a frame is whole, and returns that; `None`: all are taken.
+    /// Consumes bytes from the front of `piece` until a frame is complete, and returns it; `None`: all are
+    /// consumed.
     pub(super) fn take(&mut self, piece: &mut &[u8]) -> Result<Option<Block>, TooLong> {
         if self.frame.is_none() {
             let missing = (PREFIX_BYTES - self.prefix_bytes).min(piece.len());

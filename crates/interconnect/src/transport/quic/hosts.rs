@@ -1,5 +1,4 @@
-//! Where the ranks of a gang without a launcher are: the hosts file, and what the environment says of this
-//! process.
+//! The hosts file of a gang without a launcher, and the environment variables of its ranks.
 //!
 //! ```text
 //! # one rank a line, numbered in their order from 0
@@ -10,12 +9,12 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `HARRIER_HOSTS` | path of the hosts file; what it holds need not be the same everywhere, but the order of the ranks must |
-//! | `HARRIER_RANK` | which rank this process is |
-//! | `HARRIER_RANKS` | how many ranks there are; the file's first ones. Without it: all of the file's |
-//! | `HARRIER_TOKEN` | what the ranks have in common and nobody else knows: at least 16 bytes |
-//! | `HARRIER_TOKEN_FILE` | a file that holds it; used when `HARRIER_TOKEN` is not set |
-//! | `HARRIER_START_SECONDS` | how long a rank waits for the others, 60 without it |
+//! | `HARRIER_HOSTS` | path of the hosts file; its content may differ between hosts, but not the order of the ranks |
+//! | `HARRIER_RANK` | the rank of this process |
+//! | `HARRIER_RANKS` | number of ranks: the file's first ones. Without it: all of the file's |
+//! | `HARRIER_TOKEN` | secret shared by the ranks: at least 16 bytes |
+//! | `HARRIER_TOKEN_FILE` | a file that contains it; used when `HARRIER_TOKEN` is not set |
+//! | `HARRIER_START_SECONDS` | how long a rank waits for the others, 60 by default |
 
 use super::secret::Token;
 use crate::error::PlaceError;
@@ -25,7 +24,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The port of a host's first rank where the file names none; its other ranks have those that follow.
+/// The default port of a host's first rank; its other ranks use the following ones.
 pub const PORT: u16 = 7250;
 
 pub(crate) const HOSTS: &str = "HARRIER_HOSTS";
@@ -35,14 +34,13 @@ const TOKEN: &str = "HARRIER_TOKEN";
 const TOKEN_FILE: &str = "HARRIER_TOKEN_FILE";
 const START_SECONDS: &str = "HARRIER_START_SECONDS";
 
-/// How long a rank waits for the others unless it is told otherwise: jobs of a batch system do not start at
-/// once.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Default time to wait for the other ranks: jobs of a batch system do not start all at once.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Ranks that a line may ask for: ports have to be left for them.
+/// Maximum number of ranks per line: ports have to be left for them.
 const SLOTS_MAX: u16 = 1024;
 
-/// Where a rank listens.
+/// The address on which a rank listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// A name, or the text of an address.
@@ -66,22 +64,22 @@ impl fmt::Display for Address {
     }
 }
 
-/// This process's place among the ranks of a gang that meets over QUIC.
+/// This process's place among the ranks of a gang over QUIC.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub rank: usize,
-    /// Of every rank, this one included, by rank.
+    /// Addresses of all ranks, this one included, by rank.
     pub addresses: Vec<Address>,
     pub token: Token,
     /// How long this rank waits for the others.
     pub patience: Duration,
-    /// Whether the processes of ranks on this host are watched; if not, their end is noticed as that of ranks
-    /// elsewhere is.
+    /// Whether the processes of ranks on this host are watched; if not, their exit is detected as for ranks
+    /// on other hosts.
     pub watch_processes: bool,
 }
 
 impl Place {
-    /// What the environment says, with the hosts file at `hosts`.
+    /// Reads the environment, with the hosts file at `hosts`.
     pub fn from_environment(hosts: &Path) -> Result<Place, PlaceError> {
         Place::read(hosts, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -109,22 +107,22 @@ impl Place {
             rank: rank as usize,
             addresses,
             token: Token::new(&token)?,
-            patience: patience_told(&variable)?,
+            patience: start_timeout_from(&variable)?,
             watch_processes: true,
         })
     }
 }
 
-/// How long a rank waits for the others, of whatever carries their frames.
+/// How long a rank waits for the others, over any carrier.
 ///
-/// Errors: the variable is no number.
-pub(crate) fn patience() -> Result<Duration, PlaceError> {
-    patience_told(&|name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()))
+/// Errors: the variable is not a number.
+pub(crate) fn start_timeout() -> Result<Duration, PlaceError> {
+    start_timeout_from(&|name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
 
-fn patience_told(variable: &impl Fn(&str) -> Option<String>) -> Result<Duration, PlaceError> {
+fn start_timeout_from(variable: &impl Fn(&str) -> Option<String>) -> Result<Duration, PlaceError> {
     let seconds = number(variable, START_SECONDS, "seconds, from 1 on")?;
-    Ok(seconds.map_or(START_PATIENCE, |seconds| Duration::from_secs(seconds.max(1))))
+    Ok(seconds.map_or(START_TIMEOUT, |seconds| Duration::from_secs(seconds.max(1))))
 }
 
 fn read_file(what: &'static str, path: &Path) -> Result<String, PlaceError> {
@@ -147,17 +145,17 @@ fn number(
     variable(name).map(parse).transpose()
 }
 
-/// What is wrong with a line, counted from 1.
+/// An error in a line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadLine {
     pub line: usize,
     pub what: String,
 }
 
-/// The address of every rank in a hosts file, by rank.
+/// Parses a hosts file into the address of every rank, by rank.
 pub fn parse(text: &str) -> Result<Vec<Address>, BadLine> {
     let mut addresses: Vec<Address> = Vec::new();
-    // Where each address was said, and the next port of a host whose lines name none.
+    // The line of each address, and the next port of a host whose lines give none.
     let mut lines: HashMap<Address, usize> = HashMap::new();
     let mut next_ports: HashMap<String, u16> = HashMap::new();
     for (at, line) in text.lines().enumerate() {
@@ -277,7 +275,7 @@ mod tests {
     fn the_environment_says_which_rank_this_is() {
         let token = (TOKEN, "0123456789abcdef");
         let all = place(&[token, (RANK, "2")]).unwrap();
-        assert_eq!((all.rank, all.addresses.len(), all.patience), (2, 3, START_PATIENCE));
+        assert_eq!((all.rank, all.addresses.len(), all.patience), (2, 3, START_TIMEOUT));
         let some = place(&[token, (RANK, "1"), (RANKS, "2"), (START_SECONDS, "5")]).unwrap();
         assert_eq!((some.rank, some.addresses.len(), some.patience), (1, 2, Duration::from_secs(5)));
         for (variables, expected) in [

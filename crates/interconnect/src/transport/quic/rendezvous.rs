@@ -1,19 +1,18 @@
-//! How the ranks of a gang without a launcher find each other: one connection for each pair, made by the
-//! higher rank.
+//! Rendezvous of the ranks of a gang without a launcher: one connection per pair, made by the higher rank.
 //!
 //! ```text
 //!   higher rank                                        lower rank
-//!      │ connect, again until it answers ───────────────► │ TLS: both know the token
-//!      │ ◄── control: magic, rank, ranks, introduction ──► │ who it is, and whether it fits
-//!      │ ◄── control: what of the other it can map ──────► │ to every rank, once all are there
+//!      │ connect, retry until it answers ───────────────► │ TLS: both know the token
+//!      │ ◄── control: magic, rank, ranks, introduction ──► │ identity and compatibility
+//!      │ ◄── control: which windows it can map ──────────► │ to every rank, once all are connected
 //! ```
 //!
-//! Each side opens two streams to the other, one for a channel, which stay for the life of the gang; their
-//! first byte says which channel.
+//! Each side opens two streams to the other, one per channel, which stay for the life of the gang; their
+//! first byte is the channel.
 //!
 //! # Errors
 //! A rank that does not come in time is named, as is one with another token or another hosts file. A stranger
-//! with another token is no reason to give up: anybody can send to a port.
+//! with another token does not abort the start: anybody can send to a port.
 
 use super::hosts::{Address, Place};
 use super::secret::{ALERT_OTHER_PROTOCOL, ALERT_WRONG_KEY};
@@ -29,33 +28,33 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long one attempt to connect may take. The first packets to a rank that does not listen yet are lost,
-/// and come again ever more slowly; a new attempt begins anew.
-const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of one connection attempt. The first packets to a rank that does not listen yet are lost, and
+/// retransmitted ever more slowly; a new attempt resets the backoff.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long who knows nothing of the token may keep this rank busy.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client without the token may keep this rank busy.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a rank that gives up stays so that the others have heard why.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank that gives up stays so that the others receive the reason.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections that are under way beside those of the ranks, at most: more are not looked at.
+/// Maximum number of concurrent handshakes besides those of the ranks: more are ignored.
 const STRANGERS_AT_ONCE_MAX: usize = 64;
 
-/// Attempts from strangers that are told of.
+/// Attempts from strangers that are reported.
 const STRANGERS_MAX: usize = 8;
 
-/// Bytes of what ranks tell of themselves, at most.
+/// Maximum length of a hello, bytes.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 const MAGIC: [u8; 4] = *b"HRQ1";
 
-/// Why a connection was closed, on the wire.
+/// Close codes on the wire.
 pub(super) const CLOSED_IN_ORDER: VarInt = VarInt::from_u32(0);
 pub(super) const CLOSED_AS_LOST: VarInt = VarInt::from_u32(1);
-const CLOSED_AS_UNFIT: VarInt = VarInt::from_u32(2);
+const CLOSED_AS_INCOMPATIBLE: VarInt = VarInt::from_u32(2);
 
 /// A connection to a rank, with the streams of both channels.
 pub(super) struct Link {
@@ -65,7 +64,7 @@ pub(super) struct Link {
     pub receive: [RecvStream; 2],
 }
 
-/// What a rank tells first.
+/// The first message of a rank.
 struct Hello {
     rank: usize,
     ranks: usize,
@@ -93,24 +92,24 @@ impl Hello {
     }
 }
 
-/// What came of one connection.
-enum Met {
+/// The outcome of one connection.
+enum Outcome {
     Rank(Hello, Box<Link>),
     /// It does not know the token.
     Stranger(SocketAddr),
-    /// It went away, or is not understood.
+    /// It disconnected, or sent an invalid hello.
     Nobody,
-    /// This rank cannot go on.
+    /// This rank cannot continue.
     Fatal(StartError),
 }
 
 enum Event {
-    /// Somebody connects; `None`: this rank does not listen any more.
-    Came(Option<Box<Incoming>>),
-    Met(Met),
+    /// An incoming connection; `None`: this rank does not listen any more.
+    Incoming(Option<Box<Incoming>>),
+    Finished(Outcome),
 }
 
-/// The ranks that have come, and what they told of themselves.
+/// The connected ranks, and their introductions.
 pub(super) struct Rendezvous<'a> {
     place: &'a Place,
     endpoint: &'a Endpoint,
@@ -123,8 +122,7 @@ impl<'a> Rendezvous<'a> {
         Rendezvous { place, endpoint, deadline: Instant::now() + place.patience, links: BTreeMap::new() }
     }
 
-    /// Connects with every other rank. Returns what each said as its introduction, this one's being `mine`,
-    /// by rank.
+    /// Connects to every other rank. Returns the introductions of all, this one's being `mine`, by rank.
     pub async fn gather(&mut self, client: ClientConfig, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, StartError> {
         let Place { rank, addresses, .. } = self.place;
         let (rank, ranks) = (*rank, addresses.len());
@@ -142,23 +140,23 @@ impl<'a> Rendezvous<'a> {
         while all.iter().any(Option::is_none) {
             let event = timeout_at(self.deadline, async {
                 tokio::select! {
-                    incoming = self.endpoint.accept() => Event::Came(incoming.map(Box::new)),
-                    Some(met) = work.join_next() => Event::Met(met.unwrap_or(Met::Nobody)),
+                    incoming = self.endpoint.accept() => Event::Incoming(incoming.map(Box::new)),
+                    Some(met) = work.join_next() => Event::Finished(met.unwrap_or(Outcome::Nobody)),
                 }
             });
             match event.await {
-                Ok(Event::Came(Some(incoming))) if work.len() >= 2 * ranks + STRANGERS_AT_ONCE_MAX => {
+                Ok(Event::Incoming(Some(incoming))) if work.len() >= 2 * ranks + STRANGERS_AT_ONCE_MAX => {
                     incoming.ignore();
                 }
-                Ok(Event::Came(incoming)) => {
+                Ok(Event::Incoming(incoming)) => {
                     work.spawn(answer(incoming, said.clone()));
                 }
-                Ok(Event::Met(Met::Rank(hello, link))) => self.welcome(hello, link, &mut all)?,
-                Ok(Event::Met(Met::Stranger(from))) if strangers.len() < STRANGERS_MAX => {
+                Ok(Event::Finished(Outcome::Rank(hello, link))) => self.register(hello, link, &mut all)?,
+                Ok(Event::Finished(Outcome::Stranger(from))) if strangers.len() < STRANGERS_MAX => {
                     strangers.push(from.to_string());
                 }
-                Ok(Event::Met(Met::Stranger(_) | Met::Nobody)) => {}
-                Ok(Event::Met(Met::Fatal(error))) => return Err(error),
+                Ok(Event::Finished(Outcome::Stranger(_) | Outcome::Nobody)) => {}
+                Ok(Event::Finished(Outcome::Fatal(error))) => return Err(error),
                 Err(_) => {
                     let missing = (0..ranks).filter(|rank| all[*rank].is_none());
                     return Err(StartError::NoAnswer {
@@ -169,17 +167,17 @@ impl<'a> Rendezvous<'a> {
                 }
             }
         }
-        // Who comes as a rank that is there already shall know.
+        // A duplicate of a connected rank gets the reason for its rejection.
         while let Some(met) = work.try_join_next() {
-            if let Ok(Met::Rank(hello, link)) = met {
-                self.welcome(hello, link, &mut all)?;
+            if let Ok(Outcome::Rank(hello, link)) = met {
+                self.register(hello, link, &mut all)?;
             }
         }
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// Takes `hello`'s rank in, if it fits and is not there yet.
-    fn welcome(
+    /// Registers the rank of `hello`, if it is compatible and not connected yet.
+    fn register(
         &mut self,
         hello: Hello,
         link: Box<Link>,
@@ -191,9 +189,9 @@ impl<'a> Rendezvous<'a> {
         } else if rank >= ranks || rank == self.place.rank {
             format!("calls itself rank {rank}, as this one does")
         } else if all[rank].is_some() {
-            // Two processes with one rank: who came first stays, and the other learns why it has to go.
+            // Two processes with one rank: the first stays, and the other gets the reason.
             let reason = format!("has another process as rank {rank}");
-            link.connection.close(CLOSED_AS_UNFIT, reason.as_bytes());
+            link.connection.close(CLOSED_AS_INCOMPATIBLE, reason.as_bytes());
             return Ok(());
         } else {
             all[rank] = Some(introduction);
@@ -201,23 +199,23 @@ impl<'a> Rendezvous<'a> {
             return Ok(());
         };
         let address = link.connection.remote_address().to_string();
-        link.connection.close(CLOSED_AS_UNFIT, what.as_bytes());
-        Err(StartError::Unfit { rank, address, what })
+        link.connection.close(CLOSED_AS_INCOMPATIBLE, what.as_bytes());
+        Err(StartError::Incompatible { rank, address, what })
     }
 
-    /// Tells every rank `mine`, once all are there. Returns what they said, by rank.
+    /// Sends `mine` to every rank, once all are connected. Returns the messages of all, by rank.
     pub async fn all_gather(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, StartError> {
         let (rank, deadline) = (self.place.rank, self.deadline);
         let mut all = vec![Vec::new(); self.place.addresses.len()];
         for (peer, link) in &mut self.links {
             let said = write_message(&mut link.send[Channel::Control as usize], &mine).await;
-            said.map_err(|()| went_away(*peer, link))?;
+            said.map_err(|()| disconnection_error(*peer, link))?;
         }
         for (peer, link) in &mut self.links {
             let message = read_message(&mut link.receive[Channel::Control as usize]);
             match timeout_at(deadline, message).await {
                 Ok(Ok(message)) => all[*peer] = message,
-                Ok(Err(())) => return Err(went_away(*peer, link)),
+                Ok(Err(())) => return Err(disconnection_error(*peer, link)),
                 Err(_) => {
                     let missing = vec![(*peer, self.place.addresses[*peer].to_string())];
                     let seconds = self.place.patience.as_secs();
@@ -229,8 +227,8 @@ impl<'a> Rendezvous<'a> {
         Ok(all)
     }
 
-    /// This rank does not take part: stays until the others have what it told them.
-    pub async fn give_up(self) {
+    /// Gives up: stays until the others have received its messages.
+    pub async fn close_when_sent(self) {
         let farewell = async {
             for mut link in self.links.into_values() {
                 let control = &mut link.send[Channel::Control as usize];
@@ -238,7 +236,7 @@ impl<'a> Rendezvous<'a> {
                 let _ = control.stopped().await;
             }
         };
-        let _ = timeout(FAREWELL_PATIENCE, farewell).await;
+        let _ = timeout(FAREWELL_TIMEOUT, farewell).await;
     }
 
     /// By rank.
@@ -247,11 +245,11 @@ impl<'a> Rendezvous<'a> {
     }
 }
 
-/// Why a rank that was there is not any more.
-fn went_away(rank: usize, link: &Link) -> StartError {
+/// The error of a rank that was connected and is not any more.
+fn disconnection_error(rank: usize, link: &Link) -> StartError {
     let address = link.connection.remote_address().to_string();
     let what = match link.connection.close_reason() {
-        Some(ConnectionError::ApplicationClosed(closed)) if closed.error_code == CLOSED_AS_UNFIT => {
+        Some(ConnectionError::ApplicationClosed(closed)) if closed.error_code == CLOSED_AS_INCOMPATIBLE => {
             String::from_utf8_lossy(&closed.reason).into_owned()
         }
         Some(ConnectionError::ApplicationClosed(_)) => {
@@ -260,10 +258,10 @@ fn went_away(rank: usize, link: &Link) -> StartError {
         Some(reason) => format!("went away while the gang was formed: {reason}"),
         None => "said something that is not understood".to_string(),
     };
-    StartError::Unfit { rank, address, what }
+    StartError::Incompatible { rank, address, what }
 }
 
-/// Connects with the rank `peer` at `address`, as often as needed.
+/// Connects to the rank `peer` at `address`, with retries.
 async fn connect(
     endpoint: Endpoint,
     client: ClientConfig,
@@ -271,23 +269,23 @@ async fn connect(
     ranks: usize,
     address: Address,
     said: Vec<u8>,
-) -> Met {
+) -> Outcome {
     loop {
-        // A name may not be known before its host is up.
+        // A name may not resolve before its host is up.
         let found = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
         for place in found.into_iter().flatten() {
             let Ok(connecting) = endpoint.connect_with(client.clone(), place, "harrier") else { continue };
-            let error = match timeout(ATTEMPT_PATIENCE, connecting).await {
+            let error = match timeout(ATTEMPT_TIMEOUT, connecting).await {
                 Err(_) => continue,
                 Ok(Err(error)) => error,
-                Ok(Ok(connection)) => match shake(connection.clone(), &said).await {
+                Ok(Ok(connection)) => match exchange_hellos(connection.clone(), &said).await {
                     Some((hello, _)) if hello.rank != peer => {
                         let what =
                             format!("is answered by rank {} of {}, not of {ranks}", hello.rank, hello.ranks);
-                        connection.close(CLOSED_AS_UNFIT, what.as_bytes());
-                        return Met::Fatal(unfit(peer, &address, what));
+                        connection.close(CLOSED_AS_INCOMPATIBLE, what.as_bytes());
+                        return Outcome::Fatal(incompatible(peer, &address, what));
                     }
-                    Some((hello, link)) => return Met::Rank(hello, link),
+                    Some((hello, link)) => return Outcome::Rank(hello, link),
                     None => match connection.close_reason() {
                         Some(error) => error,
                         None => continue,
@@ -295,17 +293,17 @@ async fn connect(
                 },
             };
             match &error {
-                ConnectionError::ApplicationClosed(closed) if closed.error_code == CLOSED_AS_UNFIT => {
+                ConnectionError::ApplicationClosed(closed) if closed.error_code == CLOSED_AS_INCOMPATIBLE => {
                     let what = String::from_utf8_lossy(&closed.reason).into_owned();
-                    return Met::Fatal(unfit(peer, &address, what));
+                    return Outcome::Fatal(incompatible(peer, &address, what));
                 }
                 error if is_alert(error, ALERT_WRONG_KEY) => {
                     let address = address.to_string();
-                    return Met::Fatal(StartError::WrongToken { rank: peer, address });
+                    return Outcome::Fatal(StartError::WrongToken { rank: peer, address });
                 }
                 error if is_alert(error, ALERT_OTHER_PROTOCOL) => {
                     let what = "speaks another version of the protocol".to_string();
-                    return Met::Fatal(unfit(peer, &address, what));
+                    return Outcome::Fatal(incompatible(peer, &address, what));
                 }
                 error => tracing::debug!(peer, %error, "no connection yet"),
             }
@@ -314,33 +312,33 @@ async fn connect(
     }
 }
 
-fn unfit(rank: usize, address: &Address, what: String) -> StartError {
-    StartError::Unfit { rank, address: address.to_string(), what }
+fn incompatible(rank: usize, address: &Address, what: String) -> StartError {
+    StartError::Incompatible { rank, address: address.to_string(), what }
 }
 
-/// Answers who connects to this rank.
-async fn answer(incoming: Option<Box<Incoming>>, said: Vec<u8>) -> Met {
-    let Some(incoming) = incoming else { return Met::Nobody };
+/// Answers an incoming connection.
+async fn answer(incoming: Option<Box<Incoming>>, said: Vec<u8>) -> Outcome {
+    let Some(incoming) = incoming else { return Outcome::Nobody };
     let from = incoming.remote_address();
-    let Ok(connecting) = incoming.accept() else { return Met::Nobody };
-    match timeout(STRANGER_PATIENCE, connecting).await {
-        Ok(Ok(connection)) => match shake(connection, &said).await {
-            Some((hello, link)) => Met::Rank(hello, link),
-            None => Met::Nobody,
+    let Ok(connecting) = incoming.accept() else { return Outcome::Nobody };
+    match timeout(STRANGER_TIMEOUT, connecting).await {
+        Ok(Ok(connection)) => match exchange_hellos(connection, &said).await {
+            Some((hello, link)) => Outcome::Rank(hello, link),
+            None => Outcome::Nobody,
         },
         Ok(Err(error)) if is_alert(&error, ALERT_WRONG_KEY) => {
             tracing::warn!(%from, "somebody with another token tried to join the gang");
-            Met::Stranger(from)
+            Outcome::Stranger(from)
         }
         Ok(Err(error)) => {
             tracing::debug!(%from, %error, "a connection that is none");
-            Met::Nobody
+            Outcome::Nobody
         }
-        Err(_) => Met::Nobody,
+        Err(_) => Outcome::Nobody,
     }
 }
 
-/// Whether the connection ended by this TLS alert, of whichever side.
+/// Whether the connection ended by this TLS alert, from either side.
 fn is_alert(error: &ConnectionError, alert: u8) -> bool {
     let alert = TransportErrorCode::crypto(alert);
     match error {
@@ -350,11 +348,11 @@ fn is_alert(error: &ConnectionError, alert: u8) -> bool {
     }
 }
 
-/// Opens the streams of both channels and says `said`; takes the other side's. `None`: it went away, or is
-/// not understood.
-async fn shake(connection: Connection, said: &[u8]) -> Option<(Hello, Box<Link>)> {
+/// Opens the streams of both channels and sends `said`; receives the other side's. `None`: it disconnected,
+/// or sent an invalid hello.
+async fn exchange_hellos(connection: Connection, said: &[u8]) -> Option<(Hello, Box<Link>)> {
     let mut control = connection.open_uni().await.ok()?;
-    // What steers goes before rows.
+    // Control frames have priority over rows.
     control.set_priority(1).ok()?;
     control.write_all(&[Channel::Control as u8]).await.ok()?;
     write_message(&mut control, said).await.ok()?;

@@ -1,13 +1,13 @@
-//! The start-up token, and the TLS that only those who know it can speak with each other.
+//! The start-up token, and the mutual TLS authentication derived from it.
 //!
-//! From the token follows a pair of Ed25519 keys (HKDF-SHA-256), the same on every rank. Both sides of a
-//! connection show the public key as a raw public key, accept no other, and prove in their handshakes that
-//! they hold the private one by a signature over everything said so far, the fresh keys of the connection
-//! included. So the token never leaves a process, and who stands between two ranks can neither read along nor
-//! use a proof in another connection.
+//! A pair of Ed25519 keys is derived from the token (HKDF-SHA-256), the same on every rank. Both sides of a
+//! connection present the public key as a raw public key, accept no other, and prove possession of the
+//! private key by a signature over the handshake so far, including the connection's ephemeral keys. So the
+//! token never leaves a process, and an attacker between two ranks can neither eavesdrop nor replay a proof
+//! in another connection.
 //!
-//! The public key is no secret, so a token can be tried out by who has seen it: tokens have to be too long to
-//! be guessed.
+//! The public key is not secret, so anyone who has seen it can try tokens offline: tokens have to be too long
+//! to be guessed.
 //!
 //! Source: RFC 5869 (HKDF), RFC 7250 (raw public keys), RFC 8410 (Ed25519 keys), RFC 8446, section 4.4.3
 //! (CertificateVerify).
@@ -28,32 +28,32 @@ use rustls::{
 use std::fmt;
 use std::sync::Arc;
 
-/// Spoken by both sides; another version of this transport has another name.
+/// ALPN protocol name; another version of this transport has another name.
 const PROTOCOL: &[u8] = b"harrier/1";
 
-/// Bytes that a token has at least: 16 random ones cannot be guessed.
+/// Minimum length of a token, bytes: 16 random ones cannot be guessed.
 pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 
-/// Sets the keys apart from any other use of the token.
+/// Domain separation from any other use of the token.
 const SALT: &[u8] = b"harrier interconnect over QUIC";
 const IDENTITY: &[u8] = b"identity of a rank";
 
-/// What stands before the 32 bytes of an Ed25519 private key in PKCS #8, version 1.
+/// PKCS #8 (version 1) header of a 32-byte Ed25519 private key.
 const PKCS8_ED25519: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// The alert by which a side says that it does not accept the other's key: access_denied.
+/// The TLS alert for a rejected key: access_denied.
 pub(super) const ALERT_WRONG_KEY: u8 = 49;
 
-/// The alert by which a side says that the other speaks another protocol: no_application_protocol.
+/// The TLS alert for another protocol: no_application_protocol.
 pub(super) const ALERT_OTHER_PROTOCOL: u8 = 120;
 
-/// What the ranks of a gang have in common and nobody else knows. Never printed.
+/// The secret shared by the ranks of a gang. Never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
 impl Token {
-    /// White space around it is not part of it: files end with a newline.
+    /// Surrounding white space is trimmed: files end with a newline.
     pub fn new(text: &str) -> Result<Token, PlaceError> {
         let bytes = text.trim().as_bytes();
         match bytes.len() >= TOKEN_BYTES_MIN {
@@ -62,7 +62,7 @@ impl Token {
         }
     }
 
-    /// The private key that follows from it, as PKCS #8.
+    /// The derived private key, as PKCS #8.
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13();
         let hkdf = suite.ok_or_else(|| Error::General("no HKDF".to_string()))?.hkdf_provider;
@@ -82,12 +82,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Both sides of the TLS of those who know `token`.
+/// TLS configurations of both sides for `token`.
 ///
 /// Errors: a cryptographic library that lacks what TLS 1.3 requires.
 pub(super) fn tls(token: &Token) -> Result<(QuicServerConfig, QuicClientConfig), Error> {
     let mut provider = ring::default_provider();
-    // The hosts of a cluster have AES in hardware; 128 bits are cheaper than 256 and as far out of reach.
+    // The hosts of a cluster have AES in hardware; 128 bits are cheaper than 256 and equally unbreakable.
     provider.cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256];
     let provider = Arc::new(provider);
     let identity = Arc::new(identity(token, &provider)?);
@@ -102,7 +102,7 @@ pub(super) fn tls(token: &Token) -> Result<(QuicServerConfig, QuicClientConfig),
         .with_client_cert_verifier(Arc::clone(&same) as Arc<dyn ClientCertVerifier>)
         .with_cert_resolver(resolver);
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // Two ranks connect once.
+    // Ranks connect once, so session tickets are useless.
     server.send_tls13_tickets = 0;
     let resolver = Arc::new(client::AlwaysResolvesClientRawPublicKeys::new(identity));
     let mut client = rustls::ClientConfig::builder_with_provider(provider)
@@ -117,7 +117,7 @@ pub(super) fn tls(token: &Token) -> Result<(QuicServerConfig, QuicClientConfig),
     Ok((server.try_into().map_err(unfit)?, client.try_into().map_err(unfit)?))
 }
 
-/// The key pair, with its public key in the place of a certificate.
+/// The key pair, with its public key in place of a certificate.
 fn identity(token: &Token, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
     let key = provider.key_provider.load_private_key(token.private_key()?)?;
     let public =
@@ -126,7 +126,7 @@ fn identity(token: &Token, provider: &CryptoProvider) -> Result<CertifiedKey, Er
     Ok(CertifiedKey::new(vec![public], key))
 }
 
-/// Accepts the raw public key that follows from the token, and no other.
+/// Accepts the raw public key derived from the token, and no other.
 #[derive(Debug)]
 struct SameKey {
     /// As SubjectPublicKeyInfo.
@@ -142,7 +142,7 @@ impl SameKey {
         }
     }
 
-    fn signed(
+    fn verify_signature(
         &self,
         message: &[u8],
         key: &CertificateDer<'_>,
@@ -184,7 +184,7 @@ impl ServerCertVerifier for SameKey {
         key: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed(message, key, signature)
+        self.verify_signature(message, key, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -225,7 +225,7 @@ impl ClientCertVerifier for SameKey {
         key: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed(message, key, signature)
+        self.verify_signature(message, key, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
