@@ -1,7 +1,8 @@
-//! Who may do what in a warehouse: roles, privileges, owners, row filters and resource queues.
+//! Access control of a warehouse: roles, privileges, owners, row filters and resource queues.
 //!
-//! DuckLake has no place for it: it is in tables of Harrier's own in the catalog's database, made when the
-//! first role or queue is. All of it is one plain value, [`Access`], with a version that counts its changes.
+//! DuckLake has no tables for it: it is stored in Harrier's own tables in the catalog's database, created
+//! with the first role or queue. All of it is one plain value, [`Access`], with a version that counts its
+//! changes.
 //!
 //! ```text
 //!   Catalog::access ─► Access ─► Rights of one role ─► may, columns, row_filter       rights.rs, no I/O
@@ -9,15 +10,15 @@
 //!                        changes.rs, no I/O             store.rs
 //! ```
 //!
-//! Invariants: as long as there is no role, everybody may everything. A number of a role or a queue is never
-//! used again. The privileges of what a transaction has made and not committed are its own: objects with
-//! numbers below zero belong to whoever asks.
+//! Invariants: as long as there is no role, everyone has full access. The id of a role or a queue is never
+//! reused. Objects created and not committed by a transaction belong to it: objects with negative ids are
+//! owned by the current user.
 //!
-//! What it is not: a wall around the database. Whoever can open that, or the data files, without Harrier can
-//! read all of it.
+//! This is not a security boundary around the database. Anyone who can open it or the data files without
+//! Harrier can read everything.
 //!
-//! Changes are no part of a transaction of the warehouse: each is visible at once. What is dropped keeps its
-//! privileges as long as a snapshot has it; [`Catalog::clean_access`] forgets them after that.
+//! Changes are not part of a warehouse transaction: each is visible at once. A dropped object keeps its
+//! privileges as long as a snapshot contains it; [`Catalog::clean_access`] removes them after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,38 +41,38 @@ mod tests;
 use changes::Change;
 pub use rights::{Columns, Rights, RowFilter};
 
-/// The number of a role, from 1.
+/// The id of a role, from 1.
 pub type RoleId = i64;
-/// The number of a resource queue, from 1.
+/// The id of a resource queue, from 1.
 pub type QueueId = i64;
 
-/// Every role, in the place of a role that has been granted something.
+/// Every role, as a grantee.
 pub const PUBLIC: RoleId = 0;
-/// The owner of an object at any time, in the place of a role that has granted something.
+/// The owner of an object at any time, as a grantor.
 pub const BY_OWNER: RoleId = 0;
-/// All columns, in the place of one.
+/// All columns, in place of a column.
 pub const WHOLE: ColumnId = 0;
-/// The queue of roles that have been given none, if it was made.
+/// The queue of roles without their own queue, if it exists.
 pub const DEFAULT_QUEUE: &str = "pg_default";
 
-/// All that is kept of who may do what.
+/// The access control state of a warehouse.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Access {
     /// Counts changes; 0 if there never was one.
     pub version: i64,
     pub roles: BTreeMap<RoleId, Role>,
-    /// By the role that was granted, and the one it was granted to.
+    /// By the granted role and the member.
     pub memberships: BTreeMap<(RoleId, RoleId), Membership>,
-    /// Of schemas, tables, views and sequences. What has no owner here is the superusers'.
+    /// Owners of schemas, tables, views and sequences. An object without an entry belongs to the superusers.
     pub owners: BTreeMap<ObjectId, RoleId>,
-    /// What was granted; the value: with grant option.
+    /// Granted privileges; the value is the grant option.
     pub grants: BTreeMap<Grant, bool>,
-    /// Predicates in SQL, by table and the role that sees the rows they are true for.
+    /// Predicates in SQL, by table and by the role that sees the rows for which they are true.
     pub row_filters: BTreeMap<(ObjectId, RoleId), String>,
     pub queues: BTreeMap<QueueId, Queue>,
-    /// What sessions of a role begin with, by its number and the name of the parameter.
+    /// Session defaults of a role, by its id and the parameter's name.
     pub settings: BTreeMap<(RoleId, String), String>,
-    /// The next number of a role or a queue.
+    /// The next id of a role or a queue.
     pub(crate) next: i64,
 }
 
@@ -82,32 +83,31 @@ pub struct Role {
     pub is_superuser: bool,
     pub can_login: bool,
     pub can_create_roles: bool,
-    /// It has the privileges of the roles that it is a member of without asking for them.
+    /// Whether it has the privileges of the roles it is a member of without SET ROLE.
     pub inherits: bool,
-    /// How many sessions it may have at once.
+    /// Maximum number of concurrent sessions.
     pub connection_limit: Option<u32>,
-    /// Until when its password is good: microseconds since 1970.
+    /// Expiry of its password, microseconds since 1970.
     pub valid_until: Option<i64>,
     pub verifier: Option<Verifier>,
     pub queue: Option<QueueId>,
 }
 
-/// What a role may do with one that it was granted.
+/// The options of a role membership.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// Have its privileges, and become it. Who creates a role may grant it, and has not this.
+    /// Inherit its privileges and SET ROLE to it. The creator of a role may grant it and does not have this.
     pub may_use: bool,
     /// Grant it to others, alter it and drop it.
     pub may_administer: bool,
 }
 
-/// What a password is checked against: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`. Never
-/// in Debug output.
+/// A password verifier: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`. Never in Debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier(String);
 
 impl Verifier {
-    /// `None` if it is not of that form, as a password is not: then it is one, as in PostgreSQL.
+    /// `None` if the text is not of this form: then it is a plain password, as in PostgreSQL.
     pub fn new(text: &str) -> Option<Self> {
         let base64 = |text: &str| {
             let byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
@@ -133,11 +133,11 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// A privilege as it was granted.
+/// A granted privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
     pub object: ObjectId,
-    /// `WHOLE`, or a column of a table; of a view, which column it is, from 1.
+    /// `WHOLE`, or a column of a table; of a view, the column's position, from 1.
     pub column: ColumnId,
     pub privilege: Privilege,
     /// A role, or `PUBLIC`.
@@ -146,7 +146,7 @@ pub struct Grant {
     pub grantor: RoleId,
 }
 
-/// What can be granted.
+/// A privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Privilege {
     Select,
@@ -177,7 +177,7 @@ impl Privilege {
         Self::Temporary,
     ];
 
-    /// As in GRANT.
+    /// Its keyword in GRANT.
     pub fn name(self) -> &'static str {
         match self {
             Self::Select => "SELECT",
@@ -194,22 +194,22 @@ impl Privilege {
         }
     }
 
-    /// In any case; `TEMP` is `TEMPORARY`.
+    /// Parses a keyword in any case; `TEMP` is `TEMPORARY`.
     pub fn of_name(name: &str) -> Option<Self> {
         let name = if name.eq_ignore_ascii_case("temp") { "TEMPORARY" } else { name };
         Self::ALL.into_iter().find(|privilege| privilege.name().eq_ignore_ascii_case(name))
     }
 
-    /// Those that can be granted on single columns.
+    /// Privileges that can be granted on single columns.
     pub fn of_columns() -> &'static [Self] {
         &[Self::Select, Self::Insert, Self::Update, Self::References]
     }
 }
 
-/// What privileges are for.
+/// An object of privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// All of it: PostgreSQL's database.
+    /// The whole warehouse: PostgreSQL's database.
     Warehouse,
     Schema(ObjectId),
     Table(ObjectId),
@@ -218,7 +218,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// By which owners and grants are kept.
+    /// The id by which owners and grants are stored.
     pub fn id(self) -> ObjectId {
         match self {
             Self::Warehouse => ObjectId::MIN,
@@ -226,7 +226,7 @@ impl Object {
         }
     }
 
-    /// All that can be granted on one: what `ALL PRIVILEGES` means.
+    /// The privileges that apply to it: the meaning of `ALL PRIVILEGES`.
     pub fn privileges(self) -> &'static [Privilege] {
         use Privilege::*;
         match self {
@@ -239,7 +239,7 @@ impl Object {
         }
     }
 
-    /// As PostgreSQL calls it in messages.
+    /// PostgreSQL's word for it in messages.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Warehouse => "database",
@@ -262,7 +262,7 @@ impl Object {
         name.map_or_else(|| self.kind().to_string(), |name| format!("{} {name}", self.kind()))
     }
 
-    /// What has this number in a state.
+    /// The object with this id in a state.
     pub fn of_id(state: &State, id: ObjectId) -> Option<Self> {
         match id {
             _ if id == Self::Warehouse.id() => Some(Self::Warehouse),
@@ -275,20 +275,20 @@ impl Object {
     }
 }
 
-/// Limits that the statements of its roles share.
+/// A resource queue: limits shared by the statements of its roles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
     pub name: String,
-    /// Statements that run at once.
+    /// Maximum number of concurrent statements.
     pub active_statements: Option<u32>,
-    /// Bytes for all of them.
+    /// Total bytes of memory for all of them.
     pub memory_limit: Option<u64>,
     pub priority: Priority,
-    /// The planner's cost above which a statement is refused.
+    /// Planner cost above which a statement is rejected.
     pub max_cost: Option<f64>,
 }
 
-/// How much of the machine the statements of a queue get, against those of others.
+/// Share of the machine for the statements of a queue, relative to other queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     Min,
@@ -312,29 +312,29 @@ impl Priority {
         }
     }
 
-    /// In any case.
+    /// Parses a name in any case.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|priority| priority.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// Who asks for a change.
+/// The user who makes a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Actor<'a> {
-    /// Whoever has the warehouse itself open, as its files belong to them. Nothing is forbidden.
+    /// The process that has the warehouse open itself, as the owner of its files. Nothing is forbidden.
     System,
-    /// A role, by its name. As long as there is none, whoever it is.
+    /// A role, by name. As long as there are no roles, any name.
     Role(&'a str),
 }
 
-/// Who is granted something.
+/// The recipient of a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grantee {
     Public,
     Role(String),
 }
 
-/// What CREATE ROLE and ALTER ROLE say of a role; `None`: nothing.
+/// The options of CREATE ROLE and ALTER ROLE; `None`: unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RoleOptions {
     pub superuser: Option<bool>,
@@ -349,14 +349,14 @@ pub struct RoleOptions {
     pub verifier: Option<Option<Verifier>>,
     /// `Some(None)`: no queue of its own.
     pub queue: Option<Option<String>>,
-    /// For CREATE ROLE: roles that it becomes a member of, that become its members, and that may then grant
-    /// it as well.
+    /// For CREATE ROLE: roles that it becomes a member of, roles that become its members, and members with
+    /// ADMIN OPTION.
     pub in_roles: Vec<String>,
     pub members: Vec<String>,
     pub administrators: Vec<String>,
 }
 
-/// What CREATE and ALTER RESOURCE QUEUE say; `None`: nothing. `Some(None)`: no limit.
+/// The options of CREATE and ALTER RESOURCE QUEUE; `None`: unchanged. `Some(None)`: no limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueOptions {
     pub active_statements: Option<Option<u32>>,
@@ -365,17 +365,17 @@ pub struct QueueOptions {
     pub max_cost: Option<Option<f64>>,
 }
 
-/// Privileges on objects for roles, to be granted or revoked.
+/// Privileges on objects for roles, to grant or revoke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Privileges {
     pub objects: Vec<Object>,
-    /// Each with the columns it is for; none: the whole object.
+    /// Each with its columns; none: the whole object.
     pub privileges: Vec<(Privilege, Vec<ColumnId>)>,
     pub grantees: Vec<Grantee>,
 }
 
 impl Role {
-    /// Whether its password is not good any more.
+    /// Whether its password has expired.
     pub fn is_expired(&self) -> bool {
         self.valid_until.is_some_and(|until| until <= values::now())
     }
@@ -387,7 +387,7 @@ impl Role {
 }
 
 impl Catalog {
-    /// Who may do what. One small query if nothing has changed since the last call.
+    /// The access control state. One small query if nothing has changed since the last call.
     pub async fn access(&self) -> Result<Arc<Access>> {
         let version = self.access_version().await?;
         if let Some(known) = self.known_access(version) {
@@ -399,7 +399,7 @@ impl Catalog {
         Ok(access)
     }
 
-    /// The version of what `access` gives, in one small query.
+    /// The version of `access`, in one small query.
     pub async fn access_version(&self) -> Result<i64> {
         store::version(&self.inner).await
     }
@@ -409,8 +409,8 @@ impl Catalog {
         known.as_ref().filter(|known| known.version == version).cloned()
     }
 
-    /// CREATE ROLE. The first role of a warehouse takes from everybody else what they might until then; so a
-    /// role of the actor's name that is a superuser is made with it, unless the first is one itself.
+    /// CREATE ROLE. The first role of a warehouse ends the full access of everyone else; so a superuser role
+    /// with the actor's name is created with it, unless the first one is a superuser itself.
     pub async fn create_role(&self, actor: Actor<'_>, name: &str, options: &RoleOptions) -> Result<()> {
         self.change_access(actor, |change| change.create_role(name, options)).await
     }
@@ -420,8 +420,8 @@ impl Catalog {
         self.change_access(actor, |change| change.alter_role(name, options)).await
     }
 
-    /// ALTER ROLE … SET and RESET: a parameter that sessions of the role begin with; `None` takes it away.
-    /// The caller has checked that there is one of this name that may have the value.
+    /// ALTER ROLE … SET and RESET: a session default of the role; `None` removes it. The caller has checked
+    /// that the parameter exists and accepts the value.
     pub async fn set_role_setting(
         &self,
         actor: Actor<'_>,
@@ -442,7 +442,7 @@ impl Catalog {
         self.change_access(actor, |change| change.rename_role(name, to)).await
     }
 
-    /// DROP ROLE. 2BP01 if it owns something, has been granted something, or is the role of a row filter.
+    /// DROP ROLE. 2BP01 if it owns objects, has privileges, or is the role of a row filter.
     pub async fn drop_role(&self, actor: Actor<'_>, name: &str) -> Result<()> {
         self.change_access(actor, |change| change.drop_role(name)).await
     }
@@ -458,7 +458,7 @@ impl Catalog {
         self.change_access(actor, |change| change.grant_role(role, member, with_admin_option)).await
     }
 
-    /// REVOKE role FROM member. The answer is a warning if it was no member.
+    /// REVOKE role FROM member. Returns a warning if it was not a member.
     pub async fn revoke_role(
         &self,
         actor: Actor<'_>,
@@ -469,7 +469,8 @@ impl Catalog {
         self.change_access(actor, |change| change.revoke_role(role, member, admin_option_only)).await
     }
 
-    /// GRANT. The answer is warnings (01007): of what the actor may not grant, while it may grant the rest.
+    /// GRANT. Returns warnings (01007) for privileges that the actor may not grant if it may grant the
+    /// others.
     pub async fn grant(
         &self,
         actor: Actor<'_>,
@@ -479,9 +480,8 @@ impl Catalog {
         self.change_access(actor, |change| change.grant(privileges, with_grant_option)).await
     }
 
-    /// REVOKE. Superusers and owners take away what anybody has granted, others what they have. What was
-    /// granted upon it by those who lose it goes with `cascade`, and prevents it without (2BP01). Warnings
-    /// (01006) as those of `grant`.
+    /// REVOKE. Superusers and owners revoke grants of any grantor, others their own. Dependent grants are
+    /// revoked with `cascade`, and otherwise prevent the operation (2BP01). Warnings (01006) as for `grant`.
     pub async fn revoke(
         &self,
         actor: Actor<'_>,
@@ -492,12 +492,12 @@ impl Catalog {
         self.change_access(actor, |change| change.revoke(privileges, grant_option_only, cascade)).await
     }
 
-    /// DROP OWNED, as far as privileges go: takes away all that a role was granted, and that it has granted.
+    /// DROP OWNED, for privileges only: revokes all that a role was granted, and that it has granted.
     pub async fn revoke_all(&self, actor: Actor<'_>, role: &str) -> Result<()> {
         self.change_access(actor, |change| change.revoke_all(role)).await
     }
 
-    /// ALTER … OWNER TO. For new objects, `CommitNote::owner` says it with their commit.
+    /// ALTER … OWNER TO. For new objects, `CommitNote::owner` sets the owner with their commit.
     pub async fn set_owner(&self, actor: Actor<'_>, object: Object, owner: &str) -> Result<()> {
         self.change_access(actor, |change| change.set_owner(object, owner)).await
     }
@@ -508,8 +508,8 @@ impl Catalog {
     }
 
     /// Lets a role see the rows of a table for which a predicate is true. From the first filter of a table
-    /// on, roles that none is for see nothing of it, except its owner and superusers. The predicate is SQL
-    /// that the caller has checked.
+    /// on, roles without a filter see no rows, except its owner and superusers. The caller has checked the
+    /// predicate's SQL.
     pub async fn put_row_filter(
         &self,
         actor: Actor<'_>,
@@ -534,13 +534,13 @@ impl Catalog {
         self.change_access(actor, |change| change.alter_queue(name, options)).await
     }
 
-    /// DROP RESOURCE QUEUE. 2BP01 if a role has it.
+    /// DROP RESOURCE QUEUE. 2BP01 if a role uses it.
     pub async fn drop_queue(&self, actor: Actor<'_>, name: &str) -> Result<()> {
         self.change_access(actor, |change| change.drop_queue(name)).await
     }
 
-    /// Forgets owners, privileges and filters of schemas, tables and views that no snapshot has any more; how
-    /// many of these there were. To be called when snapshots have expired.
+    /// Removes owners, privileges and filters of objects that no snapshot contains any more, and returns
+    /// their number. Call it when snapshots have expired.
     pub async fn clean_access(&self) -> Result<usize> {
         if self.access_version().await? == 0 {
             return Ok(0);
@@ -560,8 +560,8 @@ impl Catalog {
         Ok(gone.len())
     }
 
-    /// Changes it by a function that keeps the rules, and writes the difference: all of it or, upon an error,
-    /// nothing.
+    /// Changes it by a function that enforces the rules, and writes the difference: all of it or, on an
+    /// error, nothing.
     async fn change_access<T>(
         &self,
         actor: Actor<'_>,
@@ -590,14 +590,14 @@ impl Catalog {
 }
 
 impl Access {
-    /// What sessions of a role begin with.
+    /// Session defaults of a role.
     pub fn settings_of(&self, role: &str) -> Vec<(String, String)> {
         let Some((id, _)) = self.role(role) else { return Vec::new() };
         let own = self.settings.range((id, String::new())..).take_while(|((role, _), _)| *role == id);
         own.map(|((_, name), value)| (name.clone(), value.clone())).collect()
     }
 
-    /// Everything that something is kept of.
+    /// All objects with an entry.
     fn objects(&self) -> impl Iterator<Item = ObjectId> {
         let owned = self.owners.keys().copied();
         let granted = self.grants.keys().map(|grant| grant.object);

@@ -1,7 +1,8 @@
-//! What ANALYZE has found out about tables: counts and values that no file's statistics tell. It is for
-//! planning alone, so it may be old.
+//! Results of ANALYZE: counts and values that are not in file statistics. They are for planning only, so they
+//! may be stale.
 //!
-//! DuckLake has no place for it: it is in tables of Harrier's own, made when the first table is analyzed.
+//! DuckLake has no tables for them: they are in Harrier's own tables, created when the first table is
+//! analyzed.
 
 use std::collections::BTreeMap;
 
@@ -16,45 +17,44 @@ const TABLE: &str = "harrier_table_analysis";
 const COLUMN: &str = "harrier_column_analysis";
 const HISTOGRAM: &str = "harrier_column_histogram";
 
-/// All of them, with a column `table_id` each.
+/// All of these tables; each has a column `table_id`.
 pub(crate) const ANALYSES: [&str; 3] = [TABLE, COLUMN, HISTOGRAM];
 
-/// How the texts of a histogram are written. Those of another format are as good as none.
+/// Format of stored histograms. Other formats are ignored.
 const FORMAT: i64 = 1;
 
-/// What was found in a table.
+/// ANALYZE results of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analysis {
-    /// The snapshot that was looked at.
+    /// The analyzed snapshot.
     pub snapshot: SnapshotId,
     pub rows: i64,
-    /// Of the columns that were looked at.
+    /// Results of the analyzed columns.
     pub columns: BTreeMap<ColumnId, ColumnAnalysis>,
 }
 
-/// What was found in a column.
+/// ANALYZE results of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnAnalysis {
-    /// Different values, about.
+    /// Approximate number of distinct values.
     pub distinct: i64,
     pub nulls: i64,
-    /// The mean size of a value, if sizes vary.
+    /// Mean size of a value, if sizes vary.
     pub mean_bytes: Option<i64>,
-    /// Only where it was asked for, and the values have an order.
+    /// Only if requested, and if the values have an order.
     pub histogram: Option<Histogram>,
 }
 
-/// How the values of a column are spread, as texts of them.
+/// Distribution of the values of a column, as texts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram {
-    /// The most common values, the most common first, with the share of all rows that has them.
+    /// Most common values in descending order, with the fraction of rows that have them.
     pub common: Vec<(String, f64)>,
-    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the
-    /// greatest included.
+    /// Bounds of equal-height buckets of the other values, ascending, including the minimum and maximum.
     pub bounds: Vec<String>,
 }
 
-/// Which columns' histograms are wanted.
+/// The columns whose histograms are requested.
 #[derive(Debug, Clone, Copy)]
 pub enum Histograms<'a> {
     All,
@@ -62,7 +62,7 @@ pub enum Histograms<'a> {
 }
 
 impl Catalog {
-    /// Keeps what was found in a table. What was known of other columns stays.
+    /// Stores the results of a table. Results of columns not contained in it are kept.
     pub async fn put_analysis(&self, table: ObjectId, analysis: &Analysis) -> Result<()> {
         let mut session = self.inner.database.write().await?;
         make(&mut session).await?;
@@ -92,21 +92,21 @@ impl Catalog {
         Ok(session.commit().await?)
     }
 
-    /// What is known of a table; `None` if it was never analyzed.
+    /// The results of a table; `None` if it was never analyzed.
     pub async fn analysis(&self, table: ObjectId, wanted: Histograms<'_>) -> Result<Option<Analysis>> {
         let condition = format!("table_id = {table}");
         let read = || async { load(&mut self.inner.database.read().await?, &condition, wanted).await };
         Ok(retry_if_lost(read).await?.remove(&table))
     }
 
-    /// What is known of all tables, of some that there are no more too.
+    /// The results of all tables, possibly including dropped ones.
     pub async fn analyses(&self) -> Result<BTreeMap<ObjectId, Analysis>> {
         let read = || async { load(&mut self.inner.database.read().await?, "1 = 1", Histograms::All).await };
         retry_if_lost(read).await
     }
 
-    /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that
-    /// were removed since. Compaction changes none.
+    /// Number of rows in files added or deleted after a snapshot, as far as they still exist, and in files
+    /// removed since. Compaction does not count.
     pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
         retry_if_lost(|| async { rows_changed(&mut self.inner.database.read().await?, table, since).await })
             .await
@@ -176,7 +176,7 @@ async fn load(
         Histograms::Of([]) => return Ok(found),
         Histograms::Of(columns) => format!(" AND column_id IN ({})", list(columns)),
     };
-    // A warehouse that an older version has analyzed has none.
+    // A warehouse analyzed by an older version has no histograms.
     if !session.has_table(HISTOGRAM).await? {
         return Ok(found);
     }
@@ -232,7 +232,7 @@ async fn make(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Texts as PostgreSQL writes an array of them.
+/// Formats texts as PostgreSQL's array literal.
 pub fn array_text<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut out = String::from("{");
     for text in texts {
@@ -258,7 +258,7 @@ pub fn array_text<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     out
 }
 
-/// The texts of an array without NULLs that [`array_text`] has written; `None` if it is none.
+/// Parses an array without NULLs written by [`array_text`]; `None` if it is malformed.
 fn elements(array: &str) -> Option<Vec<String>> {
     let inner = array.strip_prefix('{')?.strip_suffix('}')?;
     if inner.is_empty() {

@@ -1,28 +1,27 @@
-//! Many rows of one table at once: the database packs thousands of them into one text, which is taken apart
-//! here.
+//! Bulk reads: the database packs thousands of rows of one table into one text, which is parsed here.
 //!
-//! A driver hands on rows one by one, and that costs more than finding them does. So a query asks for
-//! `group_concat(concat(…))` of a range of rows, in which a number is its digits and a space, NULL the space
-//! alone, and a text its length in bytes, a colon and its bytes, NULL the colon alone.
+//! A driver returns rows one by one, which costs more than finding them. So a query selects
+//! `group_concat(concat(…))` over a range of rows, in which a number is its digits and a space, NULL a single
+//! space, a text its length in bytes, a colon and its bytes, and a NULL text a single colon.
 //!
-//! Memory bound: the texts of one range: `RANGE_ROWS` rows of the table at most.
+//! Memory bound: the texts of one range: at most `RANGE_ROWS` rows of the table.
 //!
-//! Errors: a row that is not as the layout has it is [`Error::Corrupt`].
+//! Errors: a row that does not match the layout is [`Error::Corrupt`].
 
 use crate::database::{Dialect, Session};
 use crate::error::{Error, Result};
 
-/// Rows of the table that one packed text is of, at most. SQLite's texts end at 1 GB, as PostgreSQL's: a row
-/// may have 8 KB of text.
+/// Maximum number of rows per packed text. SQLite's and PostgreSQL's texts end at 1 GB: a row may have 8 KB
+/// of text.
 const RANGE_ROWS: i64 = 1 << 17;
 
-/// A column of the answer: an expression over the table's columns.
+/// A column of the result: an expression over the table's columns.
 pub(crate) enum Wanted<'a> {
     Integer(&'a str),
     Text(&'a str),
 }
 
-/// The fields of one row, in the order they were asked for.
+/// The fields of one row, in the requested order.
 pub(crate) struct Fields<'a> {
     rest: &'a str,
 }
@@ -61,7 +60,7 @@ impl<'a> Fields<'a> {
         self.optional_text()?.ok_or_else(|| here.unexpected())
     }
 
-    /// Of a column made by `flag`.
+    /// A column built by `flag`.
     pub fn optional_flag(&mut self) -> Result<Option<bool>> {
         Ok(self.optional_integer()?.map(|value| value != 0))
     }
@@ -76,11 +75,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Hands every row of `table` that fulfils `condition` to `take`, which reads all of its fields. The order is
-/// the database's own.
+/// Passes every row of `table` that satisfies `condition` to `take`, which reads all of its fields. The order
+/// is the database's own.
 ///
-/// `after`: rows of SQLite up to this row number are left out. Returns SQLite's greatest row number as of
-/// now.
+/// `after`: skips rows of SQLite up to this row number. Returns SQLite's current greatest row number.
 pub(crate) async fn each(
     session: &mut Session,
     table: &str,
@@ -99,7 +97,7 @@ pub(crate) async fn each(
     let dialect = session.dialect();
     let packed = packed(dialect, wanted);
     if dialect == Dialect::Postgres {
-        // No statement of PostgreSQL passes on rows of a range of places, but all of them may come as so many
+        // PostgreSQL has no efficient range of row positions, but all rows can be returned as that many
         // groups.
         let sql = format!(
             "SELECT string_agg({packed}, '') FROM (SELECT *, row_number() OVER () / {RANGE_ROWS} AS harrier_range \
@@ -132,14 +130,14 @@ pub(crate) async fn each(
     }
 }
 
-/// An expression that is all of a row.
+/// An expression that packs a row.
 fn packed(dialect: Dialect, wanted: &[Wanted<'_>]) -> String {
     let mut parts = Vec::with_capacity(wanted.len());
     for column in wanted {
         parts.push(match (column, dialect) {
             (Wanted::Integer(column), _) => format!("{column}, ' '"),
             (Wanted::Text(column), Dialect::Sqlite) => format!("octet_length({column}), ':', {column}"),
-            // What it sends is UTF-8, whatever it keeps.
+            // The text is sent as UTF-8, whatever the database's encoding.
             (Wanted::Text(column), Dialect::Postgres) => {
                 format!("octet_length(convert_to({column}, 'UTF8')), ':', {column}")
             }

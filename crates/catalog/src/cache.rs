@@ -1,15 +1,14 @@
-//! A cache of what was read of tables at snapshots: the next statement asks the database for the newest
-//! snapshot alone, or for what later snapshots have beyond what is cached.
+//! LRU caches of table data, statistics and column versions by snapshot: the next statement only queries the
+//! newest snapshot, or what later snapshots added.
 //!
-//! Invariants: only what belongs to committed snapshots is cached, never what a transaction is about to do.
-//! Files and inlined rows are cached under the number of one snapshot. Statistics of a file never change:
-//! they are cached under the table and the column, with the range of file numbers that they are of. An entry
-//! of an older snapshot than the newest is compared with the database again when there are newer ones than
-//! when it was read. A snapshot that expires while it is cached is still read by those that have it;
-//! `Catalog::at` does not give it to others.
+//! Invariants: only data of committed snapshots is cached, never that of an open transaction. Files and
+//! inlined rows are cached by snapshot. Statistics of a file are immutable: they are cached by table and
+//! column, with the range of file ids that they cover. An entry of a snapshot older than the newest is
+//! revalidated when there are newer snapshots than when it was read. A snapshot that expires while it is
+//! cached remains readable for its holders; `Catalog::at` does not return it to others.
 //!
-//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, inlined rows and
-//! statistics together, of all sessions. The least recently used entry goes first.
+//! Memory bound: `ENTRIES_MAX` entries of each kind; plus a configured number of bytes for files, inlined
+//! rows and statistics together, shared by all sessions. The least recently used entry is evicted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -19,12 +18,12 @@ use crate::file_stats::FileStats;
 use crate::files::TableData;
 use crate::state::{Column, ColumnId, ObjectId, SnapshotId};
 
-/// Answers of each kind of those that are small: some for every table that many statements read.
+/// Entries of each kind of small answers: some for every table that many statements read.
 const ENTRIES_MAX: usize = 128;
-/// Tables and columns of which is kept what may be large. Many of them are small.
+/// Entries of data that may be large. Many of them are small.
 const LARGE_ENTRIES_MAX: usize = 1024;
-/// For files, kept rows and statistics, unless something else is said: three tables of 100 000 files with
-/// four filtered columns each.
+/// Default bytes for files, inlined rows and statistics: three tables of 100 000 files with four filtered
+/// columns each.
 pub(crate) const BYTES_MAX: usize = 256 << 20;
 
 #[derive(Default)]
@@ -35,7 +34,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Snapshots have expired.
+    /// Invalidates entries because snapshots have expired.
     pub fn forget(&self) {
         self.versions.forget();
         self.columns.forget();
@@ -46,7 +45,7 @@ impl Cache {
         self.large.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how many bytes are kept at most.
+    /// Sets the maximum number of cached bytes.
     pub fn set_bytes_max(&self, bytes: usize) {
         self.large().set_bytes_max(bytes);
     }
@@ -58,7 +57,7 @@ impl Cache {
         }
     }
 
-    /// The newest that is known of a table before `snapshot`.
+    /// The newest cached data of a table before `snapshot`.
     pub fn data_before(&self, table: ObjectId, snapshot: SnapshotId) -> Option<CachedData> {
         let older = |key: &Key| match key {
             Key::Data(of, at) if *of == table && *at < snapshot => Some(*at),
@@ -98,28 +97,28 @@ pub(crate) enum Large {
     Stats(CachedStats),
 }
 
-/// The files and kept rows of one table at one snapshot.
+/// The files and inlined rows of one table at one snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedData {
     pub data: Arc<TableData>,
-    /// Of the snapshot, in microseconds since 1970: see `history.rs`.
+    /// Time of the snapshot, in microseconds since 1970: see `history.rs`.
     pub time: i64,
-    /// The newest snapshot when they were compared with the database. DuckDB's merging of files makes a
-    /// snapshot and gives older ones other files with the same rows: those that they had may be gone soon.
+    /// The newest snapshot when the entry was validated. DuckDB's merging of files creates a snapshot and
+    /// gives older ones other files with the same rows: their former files may be removed soon.
     pub compared_at: SnapshotId,
 }
 
-/// The statistics of one column in all files of a table from one number to another.
+/// The statistics of one column in all files of a table within a range of ids.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedStats {
     pub first: i64,
     pub last: i64,
-    /// The last row of the table of statistics when they were read, in SQLite.
+    /// The last row of the statistics table when they were read, in SQLite.
     pub row: Option<StatsRow>,
     pub stats: Arc<FileStats>,
 }
 
-/// A row of `ducklake_file_column_stats`: its number in SQLite, and what it is about.
+/// A row of `ducklake_file_column_stats`: its row number in SQLite, and its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StatsRow {
     pub row: i64,
@@ -127,7 +126,7 @@ pub(crate) struct StatsRow {
     pub column: ColumnId,
 }
 
-/// The most recently used entries, up to a number of bytes.
+/// An LRU cache bounded by bytes.
 pub(crate) struct SizedLru<K, V> {
     entries: HashMap<K, Entry<V>>,
     bytes: usize,
@@ -163,7 +162,7 @@ impl<K: Copy + Eq + Hash, V: Clone> SizedLru<K, V> {
     fn put(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;
         if bytes > self.bytes_max {
-            // Would drive out all others, and itself.
+            // It would evict all others, and itself.
             self.remove(&key);
             return;
         }
@@ -200,7 +199,7 @@ impl<K: Copy + Eq + Hash, V: Clone> SizedLru<K, V> {
     }
 }
 
-/// The most recently used answers.
+/// An LRU cache bounded by entries.
 pub(crate) struct Lru<K, V>(Mutex<VecDeque<(K, Arc<V>)>>);
 
 impl<K, V> Default for Lru<K, V> {
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(kept.get(&1), Some('a'));
         kept.put(3, 'c', 40);
         assert_eq!((kept.get(&1), kept.get(&2), kept.get(&3)), (Some('a'), None, Some('c')));
-        // What is too large is not kept, nor what was known before under its name.
+        // A value that is too large is not cached, and replaces the former one of its key.
         kept.put(1, 'd', 101);
         assert_eq!((kept.get(&1), kept.get(&3), kept.bytes), (None, Some('c'), 40));
         kept.put(3, 'e', 60);

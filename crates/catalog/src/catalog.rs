@@ -1,18 +1,17 @@
-//! A warehouse's catalog: what programs call.
+//! A warehouse's catalog: the public API.
 //!
-//! Invariants: a snapshot, once committed, always reads the same until it expires. Snapshots are numbered
-//! without gaps. Between two snapshots lies one transaction, all of it or nothing.
+//! Invariants: a committed snapshot always reads the same until it expires. Snapshots are numbered without
+//! gaps. Between two consecutive snapshots lies exactly one transaction, applied atomically.
 //!
-//! Order of calls: `open` or `create`; `head` (or `at`) for what there is; `data` for the files of a table; a
-//! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many
-//! processes.
+//! Order of calls: `open` or `create`; `head` (or `at`) for the state; `data` for the files of a table; a
+//! `Transaction` on the state; `commit`. Many tasks and processes may call all of it concurrently.
 //!
-//! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
-//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as
-//! `cache.rs` says.
+//! Memory bound: a state contains every schema, table, column and view of the warehouse; the states of the
+//! last `STATES_MAX` schema versions are cached. `data` has every file of one table; its cache is bounded as
+//! described in `cache.rs`.
 //!
-//! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already
-//! sent may have happened. Crash: the database rolls back what was not committed.
+//! Errors: see `Error`. Cancellation: a dropped future has no effect, but a commit that was already sent may
+//! have happened. Crash: the database rolls back uncommitted changes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -33,10 +32,9 @@ use crate::state::{Column, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
 use crate::{conflicts, inlined, layout, table_data};
 
-/// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in
-/// time.
+/// Cached states for `head` and `at`, by schema version. A handful, for time travel statements.
 const STATES_MAX: usize = 8;
-/// How often `create` starts again when another program makes the tables at the same time.
+/// Attempts of `create` if another program creates the tables concurrently.
 const CREATE_ATTEMPTS_MAX: usize = 5;
 
 /// A warehouse's catalog. Cheap to clone; clones share connections.
@@ -50,10 +48,10 @@ pub(crate) struct Inner {
     states: Mutex<Vec<(Settings, Arc<State>)>>,
     pub cache: Cache,
     pub history: History,
-    /// Who may do what, as last read.
+    /// Access control state, as last read.
     pub access: Mutex<Option<Arc<Access>>>,
     pub has_access: AtomicBool,
-    /// Whether the table of those who write is known to be there.
+    /// Whether the table of writers is known to exist.
     pub has_writers: AtomicBool,
     pub hook: Mutex<Option<Hook>>,
 }
@@ -65,20 +63,19 @@ impl std::fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Makes nothing: `Error::NotFound` if
-    /// there is no warehouse.
+    /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Creates nothing: `Error::NotFound`
+    /// if there is no warehouse.
     pub async fn open(url: &str) -> Result<Self> {
         Self::open_fenced(url, None).await
     }
 
-    /// Ends all connections, of clones too, and waits for that: a database is to be copied or to be removed.
-    /// Without it they end on their own after the last clone is dropped, a moment later. What is called
-    /// afterwards fails.
+    /// Closes all connections, also of clones, and waits for that, before the database is copied or removed.
+    /// Without it they close on their own shortly after the last clone is dropped. Later calls fail.
     pub async fn close(&self) {
         self.inner.database.close().await;
     }
 
-    /// The same for a process that commits only while `fence` lets it.
+    /// Like [`open`](Self::open), for a process that commits only while `fence` allows it.
     pub async fn open_fenced(url: &str, fence: Option<&Fence>) -> Result<Self> {
         let database = Database::connect(url, false, fence).await?;
         if !database.has_warehouse().await? {
@@ -88,18 +85,18 @@ impl Catalog {
             )));
         }
         let catalog = Self::new(database);
-        // Says early what it does not support.
+        // Reports unsupported contents early.
         retry_if_lost(|| async { load::head(&mut catalog.inner.database.read().await?, None).await }).await?;
         Ok(catalog)
     }
 
-    /// Opens it, and makes it if there is none. `data_path` is where data files go; it ends in `/` and is
-    /// stored as given.
+    /// Opens the catalog, and creates it if there is none. `data_path` is the location of data files; it ends
+    /// in `/` and is stored as given.
     pub async fn create(url: &str, data_path: &str) -> Result<Self> {
         Self::create_fenced(url, data_path, None).await
     }
 
-    /// The same for a process that writes only while `fence` lets it.
+    /// Like [`create`](Self::create), for a process that writes only while `fence` allows it.
     pub async fn create_fenced(url: &str, data_path: &str, fence: Option<&Fence>) -> Result<Self> {
         let database = Database::connect(url, true, fence).await?;
         let mut attempt = 1;
@@ -130,17 +127,19 @@ impl Catalog {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The newest snapshot. One small query if no schema, table or view has changed since the last call.
+    /// The state at the newest snapshot. One small query if no schema, table or view has changed since the
+    /// last call.
     pub async fn head(&self) -> Result<Arc<State>> {
         self.state(None).await
     }
 
-    /// A snapshot of the past; `Error::NotFound` if it is unknown or has expired.
+    /// The state at a past snapshot; `Error::NotFound` if it is unknown or has expired.
     pub async fn at(&self, snapshot: SnapshotId) -> Result<Arc<State>> {
         self.state(Some(snapshot)).await
     }
 
-    /// The newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a zone, UTC.
+    /// The state at the newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a
+    /// zone, UTC.
     pub async fn at_time(&self, time: &str) -> Result<Arc<State>> {
         let at = || async { load::snapshot_at(&mut self.inner.database.read().await?, time).await };
         let snapshot = retry_if_lost(at).await?;
@@ -173,7 +172,7 @@ impl Catalog {
         Ok(state)
     }
 
-    /// The state of this snapshot, or of another with the same schemas, tables and views.
+    /// The cached state of this snapshot, or of another with the same schemas, tables and views.
     fn cached(&self, head: &Head) -> Option<Arc<State>> {
         let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(settings, state): &(Settings, Arc<State>)| {
@@ -196,22 +195,22 @@ impl Catalog {
         }
     }
 
-    /// Forgets what is kept of another history.
+    /// Invalidates all caches, after a change of history.
     pub(crate) fn forget(&self) {
         self.inner.states.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.inner.cache.forget();
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Every file and kept row of a table in a state.
+    /// Every file and inlined row of a table in a state.
     ///
-    /// Errors: `Error::Conflict` if the catalog was put back to an earlier one since that was read, and has
-    /// others.
+    /// Errors: `Error::Conflict` if the catalog was restored to an earlier state since the state was read,
+    /// and differs.
     pub async fn data_in(&self, state: &State, table: &Table) -> Result<Arc<TableData>> {
         self.data_at(table, state.snapshot, Some(state.time)).await
     }
 
-    /// Every file and kept row of a table at a snapshot.
+    /// Every file and inlined row of a table at a snapshot.
     pub async fn data(&self, table: &Table, snapshot: SnapshotId) -> Result<Arc<TableData>> {
         self.data_at(table, snapshot, None).await
     }
@@ -253,23 +252,23 @@ impl Catalog {
         Ok(data)
     }
 
-    /// How many bytes of files, kept rows and statistics are kept for statements to come.
+    /// Sets the cache size for files, inlined rows and statistics, bytes.
     pub fn set_kept_bytes_max(&self, bytes: usize) {
         self.inner.cache.set_bytes_max(bytes);
     }
 
-    /// What the files of all tables hold now, those without files left out.
+    /// The current sizes of all tables that have files.
     pub async fn sizes(&self) -> Result<BTreeMap<ObjectId, TableSize>> {
         retry_if_lost(|| async { load::sizes(&mut self.inner.database.read().await?).await }).await
     }
 
-    /// What is known of a table and its columns; `None` if no row was ever put in.
+    /// Statistics of a table and its columns; `None` if no row was ever inserted.
     pub async fn table_stats(&self, table: ObjectId) -> Result<Option<TableStats>> {
         retry_if_lost(|| async { load::table_stats(&mut self.inner.database.read().await?, table).await })
             .await
     }
 
-    /// The table's columns as they were at a snapshot, for files and rows written then.
+    /// The table's columns at a snapshot, for files and rows written then.
     pub async fn columns_at(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<Column>> {
         if let Some(known) = self.inner.cache.columns.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
@@ -289,17 +288,17 @@ impl Catalog {
         retry_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
     }
 
-    /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake
-    /// uses, or that differ in case only, or too many of them.
+    /// Whether the catalog can store rows of this table inline. It cannot if columns have names that DuckLake
+    /// uses, or that differ in case only, or if there are too many of them.
     pub fn can_inline(&self, table: &Table) -> bool {
         inlined::fits(self.inner.database.dialect(), table)
     }
 
-    /// Puts a transaction upon the newest snapshot, for the next statement of one that is read committed.
-    /// Without changes of its own it costs no more than `head`, nor while nobody else commits.
+    /// Rebases a transaction onto the newest snapshot, for the next statement of a read committed
+    /// transaction. Without changes of its own, or without other commits, it costs no more than `head`.
     ///
-    /// Errors: `Error::Conflict` if its commit would be refused as others have committed meanwhile; it stays
-    /// as it was then.
+    /// Errors: `Error::Conflict` if its commit would fail because of other commits; the transaction is then
+    /// unchanged.
     pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
         let newest = self.head().await?;
         let base = &transaction.base;
@@ -307,7 +306,7 @@ impl Catalog {
         if is_newer && transaction.may_conflict() {
             let check = || async {
                 let mut session = self.inner.database.read().await?;
-                // It may be newer still: a conflict with that is one all the same.
+                // It may be newer still: a conflict with that counts as well.
                 let head = load::head(&mut session, None).await?;
                 conflicts::check_newer(&mut session, transaction, &head).await
             };
@@ -317,16 +316,15 @@ impl Catalog {
         Ok(())
     }
 
-    /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes
-    /// nothing. Not cancel-safe in that a dropped call may have committed. An empty transaction gives the
-    /// snapshot it began with.
+    /// Makes everything the transaction did visible atomically, as the next snapshot; or fails and changes
+    /// nothing. Not cancel-safe: a dropped call may have committed. An empty transaction returns the snapshot
+    /// it began with.
     pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
         self.commit_while(transaction, note, &|| true).await
     }
 
-    /// The same for a caller that may stop waiting while the commit runs: an attempt that has come to
-    /// nothing, as the connection was lost or the number taken, is followed by another one only while
-    /// `wanted` says so.
+    /// Like [`commit`](Self::commit), for a caller that may stop waiting while the commit runs: a failed
+    /// attempt (connection lost, number taken) is retried only while `wanted` returns true.
     pub async fn commit_while(
         &self,
         transaction: &Transaction,
@@ -336,14 +334,14 @@ impl Catalog {
         commit::commit(self, transaction, note, wanted).await
     }
 
-    /// For tests: what to do before each statement of a commit, before its end, and after it.
+    /// For tests: a callback before each statement of a commit, before its end, and after it.
     #[doc(hidden)]
     pub fn set_hook(&self, hook: Option<Hook>) {
         *self.inner.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 }
 
-/// Makes the tables, unless they are there by then.
+/// Creates the tables, unless they exist by then.
 async fn make(database: &Database, data_path: &str) -> Result<()> {
     let place = database.place().await?;
     let mut session = database.write().await?;

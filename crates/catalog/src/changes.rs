@@ -1,7 +1,7 @@
-//! What a snapshot changed, in the words of `ducklake_snapshot_changes.changes_made`.
+//! The changes of a snapshot, in the words of `ducklake_snapshot_changes.changes_made`.
 //!
-//! They tell who may have come between a transaction and its commit. Where they are too coarse (a delete
-//! names a table, not a file) `conflicts.rs` looks at the rows themselves.
+//! They show which other commits happened between a transaction and its commit. Where they are too coarse (a
+//! delete names a table, not a file) `conflicts.rs` compares the rows themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::database::{Session, name};
 use crate::error::{Error, Result};
 use crate::state::{ObjectId, SnapshotId};
 
-/// What is done to one table.
+/// The kinds of changes to one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deed {
     Dropped,
@@ -42,17 +42,17 @@ pub(crate) async fn compactions(
     Ok(found)
 }
 
-/// What others have committed in a number of snapshots.
+/// Changes of other commits in a range of snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
-    /// By table or view: what was done to it, and in which snapshot last.
+    /// By table or view: the kinds of changes, with the last snapshot of each.
     deeds: BTreeMap<ObjectId, BTreeMap<Deed, SnapshotId>>,
-    /// A word that could not be read at all: it may name anything.
+    /// The last snapshot with a word that could not be parsed: it may affect anything.
     unreadable: Option<SnapshotId>,
 }
 
 impl Others {
-    /// All that snapshots after `since` did, up to `head`.
+    /// Loads the changes of the snapshots after `since` up to `head`.
     pub async fn load(session: &mut Session, since: SnapshotId, head: SnapshotId) -> Result<Self> {
         let mut others = Self::default();
         if since >= head {
@@ -83,7 +83,7 @@ impl Others {
                 "deleted_from_table" | "inlined_delete" => Deed::Deleted,
                 "compacted_table" | "merge_adjacent" | "rewrite_delete" | "inline_flush"
                 | "flushed_inlined" => Deed::Compacted,
-                // Names are checked where they are taken: a table that was renamed is in no list of words.
+                // Names are compared where they are allocated: a renamed table is in no list of words.
                 "created_table"
                 | "created_view"
                 | "created_schema"
@@ -103,21 +103,21 @@ impl Others {
         }
     }
 
-    /// Whether this was done to this table in a snapshot after `since`.
+    /// Whether a snapshot after `since` changed this table in this way.
     pub fn did(&self, deed: Deed, table: ObjectId, since: SnapshotId) -> bool {
         let done = self.deeds.get(&table).and_then(|deeds| deeds.get(&deed));
         done.is_some_and(|snapshot| *snapshot > since)
             || (deed == Deed::Unknown && self.unreadable.is_some_and(|snapshot| snapshot > since))
     }
 
-    /// Whether anything may have been done to this table or view in a snapshot after `since`.
+    /// Whether a snapshot after `since` may have changed this table or view in any way.
     pub fn touched(&self, id: ObjectId, since: SnapshotId) -> bool {
         let deeds = self.deeds.get(&id).into_iter().flat_map(BTreeMap::values);
         deeds.chain(&self.unreadable).any(|snapshot| *snapshot > since)
     }
 }
 
-/// The words and their values; a comma within quotes is part of a name.
+/// Splits into words and their values; a comma within quotes is part of a name.
 fn split(changes: &str) -> Vec<(&str, &str)> {
     let mut quoted = false;
     let entries = changes.split(|character| {
@@ -130,7 +130,7 @@ fn split(changes: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// What this transaction does, to be written in DuckDB's order.
+/// The changes of this transaction, to be written in DuckDB's order.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub dropped_schemas: BTreeSet<ObjectId>,
@@ -150,8 +150,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// `None` for a commit that has only changed what there are no words for, such as options: DuckDB cannot
-    /// read an empty list.
+    /// `None` for a commit whose changes have no words, such as options: DuckDB cannot read an empty list.
     pub fn text(&self) -> Result<Option<String>> {
         let mut words: Vec<String> = Vec::new();
         let ids = |words: &mut Vec<String>, word: &str, ids: &BTreeSet<ObjectId>| {

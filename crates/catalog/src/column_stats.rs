@@ -1,5 +1,4 @@
-//! Reads what is known of columns in single files: all files of a table at once, and later only those that
-//! came after.
+//! Loads column statistics of single files: all files of a table at once, and later only new ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use crate::state::{ColumnId, ObjectId};
 const TABLE: &str = "ducklake_file_column_stats";
 
 impl Catalog {
-    /// What is known of columns in the files of a table with the numbers `first` to `last`, as far as these
-    /// are committed, and perhaps in others. A column of which nothing is known has an empty answer.
+    /// Column statistics of a table's files with ids `first` to `last`, as far as these are committed, and
+    /// possibly of other files. A column without statistics has an empty entry.
     pub async fn column_stats(
         &self,
         table: ObjectId,
@@ -26,7 +25,7 @@ impl Catalog {
         last: i64,
     ) -> Result<BTreeMap<ColumnId, Arc<FileStats>>> {
         let mut found = BTreeMap::new();
-        // Columns that are to be read, by where reading begins.
+        // Columns to read, by the start of the read.
         let mut unread: BTreeMap<Start, BTreeMap<ColumnId, Arc<FileStats>>> = BTreeMap::new();
         for column in columns {
             let known = self.inner.cache.stats(table, *column).filter(|known| known.first <= first);
@@ -73,16 +72,16 @@ impl Catalog {
     }
 }
 
-/// Where reading the statistics of a column begins.
+/// The start of a read of a column's statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
-    /// The number of the first file.
+    /// The first file id.
     first: i64,
-    /// Up to this file all is known, in rows up to this one.
+    /// Files up to this id are cached, from rows up to this one.
     after: Option<(i64, Option<StatsRow>)>,
 }
 
-/// Reads on behind `before`. Returns the last row of the table, too.
+/// Reads the entries after `before`. Also returns the last row of the table.
 async fn read(
     session: &mut Session,
     table: ObjectId,
@@ -90,8 +89,7 @@ async fn read(
     mut before: BTreeMap<ColumnId, Arc<FileStats>>,
 ) -> Result<(Option<StatsRow>, BTreeMap<ColumnId, Arc<FileStats>>)> {
     let first = start.after.map_or(start.first, |(last, _)| last + 1);
-    // Rows come behind all others, so none of those before it has to be looked at again; if it is where it
-    // was, none of them has moved.
+    // Rows are appended, so earlier ones need not be read again; if this row has not moved, none has.
     let mut after = None;
     if let Some((_, Some(row))) = start.after
         && row_at(session, row.row).await? == Some(row)
@@ -145,7 +143,7 @@ async fn read(
     Ok((row, before))
 }
 
-/// What the row of this number is about. Only of SQLite.
+/// The key of the row with this number. SQLite only.
 async fn row_at(session: &mut Session, row: i64) -> Result<Option<StatsRow>> {
     let sql = format!("SELECT data_file_id, column_id FROM {TABLE} WHERE rowid = {row}");
     let found = session.query(sql).await?;

@@ -1,5 +1,4 @@
-//! A commit: one database transaction that checks for conflicts, gives out numbers, and writes the next
-//! snapshot.
+//! Commits: one database transaction that checks for conflicts, allocates ids, and writes the next snapshot.
 //!
 //! ```text
 //!   lock ─► read the newest snapshot ─► conflicts ─► draft (SQL as text) ─► run it ─► COMMIT
@@ -7,14 +6,14 @@
 //!     │                                     ▼                                ▼          ▼
 //!     │                                  Conflict                         an error    was it committed? ─► Unknown
 //!     │  number taken, deadlock, connection lost                             │          │ no
-//!     └───────────────── wait, from the start ◄──────────────────────────────┴──────────┘
+//!     └───────────────── backoff, then retry ◄───────────────────────────────┴──────────┘
 //! ```
 //!
 //! Invariants: nothing is written before all conflicts are checked; the snapshot's row is written in the same
-//! database transaction as all that it made.
+//! database transaction as all of its changes.
 //!
-//! Crash: the database rolls back. A connection lost while COMMIT is on its way leaves the outcome open; the
-//! snapshot carries the transaction's id, so that it can be looked up.
+//! Crash: the database rolls back. If the connection is lost during COMMIT the outcome is unknown; the
+//! snapshot contains the transaction's id, so that it can be looked up.
 
 mod draft;
 
@@ -39,46 +38,46 @@ use crate::transaction::Transaction;
 use crate::{access, writers};
 use draft::Draft;
 
-/// How often a commit is tried while its number is taken, which only programs that take no lock cause.
+/// Attempts of a commit while its snapshot number is taken, which only programs that take no lock cause.
 const ATTEMPTS_MAX: usize = 30;
-/// How often the outcome of a commit is looked up before it is given up as unknown.
+/// Attempts to look up the outcome of a commit before it is reported as unknown.
 const LOOKUPS_MAX: usize = 5;
-/// What DuckDB keeps in the catalog at most unless told otherwise; 0 would mean that it keeps no rows there.
+/// The option for the maximum number of rows that DuckDB inlines per insert; 0 disables inlining.
 const INLINING_OPTION: &str = "data_inlining_row_limit";
 
-/// What is written beside a snapshot.
+/// Metadata written with a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommitNote {
     pub author: Option<String>,
     pub message: Option<String>,
-    /// The role that owns the schemas, tables and views that the commit makes.
+    /// The role that owns the schemas, tables and views created by the commit.
     pub owner: Option<String>,
 }
 
-/// A commit that has happened.
+/// A successful commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     pub snapshot: SnapshotId,
     /// Whether schemas, tables or views (or options) were changed.
     pub state_changed: bool,
-    /// Numbers of new schemas, tables and views, by those they had in the transaction.
+    /// Final ids of new schemas, tables and views, by their ids in the transaction.
     pub objects: BTreeMap<ObjectId, ObjectId>,
 }
 
-/// Where a commit is, for tests that disturb it.
+/// The progress of a commit, for fault injection in tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Before the statement of this number, from 0.
+    /// Before the statement with this number, from 0.
     Statement(usize),
     BeforeCommit,
     AfterCommit,
 }
 
-/// What a test does at a step. An error there counts as the statement's, or as that of COMMIT.
+/// A test's callback. An error counts as that of the statement, or of COMMIT.
 pub type Hook =
     Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
 
-/// `wanted`: whether an attempt that has come to nothing is to be followed by another one.
+/// `wanted`: whether a failed attempt is to be retried.
 pub(crate) async fn commit(
     catalog: &Catalog,
     transaction: &Transaction,
@@ -90,8 +89,8 @@ pub(crate) async fn commit(
         return Ok(Committed { snapshot: transaction.base.snapshot, state_changed: false, objects });
     }
     verify(transaction)?;
-    // What was begun in one term of this process is not done in a later one: whoever served between has
-    // another picture of it.
+    // A transaction begun in one term is not committed in a later one: the holder in between has a different
+    // view of it.
     let term = catalog.inner.database.term();
     let mut reconnects = reconnect_backoff().build();
     let mut collisions = collision_backoff().build();
@@ -100,7 +99,7 @@ pub(crate) async fn commit(
             Err(error) if wanted() => error,
             outcome => return outcome,
         };
-        // It is known not to have happened: else the error would be another one.
+        // It is known not to have happened: otherwise the error would be `Unknown`.
         let wait = match &error {
             error if is_lost(error) => reconnects.next(),
             error if is_transient(error) => collisions.next(),
@@ -112,7 +111,7 @@ pub(crate) async fn commit(
     }
 }
 
-/// The waits after collisions with other programs, which are to meet each other no more.
+/// Randomized backoff after collisions with other programs.
 fn collision_backoff() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(5))
@@ -121,12 +120,12 @@ fn collision_backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// Whether these are changes of rows at all.
+/// Whether these contain no changes of rows.
 pub(crate) fn is_idle(changes: &TableChanges) -> bool {
     *changes == TableChanges { since: changes.since, ..TableChanges::default() }
 }
 
-/// What a caller must not hand in.
+/// Rejects transactions that a caller must not commit.
 fn verify(transaction: &Transaction) -> Result<()> {
     let state = &transaction.state;
     for (schema, name) in state
@@ -209,7 +208,7 @@ async fn attempt_commit(
     }
 }
 
-/// COMMIT has failed: it may have happened all the same.
+/// Determines the outcome after COMMIT has failed: it may have happened all the same.
 async fn after_failure(
     catalog: &Catalog,
     transaction: &Transaction,
@@ -224,8 +223,8 @@ async fn after_failure(
     let waits = ExponentialBuilder::default().with_min_delay(Duration::from_millis(5)).with_factor(4.0);
     let mut waits = waits.with_max_delay(Duration::from_millis(500)).with_max_times(LOOKUPS_MAX - 1).build();
     let unreadable = loop {
-        // The lock of a commit: what still runs in the server on the lost connection ends before this is
-        // answered.
+        // Takes the commit lock: a statement that still runs in the server on the lost connection ends before
+        // this is granted.
         let found = async {
             let mut session = catalog.inner.database.lock().await?;
             load::find_transaction(&mut session, transaction.base.snapshot, &extra).await

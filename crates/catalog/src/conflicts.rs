@@ -1,6 +1,6 @@
-//! Whether a transaction may still commit: the rules of snapshot isolation.
+//! Conflict detection of commits: the rules of snapshot isolation.
 //!
-//! | this transaction         | may not commit after another has                                                       |
+//! | this transaction         | conflicts with a concurrent commit that has                                             |
 //! |--------------------------|-----------------------------------------------------------------------------------------|
 //! | inserts into a table     | dropped or altered it                                                                   |
 //! | deletes from a table     | dropped or altered it; deleted from, removed or compacted one of the same files or rows |
@@ -12,9 +12,9 @@
 //! | drops a schema           | made anything in it                                                                     |
 //! | creates or renames       | taken the name; dropped the schema                                                      |
 //!
-//! Called within the transaction that commits, which excludes others: what is found holds until its end. And
-//! before a statement of a read committed transaction, which would else mix what it sees with changes that no
-//! longer fit it: a later commit is compared again.
+//! Called within the committing transaction, which excludes others, so the result holds until its end. Also
+//! called before a statement of a read committed transaction, which would otherwise combine its view with
+//! changes that no longer fit; later commits are checked again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,14 +31,13 @@ use crate::state::{
 use crate::transaction::Transaction;
 use crate::{commit, history, inlined, sequences};
 
-/// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live
-/// with.
+/// Fails with `Error::Conflict` if a snapshot after the transaction's base conflicts with it.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
     compare(session, transaction, head, false).await
 }
 
-/// The same for a transaction that is not at its end: what was not touched since it was put upon its base was
-/// compared then.
+/// Like [`check`], for a transaction that continues: changes before its current base were checked at the last
+/// rebase.
 pub(crate) async fn check_newer(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
     compare(session, transaction, head, true).await
 }
@@ -78,7 +77,7 @@ async fn compare(
     Ok(())
 }
 
-/// How messages name a table.
+/// The name of a table in messages.
 fn title(transaction: &Transaction, table: ObjectId) -> String {
     let find = |state: &State| state.tables.get(&table).map(|table| format!("table \"{}\"", table.name));
     find(&transaction.state).or_else(|| find(&transaction.base)).unwrap_or_else(|| format!("table {table}"))
@@ -88,7 +87,7 @@ fn conflict(what: String) -> Error {
     Error::Conflict(format!("{what} by another transaction"))
 }
 
-/// The changes of the rows of one table.
+/// The row changes of one table.
 struct Rows<'a> {
     session: &'a mut Session,
     table: ObjectId,
@@ -136,7 +135,7 @@ impl Rows<'_> {
             let positions = match deletes {
                 NewDeletes::Inline(positions) | NewDeletes::File { positions, .. } => positions,
             };
-            // A delete file without new positions still replaces the one before it.
+            // A delete file without new positions still replaces the previous one.
             (matches!(deletes, NewDeletes::File { .. }) || !positions.is_empty()).then_some(*file)
         };
         let files: BTreeSet<i64> =
@@ -202,7 +201,7 @@ impl Rows<'_> {
             }
         }
         if changes.removed_inlined {
-            // A flush takes the rows out of the catalog for good, so that they cannot be looked at.
+            // A flush removes the rows from the catalog, so they cannot be compared.
             if self.others.did(Deed::Compacted, self.table, since) {
                 return Err(conflict(format!("{} was compacted", self.title)));
             }
@@ -220,7 +219,7 @@ impl Rows<'_> {
     }
 }
 
-/// What is there now: identifier to schema, name, and the snapshot its present row began with.
+/// Current objects: id to schema, name, and the snapshot in which its current row began.
 type Live = HashMap<ObjectId, (ObjectId, String, SnapshotId)>;
 
 async fn live(session: &mut Session, sql: &str) -> Result<Live> {
@@ -228,7 +227,7 @@ async fn live(session: &mut Session, sql: &str) -> Result<Live> {
     rows.iter().map(|row| Ok((row.integer(0)?, (row.integer(1)?, row.text(2)?, row.integer(3)?)))).collect()
 }
 
-/// The changes of schemas, tables and views.
+/// Checks the changes of schemas, tables and views.
 async fn state(
     session: &mut Session,
     transaction: &Transaction,
@@ -282,8 +281,8 @@ async fn state(
         }
     }
 
-    // What is to have this name must be the only one; those that this transaction drops or renames give
-    // theirs up.
+    // The object with this name must be unique; objects that this transaction drops or renames release
+    // theirs.
     let free = |id: ObjectId, schema: ObjectId, name: &str| {
         if schema >= 0 && !schemas.contains_key(&schema) {
             let of = own.schemas.get(&schema).map_or("", |schema| schema.name.as_str());
@@ -316,7 +315,7 @@ async fn state(
         let Some((_, _, began)) = live.get(&id) else {
             return Err(conflict(format!("{kind} \"{name}\" was dropped")));
         };
-        // DuckDB has no word for a rename: its new row tells.
+        // DuckDB has no word for a rename: the new row shows it.
         if *began > since || others.did(Deed::Altered, id, since) {
             return Err(conflict(format!("{kind} \"{name}\" was altered")));
         }
@@ -399,8 +398,7 @@ async fn state(
     macros(session, transaction).await
 }
 
-/// Macros are DuckDB's; a schema that is dropped takes them along, which is right for those that were there
-/// before.
+/// Macros are DuckDB's; dropping a schema drops them too, which is right for macros that existed before.
 async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> {
     let since = transaction.since.unwrap_or(transaction.base.snapshot);
     for (id, schema) in &transaction.base.schemas {
@@ -420,7 +418,7 @@ async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> 
     Ok(())
 }
 
-/// Options have no snapshots: the last to set one wins. The table partitions are more than an option.
+/// Options have no snapshots: the last writer wins. Table partitions are more than an option.
 pub(crate) fn differ_beyond_options(before: &Table, after: &Table) -> bool {
     let partitions_differ = table_partitions(before) != table_partitions(after);
     let after = Table { options: before.options.clone(), ..after.clone() };
@@ -431,7 +429,7 @@ fn table_partitions(table: &Table) -> Option<&String> {
     table.options.get(TABLE_PARTITIONS_OPTION)
 }
 
-/// What a change of a table asks of its rows that those which came meanwhile may not fulfil.
+/// The requirement of a table change that concurrently inserted rows may violate.
 fn demand(before: &Table, after: &Table) -> Option<&'static str> {
     if tightened(&before.columns, &after.columns) {
         return Some("of which a column is no longer to be NULL");
@@ -450,7 +448,7 @@ fn demand(before: &Table, after: &Table) -> Option<&'static str> {
     retyped.then_some("of which a column is to have another type")
 }
 
-/// Whether a column that could be NULL no longer can.
+/// Whether a nullable column has become NOT NULL.
 fn tightened(before: &[Column], after: &[Column]) -> bool {
     after.iter().any(|column| {
         let old = before.iter().find(|old| old.id == column.id);

@@ -1,22 +1,22 @@
-//! A whole catalog as of one moment, in words that are neither database's own, and back into a database.
+//! Export and import of a whole catalog as of one moment, in a format independent of the database.
 //!
 //! ```text
-//!   Catalog::copy_out ─► Line, Line, … and Copied: which snapshot, which files      one transaction that reads
-//!   Line, Line, …     ─► copy_in      ─► another catalog, of an identity of its own  one transaction that writes
+//!   Catalog::copy_out ─► Line, Line, … and Copied: the snapshot and its files     one read transaction
+//!   Line, Line, …     ─► copy_in ─► another catalog with its own identity         one write transaction
 //! ```
 //!
-//! What is in it: DuckLake's tables, Harrier's own (roles, sequences, what ANALYZE found), and rows that the
-//! catalog keeps. What is not: where the catalog and its data are, which warehouse it is of, who is writing
-//! or serving just then, and files of snapshots that have expired.
+//! Contents: DuckLake's tables, Harrier's own (roles, sequences, ANALYZE results), and inlined rows. Not
+//! included: the locations of the catalog and its data, its identity, current writers and servers, and files
+//! of expired snapshots.
 //!
 //! # Invariants
-//! - In a copy every file is named relative to the folder of its table. One that lay elsewhere is named anew
+//! - In a copy every file name is relative to the folder of its table. A file outside of it is renamed
 //!   ([`CopiedFile::name`]).
-//! - A copy that was made of one database can be put into the other, unless that cannot hold what it has,
-//!   which is an error (0A000).
+//! - A copy of one kind of database can be imported into the other, unless that cannot represent its
+//!   contents, which is an error (0A000).
 //!
-//! Memory bound: some hundred rows, and the names of all files. Crash: a database into which a copy was being
-//! put has nothing of it.
+//! Memory bound: some hundred rows, and the names of all files. Crash: an interrupted import leaves nothing
+//! in the database.
 
 use std::io;
 
@@ -32,10 +32,10 @@ use crate::state::{ObjectId, SnapshotId};
 use crate::types::ColumnType;
 use crate::{access, analysis, inlined, layout, load, sequences, values};
 
-/// Rows that are put in by one statement.
+/// Rows per INSERT statement.
 const ROWS_AT_ONCE: usize = 500;
 
-/// What no copy has the rows of.
+/// Tables whose rows are not copied.
 const SCHEDULED: &str = "ducklake_files_scheduled_for_deletion";
 const DATA_FILES: &str = "ducklake_data_file";
 const DELETE_FILES: &str = "ducklake_delete_file";
@@ -47,7 +47,7 @@ const KEPT_DELETES: &str = "ducklake_inlined_delete_";
 /// The cells of one row.
 pub type Cells = Vec<Cell>;
 
-/// A part of a copy. Rows are of the table that was named last.
+/// An item of a copy. Rows belong to the last table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     Table(CopiedTable),
@@ -58,47 +58,47 @@ pub enum Line {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedTable {
     pub name: String,
-    /// Names and types: of rows that the catalog keeps DuckLake's, of all else the layout's.
+    /// Names and types: DuckLake's for inlined rows, the layout's for all other tables.
     pub columns: Vec<(String, String)>,
 }
 
-/// A data or delete file that some snapshot of a copy can see.
+/// A data or delete file visible to some snapshot of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedFile {
-    /// Below the folder of data files, as the copy has it.
+    /// Below the data folder of the copy.
     pub name: String,
-    /// Where it is; absolute.
+    /// Its absolute location.
     pub source: String,
-    /// Its length, if the catalog says it.
+    /// Its length, if the catalog contains it.
     pub bytes: Option<u64>,
 }
 
-/// What was copied.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copied {
     /// The newest snapshot.
     pub snapshot: SnapshotId,
-    /// Of the snapshot, as `2026-11-22 07:30:28.649688+00`.
+    /// Time of the snapshot, as `2026-11-22 07:30:28.649688+00`.
     pub time: String,
-    /// When it was copied, by the clock of this process.
+    /// Time of the export, by the clock of this process.
     pub copied: String,
     /// The version of Harrier's layout.
     pub layout: i64,
     pub identity: Option<Identity>,
-    /// Where the data files are; ends in `/`.
+    /// Location of the data files; ends in `/`.
     pub data_path: String,
     pub files: Vec<CopiedFile>,
 }
 
-/// Tables that are what they are in both databases, with their columns.
+/// Tables with the same layout in both databases, with their columns.
 fn fixed_tables() -> impl Iterator<Item = (&'static str, &'static str)> {
     let own = analysis::TABLES.into_iter().chain(sequences::TABLES).chain(access::TABLES);
     layout::TABLES.iter().copied().chain(own)
 }
 
-/// Names and types of the columns of a table, from the words that make it.
+/// Names and types of a table's columns, from its definition.
 fn columns_of(definition: &str) -> Vec<(String, String)> {
-    // What names several columns comes last.
+    // A key over several columns comes last.
     let columns = definition.split(", PRIMARY KEY (").next().unwrap_or(definition);
     let column = |column: &str| {
         let mut words = column.split_whitespace();
@@ -109,9 +109,9 @@ fn columns_of(definition: &str) -> Vec<(String, String)> {
 }
 
 impl Catalog {
-    /// Gives the whole catalog to `put`, as of one moment, beside those who commit.
+    /// Exports the whole catalog to `put`, as of one moment, concurrently with commits.
     ///
-    /// Errors: those of `put` (58030, 53100); a file has no name of its own in a copy (0A000).
+    /// Errors: those of `put` (58030, 53100); a file has no unique name in a copy (0A000).
     pub async fn copy_out(&self, put: &mut (dyn FnMut(Line) -> io::Result<()> + Send)) -> Result<Copied> {
         let database = &self.inner.database;
         let mut session = database.read().await?;
@@ -182,13 +182,13 @@ async fn copy_table(
     session.each(format!("SELECT {selected} FROM {table}"), each).await
 }
 
-/// Whether a row of `ducklake_metadata` says which catalog it is, and where.
+/// Whether a row of `ducklake_metadata` contains the catalog's identity or location.
 fn is_of_place(cells: &[Cell]) -> bool {
     let is_own = |key: &String| key == "data_path" || identity::KEYS.contains(&key.as_str());
     matches!(cells, [Cell::Text(key), _, Cell::Null, ..] if is_own(key))
 }
 
-/// Has a row of a file name it relative to its table's folder.
+/// Makes the file name in a row relative to its table's folder.
 fn renamed(
     cells: &mut [Cell],
     (of, path, relative, bytes): (usize, usize, usize, usize),
@@ -224,14 +224,14 @@ fn renamed(
     Ok(CopiedFile { name, source, bytes })
 }
 
-/// FNV-1a, which is the same in every version: two files of one number, in histories that went apart, have
-/// different names.
+/// FNV-1a, which is stable across versions: two files with the same id in diverged histories get different
+/// names.
 fn fingerprint(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Rows that the catalog keeps, and rows of files that it says are deleted.
+/// Inlined rows, and inlined deletions of file rows.
 async fn kept_rows(
     session: &mut Session,
     put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
@@ -275,7 +275,7 @@ async fn kept_table(
     put(Line::Table(CopiedTable { name: kept.to_string(), columns: told })).map_err(unwritten)?;
     let mut wanted = String::from("row_id, begin_snapshot, end_snapshot");
     for (place, column) in columns.iter().enumerate() {
-        // Names that differ from the first ones in case only are told apart by the alias.
+        // The alias distinguishes names that differ from DuckLake's columns in case only.
         wanted += &format!(", {} AS c{place}", name(&column.name)?);
     }
     let dialect = session.dialect();
@@ -300,13 +300,12 @@ fn unreadable(error: io::Error) -> Error {
     Error::Corrupt(format!("cannot read the copy of the catalog: {error}"))
 }
 
-/// Makes a catalog of a copy at `sqlite:PATH` or `postgres://HOST/DATABASE`, where there is none.
-/// `data_path`: where its files are; ends in `/`. `identity`: which warehouse it is of, by where it is.
-/// Returns its newest snapshot. All of it is there at once, or nothing; the file of an SQLite database may
-/// be.
+/// Imports a copy into a new catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. `data_path`: location of
+/// its files; ends in `/`. `identity`: its identity, given its place. Returns its newest snapshot. Atomic,
+/// except that an SQLite file may remain.
 ///
-/// Errors: there is a warehouse (42P07); the database cannot hold what the copy has (0A000); the copy makes
-/// no sense (XX001).
+/// Errors: there is a warehouse (42P07); the database cannot represent the copy's contents (0A000); the copy
+/// is malformed (XX001).
 pub async fn copy_in(
     url: &str,
     lines: impl Iterator<Item = io::Result<Line>>,
@@ -330,29 +329,29 @@ pub async fn copy_in(
                 "INSERT INTO {METADATA} (\"key\", \"value\", \"scope\", scope_id) VALUES ('data_path', {path}, NULL, NULL), {own}"
             ))
             .await?;
-        // Whatever would be refused when it is opened is refused before it is there.
+        // Rejects contents that could not be opened later.
         let head = load::head(&mut session, None).await?;
         load::state(&mut session, &head, database.folder()).await?;
         session.commit().await?;
         Ok(head.snapshot)
     };
     let outcome = put_in.await;
-    // An SQLite database is whole in its file then.
+    // Closing completes an SQLite database in its single file.
     database.close().await;
     outcome
 }
 
-/// The table whose rows are being put in.
+/// The table whose rows are being inserted.
 struct Filling {
     kind: Kind,
-    /// As an INSERT has them.
+    /// Head of its INSERT statement.
     head: (String, String),
     rows: Rows,
     open: usize,
 }
 
 enum Kind {
-    /// Its columns that are booleans.
+    /// Its boolean columns.
     Fixed(Vec<bool>),
     Kept(Vec<ColumnType>),
 }
@@ -392,7 +391,7 @@ async fn finish(session: &mut Session, filling: Option<Filling>) -> Result<()> {
     Ok(())
 }
 
-/// Makes a table, unless it is one of those that every catalog has.
+/// Creates a table, unless every catalog has it.
 async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
     let CopiedTable { name: table, columns } = table;
     let dialect = session.dialect();
@@ -432,7 +431,7 @@ async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
     Ok(Filling { kind, rows: Rows::into(&head.0, &head.1), head, open: 0 })
 }
 
-/// Whether a name is that of a table of kept rows: the words, and numbers behind them.
+/// Whether a name is that of an inlined table: the prefix, and numbers after it.
 fn is_kept(table: &str, begin: &str) -> bool {
     let numbers = table.strip_prefix(begin).unwrap_or_default();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
@@ -440,7 +439,7 @@ fn is_kept(table: &str, begin: &str) -> bool {
 }
 
 impl Filling {
-    /// A row as literals with commas between them.
+    /// A row as comma-separated literals.
     fn literals(&self, dialect: Dialect, cells: &[Cell]) -> Result<String> {
         let literals = match &self.kind {
             Kind::Fixed(booleans) if booleans.len() == cells.len() => {

@@ -1,9 +1,9 @@
-//! Connections to the database that holds the catalog, and the two dialects of SQL it may speak.
+//! Connections to the catalog's database, and its two SQL dialects.
 //!
-//! Everything above writes SQL as text, with literals made here, and reads rows as plain cells: a commit of
-//! ten thousand files is a few statements of many rows, and both databases run the same code.
+//! Upper layers write SQL as text, with literals made here, and read rows as plain cells: a commit of ten
+//! thousand files is a few multi-row statements, and both databases run the same code.
 //!
-//! Cancellation: a `Session` that is dropped rolls back.
+//! Cancellation: dropping a `Session` rolls back.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -31,29 +31,29 @@ use crate::fence::Fence;
 use crate::files::Cell;
 use crate::retry::retry_if_lost;
 
-/// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
+/// How long SQLite waits for another process's lock. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between attempts where SQLite does not wait for a lock itself.
+/// Retry interval where SQLite does not wait for a lock itself.
 const BUSY_DELAY: Duration = Duration::from_millis(10);
 
-/// How long a statement waits for one of the connections below, and for a server that does not answer.
+/// How long a statement waits for one of the connections below, and for a server that does not respond.
 /// Commits of one process queue for them.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The wait before a server that cannot be reached is asked again.
+/// Interval between connection attempts to an unreachable server.
 const CONNECT_WAIT: Duration = Duration::from_millis(200);
-/// Connections to PostgreSQL that only read.
+/// Read-only connections to PostgreSQL.
 const POSTGRES_READERS_MAX: u32 = 6;
-/// Connections to PostgreSQL that commit: while one does, the other has begun and waits for its lock.
+/// Connections to PostgreSQL for commits: while one commits, the other has begun and waits for its lock.
 const POSTGRES_WRITERS_MAX: u32 = 2;
-/// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in
+/// Read-only connections to SQLite. Commits have their own connection, so that those of one process queue in
 /// order instead of polling for the lock.
 const SQLITE_READERS_MAX: u32 = 4;
-/// Bytes of SQL at which a statement of many rows is ended and the next begun: large enough that the round
-/// trip does not matter, small enough to be parsed in little memory.
+/// Bytes of SQL at which a multi-row statement is ended and the next begun: large enough that the round trip
+/// does not matter, small enough to be parsed in little memory.
 const STATEMENT_BYTES: usize = 256 * 1024;
 
-/// Bytes of a query of SQLite at most whose plan is kept. A connection keeps a hundred of them.
+/// Maximum length of an SQLite query whose plan is cached. A connection caches a hundred of them.
 const PREPARED_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,19 +66,19 @@ pub(crate) enum Dialect {
 pub(crate) enum Database {
     Sqlite {
         path: String,
-        /// Which file it is that is open: its device and its number there.
+        /// The open file: its device and inode.
         file: Option<(u64, u64)>,
         /// The folder of the file; absolute.
         folder: String,
         readers: SqlitePool,
         writer: SqlitePool,
-        /// It has a write-ahead log, in a folder in which this process may make no files.
+        /// It has a write-ahead log, in a folder in which this process may not create files.
         is_foreign: bool,
     },
     Postgres {
         readers: PgPool,
         writers: PgPool,
-        /// Whether this process may write.
+        /// This process's right to write.
         fence: Option<Fence>,
     },
 }
@@ -86,19 +86,18 @@ pub(crate) enum Database {
 /// One database transaction.
 pub(crate) enum Session {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
-    /// Of a database that nobody writes, as long as that is so.
+    /// On a database file without writers, as long as there are none.
     Resting(sqlx::Transaction<'static, Sqlite>, Resting),
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
-/// A row of an answer.
+/// A row of a result.
 #[derive(Debug)]
 pub(crate) struct Row(Vec<Cell>);
 
 impl Database {
-    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it.
-    /// With a `fence`, which is for PostgreSQL alone, nothing is written but while this process has the right
-    /// to.
+    /// Connects. `create` creates the file of an SQLite database if there is none; nothing is written to it.
+    /// With a `fence`, which is for PostgreSQL only, nothing is written unless this process holds it.
     pub async fn connect(url: &str, create: bool, fence: Option<&Fence>) -> Result<Self> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             return sqlite(path.strip_prefix("//").unwrap_or(path), create).await;
@@ -119,7 +118,7 @@ impl Database {
         }
     }
 
-    /// One query, by itself. Where the connection is lost it is asked again, so that it may be run twice.
+    /// Runs one query in autocommit. It is retried if the connection is lost, so it may run twice.
     pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
         match self {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await?.query(sql).await,
@@ -138,12 +137,12 @@ impl Database {
         }
     }
 
-    /// Whether there is a table, in a query by itself.
+    /// Whether a table exists, in a query of its own.
     pub async fn has_table(&self, name: &str) -> Result<bool> {
         Ok(!self.query(has_table(self.dialect(), name)?).await?.is_empty())
     }
 
-    /// A transaction that reads, all of it as of one moment.
+    /// A read transaction, all of it as of one moment.
     pub async fn read(&self) -> Result<Session> {
         match self {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await,
@@ -157,14 +156,14 @@ impl Database {
         }
     }
 
-    /// A transaction that writes. Only one at a time is between `write` and its end, in all processes.
+    /// A write transaction. Only one at a time is between `write` and its end, across all processes.
     ///
     /// Errors: another server has taken over.
     pub async fn write(&self) -> Result<Session> {
         self.write_in(self.term()).await
     }
 
-    /// The same by the right of a term that may have ended.
+    /// Like [`write`](Self::write), for a term that may have ended.
     pub async fn write_in(&self, term: Option<i64>) -> Result<Session> {
         let mut session = self.lock().await?;
         if let (Self::Postgres { fence: Some(fence), .. }, Some(term)) = (self, term) {
@@ -173,7 +172,7 @@ impl Database {
         Ok(session)
     }
 
-    /// By which right this process writes now; `None` where it needs none.
+    /// The term in which this process writes now; `None` without a fence.
     pub fn term(&self) -> Option<i64> {
         match self {
             Self::Postgres { fence: Some(fence), .. } => Some(fence.term()),
@@ -181,11 +180,11 @@ impl Database {
         }
     }
 
-    /// A transaction that may write, beside others that do.
+    /// A transaction that may write, concurrently with others.
     pub async fn begin(&self) -> Result<Session> {
         match self {
-            // Its log may hold commits that the file does not, which the writer cannot see: it would take
-            // them for lost.
+            // Its log may contain commits that the file does not, which the writer cannot see: it would treat
+            // them as lost.
             Self::Sqlite { path, is_foreign: true, .. } => Err(Error::ReadOnly(format!(
                 "the catalog can only be read: no file can be made beside \"{path}\""
             ))),
@@ -199,7 +198,8 @@ impl Database {
         }
     }
 
-    /// The same by the right of the present term, for what is no commit. It keeps none waiting.
+    /// Like [`begin`](Self::begin) in the current term, for writes other than commits. It does not block
+    /// commits.
     ///
     /// Errors: another server has taken over.
     pub async fn begin_in_term(&self) -> Result<Session> {
@@ -210,7 +210,7 @@ impl Database {
         Ok(session)
     }
 
-    /// A transaction beside which nobody commits, for looking at what was.
+    /// A transaction that blocks commits, to inspect the outcome of one.
     pub async fn lock(&self) -> Result<Session> {
         let mut session = self.begin().await?;
         match self {
@@ -219,7 +219,7 @@ impl Database {
                 // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert,
                 // and then finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
-                    // A server may take long to notice that whoever holds the lock has gone.
+                    // A server may take long to notice that the lock holder is gone.
                     let ms = ACQUIRE_TIMEOUT.as_millis();
                     let lock = "LOCK TABLE ducklake_snapshot IN SHARE ROW EXCLUSIVE MODE";
                     session.execute(format!("SET LOCAL lock_timeout = {ms}; {lock}")).await?;
@@ -229,12 +229,12 @@ impl Database {
         }
     }
 
-    /// Whether the tables of a warehouse are there.
+    /// Whether the tables of a warehouse exist.
     pub async fn has_warehouse(&self) -> Result<bool> {
         self.has_table("ducklake_metadata").await
     }
 
-    /// Ends all connections. SQLite removes the files beside its database with the last one, by their names.
+    /// Closes all connections. With the last one SQLite removes the files beside its database, by name.
     pub async fn close(&self) {
         match self {
             Self::Sqlite { readers, writer, .. } => {
@@ -248,7 +248,7 @@ impl Database {
         }
     }
 
-    /// Where the catalog lies, if it is a file; without a `/` at its end.
+    /// The folder of the catalog, if it is a file; without a trailing `/`.
     pub fn folder(&self) -> Option<&str> {
         match self {
             Self::Sqlite { folder, .. } => Some(folder),
@@ -256,7 +256,7 @@ impl Database {
         }
     }
 
-    /// Where it is, without a password.
+    /// Its location, without a password.
     pub fn name(&self) -> String {
         match self {
             Self::Sqlite { path, .. } => path.clone(),
@@ -272,14 +272,14 @@ impl Database {
     }
 }
 
-/// A transaction of PostgreSQL.
+/// Begins a transaction of PostgreSQL.
 async fn begun(pool: &PgPool, begin: &'static str) -> Result<sqlx::Transaction<'static, Postgres>> {
     connected(|| pool.begin_with(begin)).await
 }
 
-/// What asks a pool of PostgreSQL for a connection, and nothing else. A pool waits for a server that refuses
-/// connections, or says that it is not ready yet; this does too for one whose socket is not there, or behind
-/// which a proxy ends them.
+/// Acquires a connection from a pool of PostgreSQL. A pool retries while a server refuses connections, or
+/// reports that it is starting up; this also retries if its socket does not exist, or a proxy in front closes
+/// connections.
 async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn() -> F) -> Result<T> {
     let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     loop {
@@ -293,9 +293,9 @@ async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn()
     }
 }
 
-/// A pool that leaves connections open when they are idle or old. What closes them counts idle connections
-/// wrongly now and then, and then keeps a thread for ever, also when the process wants to end
-/// (launchbadge/sqlx#3645, mended by launchbadge/sqlx#4289, which is in no release yet).
+/// Configures a pool to keep idle and old connections open. The reaper sometimes miscounts idle connections,
+/// and then blocks a thread for ever, even when the process exits (launchbadge/sqlx#3645, fixed by
+/// launchbadge/sqlx#4289, which is not released yet).
 fn without_reaper<DB: sqlx::Database>(options: sqlx::pool::PoolOptions<DB>) -> sqlx::pool::PoolOptions<DB> {
     options.idle_timeout(None).max_lifetime(None)
 }
@@ -323,12 +323,12 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
         .disable_statement_logging();
     let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if create && !file.exists() && is_local(folder) {
-        // The mode stays in the file.
+        // The mode is stored in the file.
         options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     }
     let is_foreign = !is_writable(folder) && has_write_ahead_log(file);
     if is_foreign {
-        // Nobody may write with it, and `foreign` reads.
+        // Nothing may write with it, and `foreign` reads.
         options = options.immutable(true);
     }
     let pool = |connections| {
@@ -337,9 +337,9 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
     };
-    // Several processes may make it at once. The change to a write-ahead log turns a lock for reading into
-    // one for writing, and where another connection does the same, SQLite answers that it is busy at once: it
-    // waits only where none of the two would have to give way.
+    // Several processes may create it concurrently. The change to a write-ahead log upgrades a read lock to a
+    // write lock, and if another connection does the same, SQLite returns busy at once: it waits only where
+    // neither would have to give way.
     let began = Instant::now();
     let connect = || pool(1).connect_with(options.clone());
     let writer = connect
@@ -353,13 +353,13 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     Ok(Database::Sqlite { path: path.to_string(), file, folder, readers, writer, is_foreign })
 }
 
-/// The device of a file and its number there.
+/// The device and inode of a file.
 fn file_at(path: &str) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Connections stay at the file that they have opened, whatever is at its path now: what is written to one
-/// that was replaced is lost.
+/// Checks that the path still refers to the open file: connections stay at the file that they have opened,
+/// and writes to a replaced file would be lost.
 ///
 /// Errors: another file is there (55000).
 fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
@@ -373,12 +373,12 @@ fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
     }
 }
 
-/// A transaction that reads a database with a write-ahead log in a folder where this process may make no
-/// files.
+/// Begins a read transaction on a database with a write-ahead log in a folder where this process may not
+/// create files.
 ///
-/// While others have it open, the log and the memory they share are files beside it, and that is all it
-/// takes. While nobody has, it is read as a file that does not change, and after every query one looks
-/// whether it did not.
+/// While other processes have it open, the log and its shared memory are files beside it, and suffice for
+/// reading. Otherwise it is read as an immutable file, and every query checks afterwards that it has not
+/// changed.
 async fn foreign(path: &str) -> Result<Session> {
     let resting = Resting::look(path)?;
     let options = SqliteConnectOptions::new()
@@ -395,7 +395,7 @@ async fn foreign(path: &str) -> Result<Session> {
     })
 }
 
-/// What a database looked like that nobody had open.
+/// The state of a database file that no process has open.
 pub(crate) struct Resting {
     path: String,
     has_log: bool,
@@ -410,7 +410,7 @@ impl Resting {
         Ok(Self { path: path.to_string(), has_log, changed: metadata.modified().ok(), bytes: metadata.len() })
     }
 
-    /// Errors: somebody has begun to write.
+    /// Errors: a writer has appeared.
     fn check(&self) -> Result<()> {
         let now = Self::look(&self.path)?;
         if !now.has_log && now.changed == self.changed && now.bytes == self.bytes {
@@ -422,8 +422,8 @@ impl Resting {
     }
 }
 
-/// Whether a folder is on a file system of this machine alone: only there may processes share the memory that
-/// a write-ahead log needs, and only where that is sure is it used.
+/// Whether a folder is on a local file system: only there can processes share the memory that a write-ahead
+/// log needs; if unsure, it is not used.
 fn is_local(folder: &Path) -> bool {
     use nix::sys::statfs::{
         BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
@@ -444,7 +444,7 @@ fn is_writable(folder: &Path) -> bool {
     nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
 }
 
-/// Whether a database says in its header that it is written with a write-ahead log.
+/// Whether a database's header says that it uses a write-ahead log.
 fn has_write_ahead_log(path: &Path) -> bool {
     let mut header = [0; 20];
     let read =
@@ -452,7 +452,7 @@ fn has_write_ahead_log(path: &Path) -> bool {
     read.is_ok() && header[18] == 2
 }
 
-/// What opening a file that is no SQLite database gives.
+/// The error of opening a file that is not an SQLite database.
 fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     match sqlite_code(&error) {
         Some(26) => Error::NotFound(format!("\"{path}\" is not an SQLite database")),
@@ -461,8 +461,8 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     }
 }
 
-/// Whether the URL of a database, or the environment, says who connects; else it is the user that runs this,
-/// as with PostgreSQL's own clients.
+/// Whether the URL of a database, or the environment, names the user; otherwise it is the current system
+/// user, as with PostgreSQL's own clients.
 fn names_user(url: &str) -> bool {
     let place = url.split_once("://").map_or(url, |(_, place)| place);
     let (authority, rest) = place.split_at(place.find(['/', '?']).unwrap_or(place.len()));
@@ -483,8 +483,8 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
     if let Some(fence) = fence {
         options = options.application_name(&fence.application());
     }
-    // The first connection, made here without the patience of a pool, tells a database that does not exist
-    // from one that cannot be reached.
+    // The first connection, made here without a pool's retries, distinguishes a missing database from an
+    // unreachable one.
     match PgConnection::connect_with(&options).await {
         Ok(connection) => drop(connection.close().await),
         Err(error) if postgres_code(&error) == Some(SqlState::INVALID_CATALOG_NAME) => {
@@ -498,7 +498,7 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    // What text of other types looks like, and how literals are read, must not depend on the
+                    // The text format of other types and the parsing of literals must not depend on the
                     // server's settings.
                     let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
                         SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
@@ -533,7 +533,7 @@ impl Session {
             }
             Self::Resting(transaction, resting) => {
                 let rows = prepared(sql).fetch_all(&mut **transaction).await;
-                // Why it failed matters less than that it could.
+                // The error matters less than the change of the file.
                 resting.check()?;
                 rows.map_err(failed)?.iter().map(sqlite_row).collect()
             }
@@ -545,7 +545,7 @@ impl Session {
         }
     }
 
-    /// One row of an answer after the other, for answers that are too large to be held.
+    /// Streams the rows of a result, for results too large to buffer.
     pub async fn each(
         &mut self,
         sql: impl Into<String>,
@@ -577,7 +577,7 @@ impl Session {
         Ok(())
     }
 
-    /// How many rows the statement changed.
+    /// Returns the number of affected rows.
     pub async fn execute(&mut self, sql: impl Into<String>) -> Result<u64> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
         match self {
@@ -597,8 +597,7 @@ impl Session {
         }
     }
 
-    /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait
-    /// for its lock.
+    /// Rolls back. Dropping does the same, but on a busy runtime later, while others may wait for its lock.
     pub async fn rollback(self) {
         let outcome = match self {
             Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.rollback().await,
@@ -617,7 +616,7 @@ impl Session {
         Ok(!self.query(has_table(dialect, name)?).await?.is_empty())
     }
 
-    /// Whether a table has a column of this name, in this case.
+    /// Whether a table has a column of this exact name.
     pub async fn has_column(&mut self, table: &str, column: &str) -> Result<bool> {
         let (table, column) = (text(table)?, text(column)?);
         let sql = match self.dialect() {
@@ -638,7 +637,7 @@ fn has_table(dialect: Dialect, name: &str) -> Result<String> {
     })
 }
 
-/// A query of SQLite whose plan its connection keeps for the next time, unless it is too long to come again.
+/// A query of SQLite whose plan is cached, unless it is too long to be repeated.
 fn prepared(sql: String) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
     let is_short = sql.len() <= PREPARED_BYTES_MAX;
     sqlx::query(AssertSqlSafe(sql)).persistent(is_short)
@@ -664,7 +663,7 @@ fn sqlite_row(row: &SqliteRow) -> Result<Row> {
     Ok(Row((0..row.len()).map(cell).collect::<Result<_>>()?))
 }
 
-/// `raw_sql` uses the simple query protocol, so every value comes as text.
+/// `raw_sql` uses the simple query protocol, so every value arrives as text.
 fn postgres_row(row: &PgRow) -> Result<Row> {
     let cell = |index| {
         let value = row.try_get_raw(index).map_err(failed)?;
@@ -702,7 +701,7 @@ impl Row {
         match self.0.get(index) {
             Some(Cell::Integer(value)) => Ok(Some(*value)),
             Some(Cell::Null) => Ok(None),
-            // SQLite keeps what a column without a type was given.
+            // SQLite stores the value given to an untyped column.
             Some(Cell::Text(value)) => {
                 value.parse().map(Some).map_err(|_| self.unexpected(index, "a number"))
             }
@@ -723,7 +722,7 @@ impl Row {
         }
     }
 
-    /// Of a column made by `flag`.
+    /// A column built by `flag`.
     pub fn flag(&self, index: usize) -> Result<bool> {
         Ok(self.optional_flag(index)?.unwrap_or(false))
     }
@@ -732,7 +731,7 @@ impl Row {
         Ok(self.optional_integer(index)?.map(|value| value != 0))
     }
 
-    /// The same as `optional_text`, without a copy.
+    /// Like `optional_text`, without a copy.
     pub fn into_text(mut self, index: usize) -> Result<Option<String>> {
         match self.0.get_mut(index) {
             Some(Cell::Text(value)) => Ok(Some(std::mem::take(value))),
@@ -755,7 +754,7 @@ pub(crate) fn flag(column: &str) -> String {
     format!("CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END")
 }
 
-/// A literal that both databases read as this text. Neither can hold NUL in text.
+/// A text literal for both databases. Neither can store NUL in text.
 pub(crate) fn text(value: &str) -> Result<String> {
     if value.contains('\0') {
         return Err(Error::Unsupported(
@@ -781,7 +780,7 @@ pub(crate) fn optional_boolean(value: Option<bool>) -> &'static str {
     value.map_or("NULL", boolean)
 }
 
-/// A quoted name.
+/// A quoted identifier.
 pub(crate) fn name(value: &str) -> Result<String> {
     if value.contains('\0') {
         return Err(Error::Unsupported(
@@ -791,14 +790,14 @@ pub(crate) fn name(value: &str) -> Result<String> {
     Ok(format!("\"{}\"", value.replace('"', "\"\"")))
 }
 
-/// Rows that exist at a snapshot.
+/// The condition for rows visible at a snapshot.
 pub(crate) fn visible(alias: &str, snapshot: i64) -> String {
     format!(
         "{alias}begin_snapshot <= {snapshot} AND ({alias}end_snapshot IS NULL OR {alias}end_snapshot > {snapshot})"
     )
 }
 
-/// `1, 2, 3`; of nothing `NULL`, which `IN` never finds.
+/// `1, 2, 3`; if empty `NULL`, which `IN` never matches.
 pub(crate) fn list<T: std::fmt::Display>(values: impl IntoIterator<Item = T>) -> String {
     let mut out = String::new();
     for value in values {
@@ -823,7 +822,7 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     bytes.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
 }
 
-/// Rows to be inserted into one table, by statements of bounded size.
+/// Rows to insert into one table, in statements of bounded size.
 pub(crate) struct Rows {
     head: String,
     open: String,
@@ -839,7 +838,7 @@ impl Rows {
         }
     }
 
-    /// Adds a row, written as literals with commas between them.
+    /// Adds a row of comma-separated literals.
     pub fn add(&mut self, row: &str) {
         let before = if self.open.is_empty() { self.head.as_str() } else { ", " };
         self.open.reserve(before.len() + row.len() + 2);
@@ -860,7 +859,7 @@ impl Rows {
     }
 }
 
-/// The error of a statement, told apart as far as a caller can do something about it.
+/// Maps a statement's error, as far as a caller can react to it.
 pub(crate) fn failed(error: sqlx::Error) -> Error {
     if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
         return Refused(Box::new(SqlError::new(
@@ -877,7 +876,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         }
         Some(26) => return Error::NotFound(format!("the catalog is not an SQLite database: {error}")),
         Some(11) => return Error::Corrupt(format!("the catalog database is damaged: {error}")),
-        // After as long as its connections wait.
+        // After the busy timeout.
         _ if is_busy(&error) => {
             let seconds = BUSY_TIMEOUT.as_secs();
             let message = format!("could not lock the catalog: another process has held it for {seconds} s");
@@ -910,17 +909,16 @@ fn is_full(error: &sqlx::Error) -> Error {
         .with_detail(error.to_string())
 }
 
-/// Whether a commit has failed for want of space. It has not happened then: what was written of it is no part
-/// of the database.
+/// Whether a commit failed because the disk is full. It has not happened then: its partial writes are not
+/// part of the database.
 pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
     sqlite_code(error) == Some(13) || postgres_code(error) == Some(SqlState::DISK_FULL)
 }
 
-/// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies
-/// on.
+/// The index of SQLite's log in shared memory could not grow: its disk is full.
 const SHARED_MEMORY_SIZE: i32 = 4874;
 
-/// A lock could not be taken, given back or looked at, other than because somebody holds it:
+/// A lock could not be taken, released or inspected, for reasons other than another holder:
 /// SQLITE_IOERR_UNLOCK, _RDLOCK, _CHECKRESERVEDLOCK, _LOCK and _SHMLOCK.
 const LOCKING_CODES: [i32; 5] = [2058, 2314, 3594, 3850, 5130];
 
@@ -932,7 +930,7 @@ fn is_busy(error: &sqlx::Error) -> bool {
     matches!(sqlite_code(error), Some(5 | 6))
 }
 
-/// SQLite's primary result code; of a disk that is full, 13 in all its forms.
+/// SQLite's primary result code; 13 for every form of a full disk.
 fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
     let code = sqlite_extended_code(error)?;
     Some(if code == SHARED_MEMORY_SIZE { 13 } else { code & 0xff })
@@ -949,8 +947,8 @@ fn postgres_code(error: &sqlx::Error) -> Option<SqlState> {
     SqlState::parse(database.code())
 }
 
-/// Whether the connection to a server was lost: it ended, or ended its connections. One that does not listen
-/// is waited for where connections are made ([`connected`]).
+/// Whether the connection to a server was lost: the server ended, or closed its connections. A server that
+/// does not listen is retried where connections are made ([`acquire`]).
 pub(crate) fn is_lost(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     match error {
@@ -963,20 +961,19 @@ pub(crate) fn is_lost(error: &Error) -> bool {
                 | ErrorKind::TimedOut
                 | ErrorKind::UnexpectedEof
         ),
-        // 57P01, 57P02, 57P03: it is being shut down, one of its processes has crashed, it is not up yet. 08:
-        // the connection.
+        // 57P01, 57P02, 57P03: shutting down, a backend crashed, starting up. 08: the connection.
         _ => {
             postgres_code(error).is_some_and(|code| code.as_str().starts_with("57P0") || code.class() == "08")
         }
     }
 }
 
-/// Whether the same commit may well succeed if it is tried again from its start: its number was taken (DuckDB
-/// takes no lock), or the server chose it as a victim.
+/// Whether retrying the commit from its start may succeed: its number was taken (DuckDB takes no lock), or
+/// the server chose it as a deadlock victim.
 pub(crate) fn is_transient(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     if let Some(code) = postgres_code(error) {
-        // A table that another process makes just then is told by its number, by its name, or by its type's.
+        // A table created concurrently by another process conflicts by its oid, its name, or its type's name.
         return matches!(
             code,
             SqlState::UNIQUE_VIOLATION
@@ -986,7 +983,7 @@ pub(crate) fn is_transient(error: &Error) -> bool {
                 | SqlState::DUPLICATE_OBJECT
         );
     }
-    // SQLite: another process has made the same row, table or number.
+    // SQLite: another process has created the same row, table or number.
     matches!(sqlite_code(error), Some(19))
 }
 

@@ -1,35 +1,35 @@
-//! What can go wrong with a warehouse's catalog.
+//! Errors of a warehouse's catalog.
 
 use std::fmt;
 
 use harrier_error::SqlError;
 
-/// Why an operation on the catalog failed. Nothing of a failed commit is seen by anybody.
+/// An error of a catalog operation. Nothing of a failed commit is visible.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction has committed a change that this one conflicts with (SQLSTATE 40001).
+    /// A concurrent transaction has committed a conflicting change (SQLSTATE 40001).
     Conflict(String),
-    /// A commit was sent and its outcome could not be read back (40003).
+    /// A commit was sent and its outcome could not be determined (40003).
     Unknown {
         transaction: String,
         source: Option<sqlx::Error>,
     },
     /// The catalog database cannot be reached or failed (08001, 08006, 58030).
     Database(sqlx::Error),
-    /// It holds something that this program does not understand (0A000), or that makes no sense (XX001).
+    /// It contains something that this program does not support (0A000), or that is malformed (XX001).
     Unsupported(String),
     Corrupt(String),
     /// There is no warehouse (3D000), or no such snapshot (22023).
     NotFound(String),
-    /// The database, or the file it is in, may only be read (25006).
+    /// The database or its file is read-only (25006).
     ReadOnly(String),
-    /// A rule about roles and privileges forbids it; it has its SQLSTATE.
+    /// A rule about roles and privileges forbids it; contains its SQLSTATE.
     Refused(Box<SqlError>),
 }
 
 impl Error {
-    /// Adds what else there is to say; of a refusal only.
+    /// Adds a detail; only to `Refused`.
     pub(crate) fn with_detail(mut self, detail: impl Into<String>) -> Self {
         if let Self::Refused(refusal) = &mut self {
             refusal.detail = Some(detail.into());

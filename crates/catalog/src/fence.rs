@@ -1,25 +1,24 @@
-//! Of several servers on one catalog, which one may commit: a lease in the database, and a term that every
-//! commit has to show.
+//! Leader election and fencing of servers on one catalog: a lease in the database, and a term that every
+//! commit verifies.
 //!
 //! ```text
-//!   standby ── nobody holds the lease, or it has run out ──► holder of term n ── renewed in time ──► holder of term n
-//!      ▲                                                          │ not renewed, or term n+1 is somebody's
-//!      └──────────────────────────────────────────────────────────┘
+//!   standby ── lease free or expired ──► holder of term n ── renewed in time ──► holder of term n
+//!      ▲                                     │ not renewed, or another server holds term n+1
+//!      └─────────────────────────────────────┘
 //! ```
 //!
 //! # Invariants
 //! - Terms only grow. A commit of a fenced process locks the row of its term for sharing, so no later term
-//!   begins before it has ended, and fails when a later term has begun.
-//! - Whether a lease has run out is told by the clock of the database, and by no other.
-//! - The heartbeat and the term are rows of tables of their own: a commit that takes long holds no heartbeat
-//!   up.
+//!   begins before it has ended, and fails if a later term has begun.
+//! - Only the clock of the database determines whether a lease has expired.
+//! - The heartbeat and the term are rows of separate tables: a long commit does not block the heartbeat.
 //!
 //! # Errors
-//! A commit without the right to it is [`Error::ReadOnly`]; nothing of it is seen.
+//! A commit without the right to it is [`Error::ReadOnly`]; it has no effect.
 //!
 //! # Crash
-//! A holder that has gone, was stopped or is cut off is followed by another when its lease has run out. What
-//! it left in the database (connections, open transactions, their locks) is ended by the next one.
+//! A holder that has died, was stopped or is cut off is replaced when its lease has expired. Its successor
+//! terminates its connections, with their open transactions and locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ use std::time::Duration;
 use crate::database::{Database, Dialect, Session, is_transient, text};
 use crate::error::{Error, Result};
 
-/// How often the tables are tried to be made when another process makes them too.
+/// Attempts to create the tables if another process creates them concurrently.
 const CREATE_ATTEMPTS_MAX: usize = 5;
 
-/// What connections of a server say that they are, with its name behind it.
+/// Prefix of the application name of a server's connections, followed by its name.
 const APPLICATION: &str = "harrier ";
 
-/// The right of this process to commit. Clones share it.
+/// The right of this process to commit. Shared by clones.
 #[derive(Clone)]
 pub struct Fence {
     /// The term; 0: this process has none.
@@ -50,7 +49,7 @@ impl fmt::Debug for Fence {
 }
 
 impl Fence {
-    /// Of a process that is called so, by a name that no other has. It has no right yet.
+    /// For a process with this unique name. It has no right yet.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { term: Arc::default(), name: name.into() }
     }
@@ -60,18 +59,18 @@ impl Fence {
         self.term.load(Ordering::Acquire)
     }
 
-    /// Takes the right away, at once and whatever the database says.
+    /// Revokes the right at once, whatever the database says.
     pub fn close(&self) {
         self.term.store(0, Ordering::Release);
     }
 
-    /// What the connections of this process call themselves.
+    /// The application name of this process's connections.
     pub(crate) fn application(&self) -> String {
         format!("{APPLICATION}{}", self.name)
     }
 
-    /// Checks, inside of a transaction that is about to write, that this process may, by the right of this
-    /// term; and that stays so until its end.
+    /// Checks, inside a transaction that is about to write, that this process holds this term, and locks that
+    /// until the transaction's end.
     pub(crate) async fn check(&self, session: &mut Session, term: i64) -> Result<()> {
         let held = format!("SELECT 1 FROM harrier_term WHERE term = {term} FOR SHARE");
         if term == 0 || term != self.term() || session.query(held).await?.is_empty() {
@@ -81,7 +80,7 @@ impl Fence {
     }
 }
 
-/// Who holds the lease.
+/// The holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub term: i64,
@@ -90,14 +89,15 @@ pub struct Holder {
     pub is_alive: bool,
 }
 
-/// A process's way to the lease. Its connections are not those of commits, which may have to wait.
+/// A process's handle of the lease. Its connections are separate from those of commits, which may have to
+/// wait.
 pub struct Lease {
     database: Database,
     fence: Fence,
 }
 
 impl Lease {
-    /// Opens the database and makes the tables of the lease in it.
+    /// Opens the database and creates the lease's tables in it.
     ///
     /// Errors: it cannot be reached, or is not PostgreSQL.
     pub async fn open(url: &str, fence: Fence) -> Result<Self> {
@@ -134,13 +134,13 @@ impl Lease {
         session.commit().await.map_err(Error::Database)
     }
 
-    /// Becomes the holder if nobody is: for so long, unless it is renewed. Returns the new term. What the
-    /// last holder still has open in the database is ended.
+    /// Acquires the lease if it is free, for `time` unless renewed. Returns the new term. Terminates the last
+    /// holder's connections to the database.
     pub async fn take(&self, time: Duration) -> Result<Option<i64>> {
         let mut session = self.database.begin().await?;
         let name = text(&self.fence.name)?;
-        // Of several that try, one locks the row, and the others find it renewed. What this process has taken
-        // without hearing of it is taken again.
+        // Of concurrent attempts, one locks the row, and the others find it renewed. If this process acquired
+        // it without receiving the answer, it acquires it again.
         let free = format!("renewed_until < clock_timestamp() OR holder = {name}");
         let last = session
             .query(format!("SELECT holder FROM harrier_lease WHERE {free} FOR UPDATE SKIP LOCKED"))
@@ -168,7 +168,8 @@ impl Lease {
         Ok(Some(term))
     }
 
-    /// A transaction that it has open holds locks that this one waits for, and its end may never be heard of.
+    /// Terminates the connections of a holder: their open transactions hold locks that this one waits for,
+    /// and the server may never notice that the client is gone.
     async fn end_connections(&self, holder: &str) -> Result<()> {
         let application = text(&format!("{APPLICATION}{holder}"))?;
         let ended = self
@@ -184,8 +185,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Stays the holder for so long from now on. False: this process is not any more; its fence is closed
-    /// then.
+    /// Extends the lease by `time` from now. False: this process has lost it; its fence is closed then.
     pub async fn renew(&self, time: Duration) -> Result<bool> {
         let (term, ms, name) = (self.fence.term(), time.as_millis(), text(&self.fence.name)?);
         let renewed = self
@@ -201,7 +201,7 @@ impl Lease {
         Ok(!renewed.is_empty())
     }
 
-    /// Lets the next one take over at once. To be called when nothing is committed any more.
+    /// Releases the lease for immediate takeover. Call it when nothing is being committed any more.
     pub async fn give_up(&self) -> Result<()> {
         self.fence.close();
         let name = text(&self.fence.name)?;
@@ -210,7 +210,7 @@ impl Lease {
         self.database.query(sql).await.map(drop)
     }
 
-    /// Who holds it, or did last; `None`: nobody ever did.
+    /// The current or last holder; `None`: there never was one.
     pub async fn holder(&self) -> Result<Option<Holder>> {
         let rows = self
             .database

@@ -1,11 +1,11 @@
-//! What is known of one column in many files, column by column: a few bytes for each file and no allocation.
+//! Statistics of one column in many files, in columnar form: a few bytes per file and no allocation.
 
 use crate::files::ColumnStats;
 
-/// Instead of a number that is not known. None of those kept here are negative.
+/// Represents an unknown number. No stored number is negative.
 const UNKNOWN: i64 = i64::MIN;
 
-/// What is known of one column in the files of a table, ascending by file.
+/// Statistics of one column in the files of a table, ascending by file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FileStats {
     files: Vec<i64>,
@@ -17,7 +17,7 @@ pub struct FileStats {
     max: Texts,
 }
 
-/// What is known of a column in one file: as [`ColumnStats`], but lent.
+/// Statistics of a column in one file: a borrowed [`ColumnStats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StatsRef<'a> {
     pub bytes: Option<i64>,
@@ -49,11 +49,11 @@ impl From<StatsRef<'_>> for ColumnStats {
     }
 }
 
-/// Texts one behind the other.
+/// Concatenated texts.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Texts {
     all: String,
-    /// Where each ends.
+    /// End offsets.
     ends: Vec<usize>,
     is_known: Vec<bool>,
 }
@@ -72,12 +72,12 @@ impl Texts {
 }
 
 impl FileStats {
-    /// What is known of a file.
+    /// The statistics of a file.
     pub fn get(&self, file: i64) -> Option<StatsRef<'_>> {
         self.files.binary_search(&file).ok().map(|at| self.at(at))
     }
 
-    /// Of every file, ascending.
+    /// All files with their statistics, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (i64, StatsRef<'_>)> {
         self.files.iter().enumerate().map(|(at, file)| (*file, self.at(at)))
     }
@@ -112,14 +112,14 @@ impl FileStats {
         self.max.push(stats.max);
     }
 
-    /// Adds those of files that all come after these.
+    /// Appends statistics of files that all come after these.
     pub(crate) fn append(&mut self, newer: &Self) {
         for (file, stats) in newer.iter() {
             self.push(file, stats);
         }
     }
 
-    /// In order, which they came in unless somebody has moved rows in the database.
+    /// Sorts by file; entries arrive in order unless rows were moved in the database.
     pub(crate) fn sorted(self) -> Self {
         if self.files.is_sorted_by(|one, next| one < next) {
             return self;
@@ -128,7 +128,7 @@ impl FileStats {
         order.sort_by_key(|at| self.files[*at]);
         let mut sorted = Self::default();
         for (place, at) in order.iter().enumerate() {
-            // Of two rows for one file the later one counts.
+            // Of two rows for one file the later one wins.
             if order.get(place + 1).is_none_or(|next| self.files[*next] != self.files[*at]) {
                 sorted.push(self.files[*at], self.at(*at));
             }
@@ -136,7 +136,7 @@ impl FileStats {
         sorted
     }
 
-    /// About what it takes in memory.
+    /// Approximate memory size, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of_file = 4 * size_of::<i64>() + 2 * size_of::<usize>() + 3;
         size_of::<Self>() + self.files.len() * of_file + self.min.all.len() + self.max.all.len()

@@ -1,4 +1,4 @@
-//! The data of a table: files, rows deleted from them, and rows kept in the catalog itself.
+//! The data of a table: files, rows deleted from them, and inlined rows.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::types::ColumnType;
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataFile {
     pub id: i64,
-    /// Where it stands among the table's files, if DuckLake has said so; then by id.
+    /// Position among the table's files, if DuckLake has set it; otherwise ordered by id.
     pub order: Option<i64>,
     pub begin: SnapshotId,
     pub path: Location,
@@ -23,7 +23,7 @@ pub struct DataFile {
     /// By position of the key in the partitioning; `None` is NULL.
     pub partition_values: Vec<Option<String>>,
     pub mapping: Option<i64>,
-    /// The file holds rows of several snapshots, up to this one, told apart by a column
+    /// The file contains rows of several snapshots, up to this one, distinguished by a column
     /// `_ducklake_internal_snapshot_id`.
     pub partial_max: Option<SnapshotId>,
     pub deletes: Option<Box<DeleteFile>>,
@@ -42,7 +42,7 @@ pub struct DeleteFile {
     pub partial_max: Option<SnapshotId>,
 }
 
-/// What is known of one column in one file, or in a whole table. Values as text, in DuckLake's encoding.
+/// Statistics of one column in one file, or in a whole table. Values as text, in DuckLake's encoding.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnStats {
     pub bytes: Option<i64>,
@@ -56,7 +56,7 @@ pub struct ColumnStats {
     pub nan: Option<bool>,
 }
 
-/// A data file that a transaction has written, at its final path, referenced by nothing yet.
+/// A data file that a transaction has written, at its final path, not referenced yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewFile {
     pub path: Location,
@@ -67,12 +67,12 @@ pub struct NewFile {
     pub stats: BTreeMap<ColumnId, ColumnStats>,
     /// Positions deleted again in the transaction that wrote the file.
     pub deleted: BTreeSet<i64>,
-    /// The delete file that holds `deleted`, when there are any.
+    /// The delete file with `deleted`, if there are any.
     pub deletes: Option<NewDeleteFile>,
 }
 
-/// A delete file that a transaction has written: all positions deleted from one data file, older ones
-/// included.
+/// A delete file that a transaction has written: all positions deleted from one data file, including earlier
+/// ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewDeleteFile {
     pub path: Location,
@@ -84,14 +84,13 @@ pub struct NewDeleteFile {
 /// Rows that are deleted from a committed data file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NewDeletes {
-    /// Few: kept in the catalog. Positions in the file, only those not deleted before.
+    /// Few: stored in the catalog. Positions in the file, only newly deleted ones.
     Inline(BTreeSet<i64>),
-    /// Many: the whole set, older ones included, in a file. `positions` are only those not deleted before.
+    /// Many: the whole set, including earlier ones, in a file. `positions` are only the newly deleted ones.
     File { file: NewDeleteFile, positions: BTreeSet<i64> },
 }
 
-/// A cell of a row that the catalog keeps, in the encoding DuckLake gives the column's type for the catalog
-/// database.
+/// A cell of an inlined row, in DuckLake's encoding of the column's type for the catalog database.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     Null,
@@ -100,41 +99,40 @@ pub enum Cell {
     Blob(Vec<u8>),
 }
 
-/// Rows kept in the catalog, all written under one version of the table.
+/// Inlined rows, all written under one schema version of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InlinedRows {
-    /// The version of the table's schema under which they were written.
+    /// The schema version of the table under which they were written.
     pub schema_version: i64,
-    /// The columns of `rows`, by id and by the name they had then.
+    /// The columns of `rows`, by id and by their name at that version.
     pub columns: Vec<(ColumnId, String)>,
-    /// The types of these columns then.
+    /// The types of these columns at that version.
     pub kinds: Vec<ColumnType>,
     pub row_ids: Vec<i64>,
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What a transaction does to the rows of one table. Empty for a table it leaves alone.
+/// The row changes of one table in a transaction. Empty for an unchanged table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableChanges {
     pub added: Vec<NewFile>,
-    /// Rows for the catalog to keep: every top-level column of the table as the transaction sees it, in
-    /// order.
+    /// Rows to inline: every top-level column of the table as the transaction sees it, in order.
     pub inlined: Vec<Vec<Cell>>,
-    /// With the same order of columns: what the rows of `inlined` contribute to the table's statistics.
+    /// Contribution of `inlined` to the table's statistics, with the same order of columns.
     pub inlined_stats: BTreeMap<ColumnId, ColumnStats>,
     /// By data file id.
     pub deleted: BTreeMap<i64, NewDeletes>,
-    /// Committed rows in the catalog: schema version and row id.
+    /// Deleted inlined rows: schema version and row id.
     pub deleted_inlined: BTreeSet<(i64, i64)>,
-    /// Whole files that go (TRUNCATE, INSERT OVERWRITE, compaction), by data file id.
+    /// Ids of data files removed as a whole (TRUNCATE, INSERT OVERWRITE, compaction).
     pub removed: BTreeSet<i64>,
-    /// All rows kept in the catalog go.
+    /// All inlined rows are removed.
     pub removed_inlined: bool,
-    /// An INSERT OVERWRITE or TRUNCATE: rows that another transaction added meanwhile are a conflict.
+    /// An INSERT OVERWRITE or TRUNCATE: concurrently inserted rows are a conflict.
     pub replaces: bool,
-    /// The rows are the same as before, in other files: no reader sees a difference.
+    /// The rows are the same as before, in other files: readers see no difference.
     pub compacts: bool,
-    /// The snapshot the first of these changes was computed from.
+    /// The snapshot from which the first of these changes was computed.
     pub since: SnapshotId,
 }
 
@@ -145,18 +143,18 @@ impl TableChanges {
     }
 }
 
-/// Every file and kept row of one table at one snapshot.
+/// Every file and inlined row of one table at one snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableData {
     pub table: ObjectId,
     pub snapshot: SnapshotId,
-    /// Snapshots that have the same files may share them.
+    /// Shared by snapshots that have the same files.
     pub files: Arc<Vec<DataFile>>,
     pub inlined: Vec<InlinedRows>,
 }
 
 impl TableData {
-    /// About what it takes in memory.
+    /// Approximate memory size, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let of_file = |file: &DataFile| {
             let values: usize = file.partition_values.iter().flatten().map(String::len).sum();

@@ -1,14 +1,13 @@
-//! Which history of snapshots a catalog has. It may be put back to an earlier state while a process has it
-//! open, from a backup or by a replica that takes the place of its primary without the last commits: the
-//! numbers of snapshots and files that come then were others' before.
+//! Detection of a catalog that was restored to an earlier state while processes have it open, from a backup
+//! or by a replica promoted without the last commits: later snapshot and file ids then duplicate lost ones.
 //!
 //! # Invariants
-//! - A snapshot is known by its number and its time together. Commits never go back in time, so a history
-//!   that was put back and went on has no snapshot with both of one that was lost.
-//! - What a process keeps is of one history. Whoever asks for the newest snapshot looks whether the newest
-//!   one that was seen before is still there; if not, everything is forgotten. What was read before that
-//!   moment is not kept after it: see `History::generation`.
-//! - A transaction commits upon the history that it began with, or not at all (40001).
+//! - A snapshot is identified by its number and its time together. Commit times are monotonic, so a restored
+//!   history that continues has no snapshot that equals a lost one in both.
+//! - A process's caches are of one history. Each query for the newest snapshot verifies that the newest one
+//!   seen before still exists; if not, all caches are invalidated. Data read before that moment is not cached
+//!   after it: see `History::generation`.
+//! - A transaction commits to the history that it began with, or fails (40001).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +18,7 @@ use crate::load::Head;
 use crate::state::SnapshotId;
 use crate::values;
 
-/// What was seen of a history.
+/// The history seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<Seen>);
 
@@ -35,12 +34,12 @@ impl History {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest snapshot that was seen, 0 before any.
+    /// The newest snapshot seen, 0 before any.
     pub fn newest(&self) -> SnapshotId {
         self.seen().newest.map_or(0, |(snapshot, _)| snapshot)
     }
 
-    /// Counts the histories. What was read while there was another one is not to be kept.
+    /// Counts the histories. Data read in another generation must not be cached.
     pub fn generation(&self) -> u64 {
         self.seen().generation
     }
@@ -57,13 +56,13 @@ impl History {
 }
 
 impl Catalog {
-    /// Counts the histories of the catalog that were seen: it may have been put back to an earlier state.
+    /// Counts the histories of the catalog seen so far: it may have been restored to an earlier state.
     pub fn histories(&self) -> u64 {
         self.inner.history.generation()
     }
 
-    /// Looks whether the newest snapshot continues the history that is known, and forgets all that is kept if
-    /// it does not. An older one may have been read before another task saw a newer one.
+    /// Verifies that the newest snapshot continues the known history, and invalidates all caches if it does
+    /// not. An older one may have been read before another task saw a newer one.
     pub(crate) async fn follow(&self, head: &Head) -> Result<()> {
         let history = &self.inner.history;
         let is_same = match history.seen().newest {
@@ -93,8 +92,7 @@ impl Catalog {
     }
 }
 
-/// Looks whether a snapshot that was read before is in the history that ends with `head`. One that has
-/// expired may be.
+/// Verifies that a snapshot read before is in the history that ends with `head`. An expired one is accepted.
 ///
 /// Errors: it is not (40001).
 pub(crate) async fn check(
@@ -116,7 +114,7 @@ pub(crate) async fn check(
     }
 }
 
-/// A snapshot is none of the catalog's any more.
+/// The error for a snapshot that the catalog does not contain any more.
 pub(crate) fn lost(snapshot: SnapshotId) -> Error {
     Error::Conflict(format!("the catalog was put back to a state before snapshot {snapshot}, or replaced"))
 }

@@ -1,15 +1,14 @@
-//! Which warehouse a catalog is of: an identity that stays when the catalog is moved, and that a copy changes
-//! for one of its own.
+//! The identity of a warehouse: it stays when the catalog is moved, and a copy gets its own.
 //!
-//! It stands in `ducklake_metadata`, beside where the catalog lay when that was written. DuckDB takes keys
-//! that it does not know for options that nobody asks for. Whoever writes data files has the folder of these
-//! files carry the identity too, so that a folder is one catalog's.
+//! It is stored in `ducklake_metadata`, with the catalog's location at the time of writing. DuckDB treats
+//! unknown keys as options. Writers of data files also store the identity in the data folder, so that a
+//! folder belongs to one catalog.
 //!
 //! # Invariants
-//! - `data_path` is absolute, as DuckDB wants it. Where it lies in the folder of an SQLite catalog it means
+//! - `data_path` is absolute, as DuckDB requires. If it is inside the folder of an SQLite catalog it means
 //!   that folder wherever it is now.
-//! - The names of data files begin with a part of the identity that they were written under: that, or one
-//!   that the catalog had before.
+//! - The names of data files begin with a prefix of the identity under which they were written: the current
+//!   one, or a former one of the catalog.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,23 +28,23 @@ pub(crate) const PLACE: &str = "harrier_place";
 const FILE: &str = "harrier_file";
 pub(crate) const KEYS: [&str; 4] = [ID, FORMER_IDS, PLACE, FILE];
 
-/// Hexadecimal digits of an identity that the names of files begin with.
+/// Number of hexadecimal digits of an identity that prefix file names.
 const PREFIX_DIGITS: usize = 12;
 
-/// Where a catalog lies now, in words that tell it from its copies.
+/// The current location of a catalog, which distinguishes it from its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// `HOST:PATH` of an SQLite file, `postgres:SYSTEM/DATABASE` of a database.
     pub name: String,
-    /// The number of the SQLite file and its time of birth, or that of the database: one that is renamed
-    /// keeps them, a copy has others. Empty where nobody may ask.
+    /// The inode of the SQLite file and its birth time, or the oid of the database: a renamed one keeps them,
+    /// a copy has others. Empty without the permission to query them.
     pub file: String,
-    /// The folder of the SQLite file: absolute, without a `/` at its end.
+    /// The folder of the SQLite file: absolute, without a trailing `/`.
     pub folder: Option<String>,
 }
 
 impl Place {
-    /// Of an SQLite file, which need not be there yet.
+    /// For an SQLite file, which need not exist yet.
     pub fn of_file(path: &Path) -> Self {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let folder = absolute.parent().unwrap_or(Path::new("/"));
@@ -71,13 +70,12 @@ impl Place {
         }
     }
 
-    /// Whether the catalog that lay there is the one that lies here: at the same place, or the same file
-    /// renamed.
+    /// Whether the catalog recorded there is the one here: at the same place, or the same file renamed.
     pub fn is_of(&self, name: &str, file: &str) -> bool {
         self.name == name || is_same_file(&self.file, file)
     }
 
-    /// The same file under the same name, seen from another host or not.
+    /// The same file under the same path, possibly seen from another host.
     fn is_at(&self, name: &str, file: &str) -> bool {
         self.name == name || is_same_file(&self.file, file) && path_in(&self.name) == path_in(name)
     }
@@ -88,7 +86,7 @@ fn path_in(name: &str) -> &str {
     name.split_once(':').map_or(name, |(_, path)| path)
 }
 
-/// Not every file system tells when a file was born.
+/// Not every file system records birth times.
 fn is_same_file(one: &str, other: &str) -> bool {
     match (one.split_once('-'), other.split_once('-')) {
         (Some((one, born)), Some((other, also))) => {
@@ -98,63 +96,63 @@ fn is_same_file(one: &str, other: &str) -> bool {
     }
 }
 
-/// Which warehouse a catalog is of.
+/// The identity of a warehouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// Those of the catalogs that this is a copy of.
+    /// The identities of the catalogs that this is a copy of.
     pub former: Vec<String>,
-    /// The name and the file of the [`Place`] where the catalog was when this was written.
+    /// The name of the catalog's [`Place`] when this was written.
     pub place: String,
     /// See [`Self::place`].
     pub file: String,
 }
 
 impl Identity {
-    /// A new one.
+    /// Creates a new identity.
     pub fn new(place: &Place) -> Self {
         let id = Uuid::new_v4().simple().to_string();
         Self { id, former: Vec::new(), place: place.name.clone(), file: place.file.clone() }
     }
 
-    /// That of a copy: another one, which remembers this.
+    /// Creates the identity of a copy, which records this one.
     pub fn of_copy(&self, place: &Place) -> Self {
         let former = self.former.iter().chain([&self.id]).cloned().collect();
         Self { former, ..Self::new(place) }
     }
 
-    /// The same at another place.
+    /// The same identity at another place.
     pub fn moved_to(&self, place: &Place) -> Self {
         Self { place: place.name.clone(), file: place.file.clone(), ..self.clone() }
     }
 
-    /// Whether it is this or was this before.
+    /// Whether it is or was `id`.
     pub fn has_been(&self, id: &str) -> bool {
         self.id == id || self.former.iter().any(|former| former == id)
     }
 
-    /// Whether the catalog is where it was when this was written.
+    /// Whether the catalog is still where it was when this was written.
     pub fn is_at(&self, place: &Place) -> bool {
         place.is_at(&self.place, &self.file)
     }
 
-    /// Whether a writer of this warehouse has this name.
+    /// Whether a name is that of a writer of this warehouse.
     pub fn is_of_writer(&self, name: &str) -> bool {
         let is_writer = name.len() == WRITER_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit());
         is_writer && self.former.iter().chain([&self.id]).any(|id| name.starts_with(prefix(id)))
     }
 }
 
-/// Hexadecimal digits of the name of a writer.
+/// Number of hexadecimal digits of a writer's name.
 const WRITER_DIGITS: usize = 32;
 
 fn prefix(id: &str) -> &str {
     id.get(..PREFIX_DIGITS).unwrap_or(id)
 }
 
-/// A name that no other writer has, for the files of one statement. `warehouse`: the identity of the catalog;
-/// files of one that has none yet are not known for its own when they are abandoned.
+/// A unique writer name, for the files of one statement. `warehouse`: the identity of the catalog; abandoned
+/// files of a catalog without one cannot be attributed to it.
 pub fn writer_name(warehouse: Option<&str>) -> String {
     let random = Uuid::new_v4().simple().to_string();
     match warehouse {
@@ -163,9 +161,9 @@ pub fn writer_name(warehouse: Option<&str>) -> String {
     }
 }
 
-/// Where data files are now. `stored`: the path that the catalog has. `place`: where the catalog lay when
-/// that was written, if it says so. `folder`: the one it lies in now. A folder that lay in the catalog's is
-/// where the catalog is, unless it was left behind.
+/// The current location of data files. `stored`: the path in the catalog. `place`: the catalog's location
+/// when that was written, if recorded. `folder`: its current folder. A data folder inside the catalog's
+/// folder moves with the catalog, unless it was left behind.
 pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&str>) -> String {
     let Some(folder) = folder else { return stored.to_string() };
     let below = match place {
@@ -173,8 +171,8 @@ pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&s
             let before = path_in(place).rsplit_once('/').map_or("", |(folder, _)| folder);
             stored.strip_prefix(before).and_then(|below| below.strip_prefix('/')).filter(|_| before != folder)
         }
-        // Catalogs of earlier versions do not say where they were made. Beside its catalog the folder has
-        // this name.
+        // Catalogs of earlier versions do not record their location. The folder beside its catalog has this
+        // name.
         None => stored.ends_with("/data/").then_some("data/"),
     };
     let moved = below.map(|below| format!("{folder}/{below}"));
@@ -182,7 +180,7 @@ pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&s
 }
 
 impl Database {
-    /// Where it is.
+    /// Its current location.
     pub(crate) async fn place(&self) -> Result<Place> {
         let Self::Sqlite { path, .. } = self else {
             let mut session = self.read().await?;
@@ -191,7 +189,7 @@ impl Database {
             let row = rows.first().ok_or_else(|| Error::Corrupt("the database has no name".to_string()))?;
             let (number, database) = (row.integer(0)?, row.text(1)?);
             drop(session);
-            // Who may not ask is told apart by the database alone.
+            // Without the permission to query it, only the database's name distinguishes it.
             let sql = "SELECT system_identifier::text FROM pg_control_system()".to_string();
             let system = match self.query(sql).await {
                 Ok(rows) => rows.first().map_or(Ok(String::new()), |row| row.text(0))?,
@@ -205,19 +203,19 @@ impl Database {
 }
 
 impl Catalog {
-    /// Where the catalog is.
+    /// The catalog's current location.
     pub async fn place(&self) -> Result<Place> {
         retry_if_lost(|| self.inner.database.place()).await
     }
 
-    /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into
-    /// since.
+    /// The warehouse's identity; `None` for a catalog of an earlier version that no files have been written
+    /// into since.
     pub async fn identity(&self) -> Result<Option<Identity>> {
         retry_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
     }
 
-    /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced
-    /// it since it was found to be `before`. Returns the one that there is now.
+    /// Replaces an identity and the data path, which ends in `/`, unless another program has replaced it
+    /// since `before` was read. Returns the resulting one.
     pub async fn set_identity(
         &self,
         before: Option<&Identity>,
@@ -248,7 +246,7 @@ impl Catalog {
 
 const INSERT: &str = "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES";
 
-/// The rows of `ducklake_metadata` that hold an identity.
+/// The rows of `ducklake_metadata` that contain an identity.
 pub(crate) fn rows(identity: &Identity) -> Result<String> {
     let former = identity.former.join(",");
     let values = [&identity.id, &former, &identity.place, &identity.file];
@@ -298,7 +296,7 @@ mod tests {
         let renamed = Place::of_file(&path("c"));
         assert!(renamed.is_of(&first.name, &first.file) && !renamed.is_at(&first.name, &first.file));
         assert!(!copy.is_of(&first.name, &first.file));
-        // Another file at the same place, as one that was restored; the same file seen from another host.
+        // Another file at the same place, as after a restore; the same file seen from another host.
         std::fs::rename(path("b"), path("a")).unwrap();
         assert!(Place::of_file(&path("a")).is_of(&first.name, &first.file));
         let elsewhere =
@@ -337,7 +335,7 @@ mod tests {
         assert_eq!(data_path_now("/a/lake/data/", Some("postgres:1/2"), None), "/a/lake/data/");
         let same = format!("host:{here}/catalog.sqlite");
         assert_eq!(moved(&format!("{here}/elsewhere/"), Some(&same)), format!("{here}/elsewhere/"));
-        // One of an earlier version.
+        // A catalog of an earlier version.
         assert_eq!(moved("/a/lake/data/", None), format!("{here}/data/"));
         assert_eq!(moved("/a/lake/files/", None), "/a/lake/files/");
     }

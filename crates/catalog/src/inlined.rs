@@ -1,8 +1,7 @@
-//! Rows that the catalog itself keeps: the table for each version of a user's table, and the encoding of its
-//! cells.
+//! Inlined rows: the table for each schema version of a user's table, and the encoding of its cells.
 //!
-//! Cells look the same to callers whichever database holds them: whole numbers of up to 64 bits with a sign,
-//! and booleans as 0 and 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
+//! Cells look the same to callers in either database: signed integers of up to 64 bits, and booleans as 0 and
+//! 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
 
 use crate::database::{self, Dialect};
 use crate::error::{Error, Result};
@@ -10,7 +9,7 @@ use crate::files::Cell;
 use crate::state::{ObjectId, Table};
 use crate::types::ColumnType;
 
-/// Names that DuckLake gives columns of its own, in such tables and in files.
+/// Names of DuckLake's own columns, in such tables and in files.
 const RESERVED: &[&str] = &[
     "row_id",
     "begin_snapshot",
@@ -18,10 +17,10 @@ const RESERVED: &[&str] = &[
     "_ducklake_internal_snapshot_id",
     "_ducklake_internal_row_id",
 ];
-/// Columns of a table of PostgreSQL (1600) and SQLite (2000), less DuckLake's three.
+/// Maximum number of columns in PostgreSQL (1600) and SQLite (2000), less DuckLake's three.
 const POSTGRES_COLUMNS_MAX: usize = 1597;
 const SQLITE_COLUMNS_MAX: usize = 1997;
-/// Longer names PostgreSQL would cut, and two might become one.
+/// PostgreSQL truncates longer names, and two might collide.
 const POSTGRES_NAME_BYTES_MAX: usize = 63;
 
 pub(crate) fn data_table(table: ObjectId, schema_version: i64) -> String {
@@ -40,11 +39,11 @@ pub(crate) fn fits(dialect: Dialect, table: &Table) -> bool {
         && names.iter().all(|name| !RESERVED.contains(&name.as_str()) && !name.contains('\0'))
         && table.columns.iter().all(|column| !column.name.is_empty() && column.name.len() <= name_bytes_max);
     names.sort();
-    // SQLite does not tell names apart by case.
+    // SQLite's names are case-insensitive.
     fit && names.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// How many columns a table may have, and how long their names may be.
+/// Maximum number of columns, and maximum length of their names.
 pub(crate) fn limits(dialect: Dialect) -> (usize, usize) {
     match dialect {
         Dialect::Sqlite => (SQLITE_COLUMNS_MAX, usize::MAX),
@@ -111,7 +110,7 @@ pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result
         (Dialect::Postgres, Cell::Text(value)) if column_type(dialect, kind) == "BYTEA" => {
             bytes(value.as_bytes())
         }
-        // A literal with this character would end there.
+        // A literal ends at this character.
         (Dialect::Sqlite, Cell::Text(value)) if value.contains('\0') => {
             format!("CAST({} AS TEXT)", bytes(value.as_bytes()))
         }
@@ -119,7 +118,7 @@ pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result
     })
 }
 
-/// A cell as the database gives it, in the form that callers know.
+/// Converts a cell of the database into the form for callers.
 pub(crate) fn decode(dialect: Dialect, kind: ColumnType, cell: Cell) -> Result<Cell> {
     use ColumnType::*;
     Ok(match (kind, cell) {
@@ -149,7 +148,7 @@ pub(crate) fn decode(dialect: Dialect, kind: ColumnType, cell: Cell) -> Result<C
                 _ => value,
             })
         }
-        // "1 year 2 mons +3 days": DuckDB and Arrow know the word month only.
+        // "1 year 2 mons +3 days": DuckDB and Arrow only know the word month.
         (Interval, Cell::Text(value)) if dialect == Dialect::Postgres => {
             let word = |word: &str| match word {
                 "mon" => "month".to_string(),

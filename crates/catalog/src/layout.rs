@@ -1,10 +1,10 @@
-//! The tables of DuckLake 1.0, as DuckDB makes them in each database, and the version of what Harrier adds to
-//! them.
+//! The tables of DuckLake 1.0, as DuckDB creates them in each database, and the version of Harrier's
+//! additions.
 //!
-//! DuckLake has no place for tables, tags and options of other programs, which have a version of their own:
-//! [`OWN`]. A catalog says which one it has, and which Harrier wrote it last. A later Harrier upgrades it
-//! within the first commit that it makes, so that nobody sees half of it; one that only reads changes
-//! nothing. An earlier one refuses it by the name of the Harrier that wrote it.
+//! DuckLake does not describe tables, tags and options of other programs; Harrier's have their own version:
+//! [`OWN`]. A catalog records its version, and the Harrier that wrote it last. A later Harrier upgrades it
+//! within its first commit, so that the upgrade is atomic; a read-only one changes nothing. An earlier one
+//! rejects it and names the Harrier that wrote it.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use crate::values;
 /// The version of DuckLake's layout that is written, and the only one that is read.
 pub(crate) const VERSION: &str = "1.0";
 
-/// The version of what Harrier adds to it. 0: the catalog says none, as those that were made before there was
-/// one, and DuckDB's. 1: it says that it is this one.
+/// The version of Harrier's additions. 0: not recorded, as in catalogs made before it was introduced, and
+/// DuckDB's. 1: the current one.
 pub const OWN: i64 = 1;
 
-/// The keys of `ducklake_metadata` that say so.
+/// The keys of `ducklake_metadata` for the versions.
 const OWN_KEY: &str = "harrier_layout";
 const PROGRAM_KEY: &str = "harrier_version";
 pub(crate) const KEYS: [&str; 2] = [OWN_KEY, PROGRAM_KEY];
@@ -31,9 +31,9 @@ pub(crate) const KEYS: [&str; 2] = [OWN_KEY, PROGRAM_KEY];
 /// The version of this program.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Which version a catalog has, by its settings.
+/// Reads the version of a catalog from its settings.
 ///
-/// Errors: a later one than this program knows (0A000).
+/// Errors: it is newer than this program supports (0A000).
 pub(crate) fn check(settings: &BTreeMap<String, String>) -> Result<i64> {
     let Some(found) = settings.get(OWN_KEY) else { return Ok(0) };
     let version: i64 = found.parse().map_err(|_| {
@@ -43,7 +43,7 @@ pub(crate) fn check(settings: &BTreeMap<String, String>) -> Result<i64> {
     Ok(version)
 }
 
-/// Errors: `version` is a later one than this program knows (0A000). `program`: which Harrier wrote it.
+/// Errors: `version` is newer than this program supports (0A000). `program`: the Harrier that wrote it.
 pub fn check_version(version: i64, program: Option<&str>) -> Result<()> {
     if version <= OWN {
         return Ok(());
@@ -57,10 +57,11 @@ pub fn check_version(version: i64, program: Option<&str>) -> Result<()> {
         .with_hint(format!("open it with Harrier {program} or a later one")))
 }
 
-/// The statements that make a catalog one of the present version, written by this program; none if it is one.
+/// The statements that upgrade a catalog to the current version, written by this program; none if it is
+/// current.
 pub(crate) fn upgrade(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let version = check(settings)?;
-    // What a later version changes of an earlier one belongs here, step by step.
+    // Migrations from earlier versions belong here, step by step.
     if version == OWN && settings.get(PROGRAM_KEY).is_some_and(|program| program == PROGRAM) {
         return Ok(Vec::new());
     }
@@ -80,12 +81,12 @@ pub(crate) fn upgrade(settings: &BTreeMap<String, String>) -> Result<Vec<String>
     ])
 }
 
-/// The rows of `ducklake_metadata` that say the version.
+/// The rows of `ducklake_metadata` for the versions.
 pub(crate) fn version_rows() -> String {
     format!("('{OWN_KEY}', '{OWN}', NULL, NULL), ('{PROGRAM_KEY}', '{PROGRAM}', NULL, NULL)")
 }
 
-/// Name, and columns with the types PostgreSQL gives them.
+/// Name, and columns with the types of PostgreSQL.
 pub(crate) const TABLES: &[(&str, &str)] = &[
     (
         "ducklake_metadata",
@@ -209,7 +210,7 @@ pub(crate) const TABLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Makes the tables and snapshot 0, which holds the schema `main`.
+/// Creates the tables and snapshot 0, which contains the schema `main`.
 pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Identity) -> Result<()> {
     if !data_path.ends_with('/') {
         return Err(Error::Unsupported(format!("the data path \"{data_path}\" does not end in /")));
@@ -243,7 +244,7 @@ pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Id
     Ok(())
 }
 
-/// Makes DuckLake's tables, with nothing in them.
+/// Creates DuckLake's tables, empty.
 pub(crate) async fn create_tables(session: &mut Session) -> Result<()> {
     for (table, columns) in TABLES {
         session.execute(format!("CREATE TABLE {table} ({})", typed(session.dialect(), columns))).await?;
@@ -251,8 +252,8 @@ pub(crate) async fn create_tables(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// DuckDB keeps in SQLite, which has no types, what other databases keep as booleans in a number, and other
-/// types as text.
+/// Maps column types: in SQLite, which has no types, DuckDB stores booleans as numbers, and other types as
+/// text.
 fn typed(dialect: Dialect, columns: &str) -> String {
     match dialect {
         Dialect::Postgres => columns.to_string(),

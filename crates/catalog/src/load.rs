@@ -1,6 +1,6 @@
-//! What the catalog holds at a snapshot, read from its tables.
+//! Loads the catalog's contents at a snapshot from its tables.
 //!
-//! Every function reads within one database transaction, so that what it returns is of one moment even while
+//! Every function reads within one database transaction, so that its result is consistent even while
 //! snapshots are expired.
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     tables: BTreeMap<ObjectId, BTreeMap<String, String>>,
 }
 
-/// One snapshot as `snapshots` lists it.
+/// A snapshot as listed by `snapshots`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotInfo {
     pub snapshot: SnapshotId,
@@ -51,10 +51,10 @@ pub struct SnapshotInfo {
     pub extra: Option<String>,
 }
 
-/// What is known of a whole table. Bounds hold for every snapshot.
+/// Statistics of a whole table. Bounds hold for every snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
-    /// Rows that were ever put in, those deleted since included. Those that are left are the sum over
+    /// Number of rows ever inserted, including deleted ones. The current number is the sum over
     /// `Catalog::data`.
     pub record_count: i64,
     pub next_row_id: i64,
@@ -62,7 +62,7 @@ pub struct TableStats {
     pub columns: BTreeMap<ColumnId, TableColumnStats>,
 }
 
-/// What is known of a column in all files of a table. `None`: unknown.
+/// Statistics of a column in all files of a table. `None`: unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableColumnStats {
     pub contains_null: Option<bool>,
@@ -71,7 +71,7 @@ pub struct TableColumnStats {
     pub max: Option<String>,
 }
 
-/// The row of a snapshot (the newest if `None`) and the settings, in one query.
+/// Loads the row of a snapshot (the newest if `None`) and the settings, in one query.
 pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) -> Result<Head> {
     let rows = session.query(head_query(snapshot)).await?;
     read_head(&rows, snapshot)
@@ -147,12 +147,12 @@ impl Settings {
         layout::check(&self.global)
     }
 
-    /// The statements that make the catalog one of the present version; none if it is one.
+    /// The statements that upgrade the catalog to the current version; none if it is current.
     pub(crate) fn upgrade(&self) -> Result<Vec<String>> {
         layout::upgrade(&self.global)
     }
 
-    /// Where data files are, with a `/` at its end. `folder`: where the catalog lies, if it is a file.
+    /// The location of data files, with a trailing `/`. `folder`: the catalog's folder, if it is a file.
     pub(crate) fn data_path(&self, folder: Option<&str>) -> Result<String> {
         let path = self.global.get("data_path");
         let mut path = path
@@ -179,7 +179,7 @@ pub(crate) fn is_fixed(key: &str) -> bool {
         || layout::KEYS.contains(&key)
 }
 
-/// Everything but the data files, at the snapshot of `head`. `folder`: where the catalog lies, if it is a
+/// Loads everything but the data files, at the snapshot of `head`. `folder`: the catalog's folder, if it is a
 /// file.
 pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&str>) -> Result<State> {
     let mut state = State {
@@ -206,7 +206,7 @@ pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&st
     Ok(state)
 }
 
-/// What is tagged onto an object or a column: its comment, and Harrier's own tags.
+/// Tags of an object or a column: its comment, and Harrier's own tags.
 #[derive(Default)]
 struct Tags {
     comment: Option<String>,
@@ -236,7 +236,7 @@ async fn object_tags(session: &mut Session, snapshot: SnapshotId) -> Result<Hash
 }
 
 pub(crate) fn location(row: &Row, path: usize, relative: usize) -> Result<Location> {
-    // Without a path of its own a schema or table lies in its parent's folder.
+    // Without its own path a schema or table is in its parent's folder.
     match row.optional_text(path)? {
         Some(path) => Ok(Location { path, relative: row.flag(relative)? }),
         None => Ok(Location { path: String::new(), relative: true }),
@@ -368,7 +368,7 @@ async fn views(
     Ok(())
 }
 
-/// The keys, or the transform that is not known.
+/// The keys, or the unsupported transform.
 type Partitioning = std::result::Result<Vec<PartitionKey>, String>;
 
 async fn partitions(session: &mut Session, visible: &str) -> Result<HashMap<ObjectId, (i64, Partitioning)>> {
@@ -441,7 +441,7 @@ struct ColumnRow {
     column: Column,
 }
 
-/// The columns of tables, in order of place, with their tags. `condition` is that on both tables.
+/// The columns of tables, by position, with their tags. `condition` applies to both tables.
 async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(ObjectId, ColumnRow)>> {
     let mut tags: HashMap<(ObjectId, ColumnId), Tags> = HashMap::new();
     let sql =
@@ -451,7 +451,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
             tags.entry((row.integer(0)?, row.integer(1)?)).or_default().add(row.text(2)?, value);
         }
     }
-    // A table has those of its columns: see `Draft::column_tags`.
+    // Column tags are stored on the table: see `Draft::column_tags`.
     let sql = format!(
         "SELECT table_id, \"key\", \"value\" FROM (SELECT object_id AS table_id, begin_snapshot, end_snapshot, \
          \"key\", \"value\" FROM ducklake_tag) AS own WHERE {condition}"
@@ -476,7 +476,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
             (Some(sql), Some("expression")) => {
                 Some(DefaultValue::Expression { sql, dialect: row.optional_text(8)?.unwrap_or_default() })
             }
-            // DuckDB's way to say that there is none.
+            // DuckDB's representation of no default.
             (Some(value), _) if value == "NULL" => None,
             (Some(value), _) => Some(DefaultValue::Literal(value)),
         };
@@ -484,7 +484,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
         let column = Column {
             id,
             name: row.text(3)?,
-            // Put in by `tree`, which can say of which column a type is not known.
+            // Set by `tree`, which can report the column of an unknown type.
             kind: crate::types::ColumnType::Boolean,
             children: Vec::new(),
             nullable: row.optional_flag(9)?.unwrap_or(true),
@@ -498,7 +498,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
     Ok(rows)
 }
 
-/// Puts columns into their parents.
+/// Nests columns into their parents.
 fn tree(rows: Vec<ColumnRow>) -> Result<Vec<Column>> {
     let mut children: HashMap<Option<ColumnId>, Vec<ColumnRow>> = HashMap::new();
     let count = rows.len();
@@ -533,7 +533,7 @@ fn subtree(
     Ok(columns)
 }
 
-/// The columns of one table as they were at a snapshot.
+/// The columns of one table at a snapshot.
 pub(crate) async fn columns_at(
     session: &mut Session,
     table: ObjectId,
@@ -544,7 +544,7 @@ pub(crate) async fn columns_at(
     tree(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// The tables that keep rows of `table`: version of its schema, and name.
+/// The inlined tables of `table`: schema version, and name.
 pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Result<BTreeMap<i64, String>> {
     let sql = format!(
         "SELECT schema_version, table_name FROM ducklake_inlined_data_tables WHERE table_id = {table}"
@@ -552,7 +552,7 @@ pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Re
     session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
 }
 
-/// The columns of the rows that were kept under a version of a table's schema.
+/// The columns of the rows inlined under a schema version of a table.
 pub(crate) async fn kept_columns(
     session: &mut Session,
     table: ObjectId,
@@ -582,7 +582,7 @@ pub(crate) async fn inlined_rows(
     let mut found = Vec::new();
     for (schema_version, name) in inlined_tables(session, table).await? {
         let name = crate::database::name(&name)?;
-        // Of most versions there is nothing left; their columns need not be read.
+        // Most versions have no rows left; their columns need not be read.
         let visible = visible("", snapshot);
         if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
             continue;
@@ -616,15 +616,15 @@ pub(crate) async fn inlined_rows(
     Ok(found)
 }
 
-/// What the files of a table hold. Rows that are kept in the catalog are not in it.
+/// Size of a table's files, without inlined rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableSize {
-    /// Without those that were deleted.
+    /// Without deleted rows.
     pub rows: i64,
     pub bytes: i64,
 }
 
-/// Of all tables as they are now, those without files left out.
+/// Current sizes of all tables that have files.
 pub(crate) async fn sizes(session: &mut Session) -> Result<BTreeMap<ObjectId, TableSize>> {
     let mut sizes = BTreeMap::new();
     let files = "SELECT table_id, CAST(sum(record_count) AS BIGINT), CAST(sum(file_size_bytes) AS BIGINT) \
@@ -671,7 +671,7 @@ pub(crate) async fn table_stats(session: &mut Session, table: ObjectId) -> Resul
     Ok(Some(stats))
 }
 
-/// All snapshots, or those that meet a condition, oldest first.
+/// All snapshots, or those that satisfy a condition, oldest first.
 pub(crate) async fn snapshots(session: &mut Session, condition: &str) -> Result<Vec<SnapshotInfo>> {
     let sql = format!(
         "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author, c.commit_message, \
@@ -698,7 +698,7 @@ pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<Sna
     let wanted = values::parse_time(time).ok_or_else(|| {
         Error::NotFound(format!("\"{time}\" is not a time: cannot tell a snapshot from it"))
     })?;
-    // SQLite keeps times as text, with the zone of whoever wrote it: they are compared here.
+    // SQLite stores times as text, with the writer's time zone: they are compared here.
     let mut found = None;
     for row in session.query("SELECT snapshot_id, snapshot_time FROM ducklake_snapshot").await? {
         let taken = row.optional_text(1)?.and_then(|taken| values::parse_time(&taken));
@@ -711,7 +711,7 @@ pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<Sna
     })
 }
 
-/// The snapshot that a transaction was committed as, if it was.
+/// The snapshot committed by a transaction, if any.
 pub(crate) async fn find_transaction(
     session: &mut Session,
     base: SnapshotId,

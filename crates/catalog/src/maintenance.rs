@@ -1,12 +1,12 @@
-//! Snapshots that expire, and the files that nobody needs then.
+//! Snapshot expiry, and garbage collection of unreferenced files.
 //!
-//! Expiry removes snapshots and what only they could see, and notes the files that go with them for deletion.
-//! Deleting files is not done here: whoever does it asks for `scheduled`, waits as long as readers may still
-//! be at them, deletes, and calls `unschedule`. Files that no commit ever referenced are those that
-//! `referenced_paths` does not have.
+//! Expiry removes snapshots and data that only they reference, and schedules the removed files for deletion.
+//! Files are not deleted here: the caller gets them from `scheduled`, waits until readers are done, deletes
+//! them, and calls `unschedule`. Files that no commit ever referenced are those missing from
+//! `referenced_paths`.
 //!
-//! Invariants: the newest snapshot never expires. A file that some snapshot can see is never scheduled. The
-//! columns of tables that exist stay known, of all times: files and kept rows may need them.
+//! Invariants: the newest snapshot never expires. A file that some snapshot can see is never scheduled. All
+//! column versions of existing tables are kept: files and inlined rows may need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::retry::retry_if_lost;
 use crate::state::{Location, ObjectId, SnapshotId};
 use crate::{inlined, sequences, values};
 
-/// Which snapshots are to expire. The newest never does.
+/// The snapshots to expire. The newest never does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expiry {
     /// All that are older than a time such as `2026-11-22 07:30:28+01`.
@@ -27,11 +27,11 @@ pub enum Expiry {
     Versions(Vec<SnapshotId>),
 }
 
-/// What has expired.
+/// The result of an expiry.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Expired {
     pub snapshots: Vec<SnapshotInfo>,
-    /// How many data and delete files may now be deleted.
+    /// Number of data and delete files that may now be deleted.
     pub files: usize,
 }
 
@@ -41,12 +41,12 @@ pub struct ScheduledFile {
     pub id: i64,
     /// Absolute.
     pub path: String,
-    /// When it was noted, UTC.
+    /// When it was scheduled, UTC.
     pub since: String,
 }
 
 impl Catalog {
-    /// Removes snapshots, and schedules the files that only they could see for deletion.
+    /// Removes snapshots, and schedules the files that only they reference for deletion.
     pub async fn expire(&self, expiry: &Expiry) -> Result<Expired> {
         let mut session = self.inner.database.write().await?;
         let newest = load::head(&mut session, None).await?.snapshot;
@@ -84,7 +84,7 @@ impl Catalog {
         retry_if_lost(|| async { scheduled(&mut database.read().await?, database.folder()).await }).await
     }
 
-    /// Forgets scheduled files, by id: they have been deleted.
+    /// Removes scheduled files, by id, after they have been deleted.
     pub async fn unschedule(&self, files: &[i64]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
@@ -98,7 +98,7 @@ impl Catalog {
         Ok(session.commit().await?)
     }
 
-    /// Every file that the catalog knows, of any snapshot and scheduled ones, by absolute path. Others in the
+    /// Absolute paths of all files in the catalog, of any snapshot and scheduled. Other files in the
     /// warehouse's folder were never committed, or not yet.
     pub async fn referenced_paths(&self) -> Result<BTreeSet<String>> {
         let database = &self.inner.database;
@@ -135,7 +135,7 @@ async fn scheduled(session: &mut Session, folder: Option<&str>) -> Result<Vec<Sc
     Ok(scheduled)
 }
 
-/// Rows of a table of the catalog that no snapshot is left to see.
+/// The condition for rows of a catalog table that no snapshot can see.
 fn unseen(table: &str) -> String {
     format!(
         "{table}.end_snapshot IS NOT NULL AND NOT EXISTS (SELECT 1 FROM ducklake_snapshot s \
@@ -143,13 +143,13 @@ fn unseen(table: &str) -> String {
     )
 }
 
-/// Removes what no snapshot can see; how many files that were.
+/// Removes everything that no snapshot can see; returns the number of files.
 async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
     let folders = Folders::load(session, folder).await?;
     let ids = async |session: &mut Session, sql: String| -> Result<BTreeSet<i64>> {
         session.query(sql).await?.iter().map(|row| row.integer(0)).collect()
     };
-    // A table goes when its last row does: a rename ends one and begins another.
+    // A table is removed with its last row: a rename ends one and begins another.
     let seen = format!("SELECT table_id FROM ducklake_table WHERE NOT ({})", unseen("ducklake_table"));
     let gone =
         ids(session, format!("SELECT table_id FROM ducklake_table WHERE table_id NOT IN ({seen})")).await?;
@@ -242,7 +242,7 @@ async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
     Ok(data.len() + deletes.len())
 }
 
-/// Removes rows that the catalog keeps itself, and rows deleted in it from files that are gone.
+/// Removes inlined rows, and inlined deletions of removed files.
 async fn kept_rows(session: &mut Session, gone: &BTreeSet<ObjectId>, data: &[File]) -> Result<Vec<String>> {
     let mut statements = Vec::new();
     for row in session.query("SELECT table_id, table_name FROM ducklake_inlined_data_tables").await? {
@@ -285,7 +285,7 @@ async fn files(session: &mut Session, table: &str, id: &str, condition: &str) ->
     session.query(sql).await?.iter().map(file).collect()
 }
 
-/// Where the files of each table lie, of tables of any time.
+/// The folders of each table's files, of all times.
 pub(crate) struct Folders {
     /// Ends in `/`, as do all.
     pub root: String,
@@ -293,7 +293,7 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    /// `folder`: where the catalog lies, if it is a file.
+    /// `folder`: the catalog's folder, if it is a file.
     pub async fn load(session: &mut Session, folder: Option<&str>) -> Result<Self> {
         let root = load::head(session, None).await?.settings.data_path(folder)?;
         let relative = flag("path_is_relative");

@@ -1,37 +1,37 @@
-//! Whose a data folder is, in the words of a small file in it. What follows from them is decided by those who
-//! write into the folder.
+//! The ownership marker of a data folder: a small file that names its warehouse. Writers to the folder act on
+//! it.
 
 use crate::identity::Identity;
 
-/// The name of the file. Readers of folders take what begins with `_` for no data.
+/// The file's name. Readers of folders ignore names that begin with `_`.
 pub const MARKER: &str = "_harrier_warehouse";
 
 const HEADER: &str = "# The data files of one Harrier warehouse: no other one writes or removes files here.";
 
-/// What the file [`MARKER`] says.
+/// The content of the file [`MARKER`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     /// The identity.
     pub warehouse: String,
-    /// The name and the file of the [`Place`] of its catalog.
+    /// The name of its catalog's [`Place`].
     pub place: String,
     pub file: String,
 }
 
 impl Marker {
-    /// Of a warehouse.
+    /// The marker of a warehouse.
     pub fn of(identity: &Identity) -> Self {
         let Identity { id, place, file, .. } = identity;
         Self { warehouse: id.clone(), place: place.clone(), file: file.clone() }
     }
 
-    /// The content of the file.
+    /// Formats the file's content.
     pub fn text(&self) -> String {
         let Self { warehouse, place, file } = self;
         format!("{HEADER}\nwarehouse = {warehouse}\ncatalog = {place}\nfile = {file}\n")
     }
 
-    /// What a file says; `None`: nothing that makes sense.
+    /// Parses a file; `None`: malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let of = |key: &str| {
             let mut values = text.lines().filter_map(|line| line.split_once(" = "));

@@ -1,12 +1,12 @@
 //! Retries work whose connection to the database was lost before it had an effect.
 //!
-//! A PostgreSQL server that restarts, or whose place another one takes, ends every connection, and whoever
-//! has one hears of it at the next message. A read has lost nothing by that, and neither has a commit that is
-//! known not to have happened: both are retried, on a connection that waits for the server (`database.rs`
-//! says for how long). A COMMIT whose outcome nobody knows is not retried but looked up (`commit.rs`).
+//! When a PostgreSQL server restarts or fails over, every connection ends, which clients notice at the next
+//! message. Reads are then retried, and so are commits known not to have happened, on a connection that waits
+//! for the server (`database.rs` bounds the wait). A COMMIT with unknown outcome is not retried but looked up
+//! (`commit.rs`).
 //!
-//! Changes of roles and queues, results of ANALYZE, and the expiry of snapshots fail with their connection:
-//! nobody looks up whether they have happened.
+//! Changes of roles and queues, ANALYZE results, and the expiry of snapshots fail with their connection:
+//! their outcome is not looked up.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use backon::{ExponentialBuilder, Retryable};
 use crate::database::is_lost;
 use crate::error::Result;
 
-/// How often work is tried. A server that goes away each time in the middle of it is not waited for.
+/// Maximum number of attempts. A server that fails each time is not waited for.
 const ATTEMPTS_MAX: usize = 4;
 
-/// The waits between attempts: a server that ends may listen a little longer.
+/// Backoff between attempts: a server that shuts down may accept connections a little longer.
 pub(crate) fn reconnect_backoff() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(5))
@@ -26,8 +26,7 @@ pub(crate) fn reconnect_backoff() -> ExponentialBuilder {
         .with_max_times(ATTEMPTS_MAX - 1)
 }
 
-/// Does work, and retries it where its connection was lost. It has to be such that this does no harm,
-/// whatever of it was done before.
+/// Runs `work`, and retries it if its connection was lost. It must be idempotent.
 pub(crate) async fn retry_if_lost<T, F: Future<Output = Result<T>>>(work: impl Fn() -> F) -> Result<T> {
     work.retry(reconnect_backoff())
         .when(is_lost)

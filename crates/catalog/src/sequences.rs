@@ -1,23 +1,23 @@
-//! Sequences: what one is, where the catalog keeps it, and how ranges of its values are given out.
+//! Sequences: their definition, their storage in the catalog, and the allocation of value ranges.
 //!
-//! DuckLake has no place for them: they are in two tables of Harrier's own, made with the first sequence.
-//! What a sequence is belongs to the transaction that says it, and has snapshots as a view has. What its next
-//! value is does not: it is taken in a transaction of the database of its own, at once and for good, so that
-//! a rollback leaves a gap.
+//! DuckLake has no tables for them: they are in two tables of Harrier's own, created with the first sequence.
+//! A sequence's definition is transactional and versioned by snapshots like a view's. Its next value is not:
+//! it is advanced in a separate database transaction, immediately and durably, so that a rollback leaves a
+//! gap.
 //!
 //! ```text
 //!   CREATE, ALTER, DROP ─► State::sequences ─► commit                        harrier_sequence
 //!   nextval ─► Catalog::take_values ─► a range, committed before it is used  harrier_sequence_value
-//!   nextval of what is not committed yet ─► Transaction::values ─► commit
+//!   nextval of an uncommitted sequence ─► Transaction::values ─► commit
 //! ```
 //!
 //! # Invariants
-//! - No two ranges of one sequence have a value in common, whoever takes them, unless it cycles or its value
+//! - No two ranges of one sequence overlap, whichever process allocates them, unless it cycles or its value
 //!   is set.
-//! - A process that may not commit takes none.
+//! - A process that may not commit allocates none.
 //!
 //! # Crash
-//! A range whose commit was not heard of is lost.
+//! A range whose commit was not acknowledged is lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,7 @@ const SEQUENCE_TABLE: &str = "sequence_id BIGINT NOT NULL, sequence_uuid VARCHAR
 const VALUE_TABLE: &str =
     "sequence_id BIGINT PRIMARY KEY, last_value BIGINT NOT NULL, is_called BIGINT NOT NULL";
 
-/// The type that the values of a sequence fit into.
+/// The data type of a sequence's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceType {
     SmallInt,
@@ -57,7 +57,7 @@ pub enum SequenceType {
 impl SequenceType {
     const ALL: [Self; 3] = [Self::SmallInt, Self::Integer, Self::BigInt];
 
-    /// As PostgreSQL calls it.
+    /// PostgreSQL's name of it.
     pub fn name(self) -> &'static str {
         match self {
             Self::SmallInt => "smallint",
@@ -66,7 +66,7 @@ impl SequenceType {
         }
     }
 
-    /// The least and the greatest value.
+    /// The minimum and maximum value.
     pub fn bounds(self) -> (i64, i64) {
         match self {
             Self::SmallInt => (i16::MIN.into(), i16::MAX.into()),
@@ -76,7 +76,7 @@ impl SequenceType {
     }
 }
 
-/// What a sequence is.
+/// The definition of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sequence {
     pub id: ObjectId,
@@ -89,34 +89,34 @@ pub struct Sequence {
     pub increment: i64,
     pub min: i64,
     pub max: i64,
-    /// How many values a session takes at once, at least; from 1.
+    /// Minimum number of values that a session allocates at once; from 1.
     pub cache: i64,
     pub cycles: bool,
     pub owner: Option<SequenceOwner>,
     pub comment: Option<String>,
 }
 
-/// The column that a sequence belongs to: it is dropped with that.
+/// The column that owns a sequence: the sequence is dropped with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceOwner {
     pub table: ObjectId,
     pub column: ColumnId,
-    /// It is a part of an identity column, and not to be altered or dropped by itself.
+    /// It belongs to an identity column, and cannot be altered or dropped by itself.
     pub is_identity: bool,
 }
 
-/// Where a sequence is.
+/// The current value of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceValue {
     pub last: i64,
-    /// Whether `last` was given out: if not, it is the next one.
+    /// Whether `last` was returned: if not, it is the next one.
     pub is_called: bool,
 }
 
-/// Where a sequence is that nobody else sees yet. Clones share it: a savepoint gives no value back.
+/// The value of an uncommitted sequence. Shared by clones: rolling back to a savepoint returns no values.
 pub type OwnValue = Arc<Mutex<SequenceValue>>;
 
-/// Values that were given out: `first`, `first + increment`, and so on.
+/// An allocated range: `first`, `first + increment`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     pub first: i64,
@@ -126,24 +126,24 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The value of this number, from 0, which is below `count`.
+    /// The value at this index, from 0, which is below `count`.
     pub fn value(&self, at: u64) -> i64 {
         (i128::from(self.first) + i128::from(self.increment) * i128::from(at)) as i64
     }
 
-    /// Those behind the first `count`; `None` if there are none.
+    /// The rest after the first `count` values; `None` if there are none.
     pub fn behind(&self, count: u64) -> Option<Self> {
         (count < self.count).then(|| Self { first: self.value(count), count: self.count - count, ..*self })
     }
 }
 
 impl Sequence {
-    /// Where it begins.
+    /// Its start value.
     pub fn beginning(&self) -> SequenceValue {
         SequenceValue { last: self.start, is_called: false }
     }
 
-    /// Gives out up to `wanted` values, fewer where it comes to its end.
+    /// Allocates up to `wanted` values, fewer at its end.
     ///
     /// Errors: there is none left (2200H).
     pub fn take(&self, value: &mut SequenceValue, wanted: u64) -> Result<Taken> {
@@ -164,18 +164,18 @@ impl Sequence {
         }
         let room = if ascends { (max - next) / increment } else { (next - min) / -increment };
         let count = i128::from(wanted.max(1)).min(room + 1);
-        // Both lie between the bounds, or where the value was set.
+        // Both are within the bounds, or between them and the set value.
         *value = SequenceValue { last: (next + increment * (count - 1)) as i64, is_called: true };
         Ok(Taken { first: next as i64, increment: self.increment, count: count as u64 })
     }
 }
 
-/// A value as nobody else sees it yet.
+/// A shared value of an uncommitted sequence.
 pub fn own_value(value: SequenceValue) -> OwnValue {
     Arc::new(Mutex::new(value))
 }
 
-/// What it is now.
+/// Its current value.
 pub fn get(value: &OwnValue) -> SequenceValue {
     *value.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -212,8 +212,8 @@ fn sequence(row: &Row) -> Result<Sequence> {
     }
 }
 
-/// The sequences that a snapshot sees, without comments. One whose table or column another program has
-/// dropped is gone with it.
+/// The sequences visible at a snapshot, without comments. A sequence whose table or column was dropped by
+/// another program is gone with it.
 pub(crate) async fn load(
     session: &mut Session,
     snapshot: SnapshotId,
@@ -235,7 +235,7 @@ pub(crate) async fn load(
     Ok(sequences)
 }
 
-/// Every sequence that some snapshot has.
+/// Every sequence in some snapshot.
 pub(crate) async fn ids(session: &mut Session) -> Result<Vec<ObjectId>> {
     if !session.has_table(SEQUENCE).await? {
         return Ok(Vec::new());
@@ -244,7 +244,7 @@ pub(crate) async fn ids(session: &mut Session) -> Result<Vec<ObjectId>> {
     rows.iter().map(|row| row.integer(0)).collect()
 }
 
-/// What is there now: identifier to schema, name, and the snapshot that its present row began with.
+/// Current sequences: id, schema, name, and the snapshot in which its current row began.
 pub(crate) async fn live(session: &mut Session) -> Result<Vec<(ObjectId, ObjectId, String, SnapshotId)>> {
     if !session.has_table(SEQUENCE).await? {
         return Ok(Vec::new());
@@ -258,8 +258,8 @@ pub(crate) async fn live(session: &mut Session) -> Result<Vec<(ObjectId, ObjectI
     rows.iter().map(|row| Ok((row.integer(0)?, row.integer(1)?, row.text(2)?, row.integer(3)?))).collect()
 }
 
-/// The statements by which a commit writes what its transaction has done to sequences. `real`: the number of
-/// an object after it.
+/// The statements of a commit for the transaction's changes of sequences. `real`: maps an object's id to its
+/// final one.
 pub(crate) async fn changes(
     session: &mut Session,
     transaction: &Transaction,
@@ -322,7 +322,7 @@ pub(crate) async fn changes(
     Ok(statements)
 }
 
-/// The statements by which what no snapshot sees any more is forgotten.
+/// The statements that remove sequences that no snapshot can see.
 pub(crate) async fn sweep(
     session: &mut Session,
     unseen: &(dyn Fn(&str) -> String + Sync),
@@ -337,12 +337,12 @@ pub(crate) async fn sweep(
 }
 
 impl Catalog {
-    /// Takes up to `wanted` values of a sequence, at once and for good; fewer where it comes to its end or
-    /// begins anew.
+    /// Allocates up to `wanted` values of a sequence, immediately and durably; fewer at its end or where it
+    /// cycles.
     ///
     /// Errors: it has none left (2200H); it was dropped (42P01); this process may not write.
     pub async fn take_values(&self, sequence: ObjectId, wanted: u64) -> Result<Taken> {
-        // A range that was taken and not heard of is a gap.
+        // A range whose allocation was not acknowledged is a gap.
         retry_if_lost(|| async {
             let mut session = self.inner.database.begin_in_term().await?;
             let outcome = async {
@@ -362,11 +362,10 @@ impl Catalog {
         .await
     }
 
-    /// Whether values that this process took when [`Catalog::histories`] was `histories` still are given out,
-    /// as far as the catalog tells: it may have been put back to a time before, and would give them once
-    /// more.
+    /// Whether values that this process allocated when [`Catalog::histories`] was `histories` are still
+    /// allocated in the catalog: it may have been restored to an earlier state, and would return them again.
     pub async fn has_given(&self, sequence: ObjectId, taken: &Taken, histories: u64) -> Result<bool> {
-        // Sees whether its history is another one.
+        // Detects a change of history.
         self.head().await?;
         if self.histories() != histories {
             return Ok(false);
@@ -389,7 +388,7 @@ impl Catalog {
         retry_if_lost(read).await
     }
 
-    /// Says where a sequence is, at once and for good.
+    /// Sets the value of a sequence, immediately and durably.
     ///
     /// Errors: the value is out of its bounds (22003); it was dropped (42P01); this process may not write.
     pub async fn set_value(&self, sequence: ObjectId, value: SequenceValue) -> Result<()> {
@@ -411,7 +410,7 @@ impl Catalog {
         .await
     }
 
-    /// Where all sequences are now.
+    /// Current values of all sequences.
     pub async fn sequence_values(&self) -> Result<BTreeMap<ObjectId, SequenceValue>> {
         let read = || async {
             let mut session = self.inner.database.read().await?;
@@ -430,7 +429,7 @@ impl Catalog {
 }
 
 impl Sequence {
-    /// Errors: a value to be set is out of the bounds (22003).
+    /// Errors: the value is out of the bounds (22003).
     pub fn check(&self, value: i64) -> Result<()> {
         if (self.min..=self.max).contains(&value) {
             return Ok(());
@@ -443,7 +442,7 @@ impl Sequence {
     }
 }
 
-/// A sequence and where it is, locked until the transaction of the database ends.
+/// A sequence and its value, locked until the database transaction ends.
 async fn present(session: &mut Session, id: ObjectId) -> Result<(Sequence, SequenceValue)> {
     let gone =
         || Error::Refused(Box::new(SqlError::new(SqlState::UNDEFINED_TABLE, "the sequence was dropped")));

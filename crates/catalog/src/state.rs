@@ -1,4 +1,4 @@
-//! What a warehouse holds at one snapshot: schemas, tables, views. Plain values; a transaction changes a
+//! The contents of a warehouse at one snapshot: schemas, tables, views. Plain values; a transaction changes a
 //! copy.
 
 use std::collections::BTreeMap;
@@ -7,61 +7,61 @@ use std::sync::Arc;
 use crate::sequences::Sequence;
 use crate::types::ColumnType;
 
-/// A snapshot's number: counts up from 0, one for each commit.
+/// A snapshot's number: counts up from 0, one per commit.
 pub type SnapshotId = i64;
-/// The number of a schema, table, view or sequence. Negative until the transaction that made it commits.
+/// The id of a schema, table, view or sequence. Negative until the creating transaction commits.
 pub type ObjectId = i64;
-/// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
+/// A column's id within its table, never reused in it. Data files store it as their Parquet field id.
 pub type ColumnId = i64;
 
-/// The tag of a table that has its keys and its CHECK constraints, as JSON. Of what is in it the catalog
-/// knows [`CHECK`] alone.
+/// The table tag that contains its keys and CHECK constraints, as JSON. The catalog only interprets [`CHECK`]
+/// in it.
 pub const KEYS_TAG: &str = "harrier.keys";
-/// What a text of [`KEYS_TAG`] has if rows are asked for something.
+/// A text in [`KEYS_TAG`] of a table with CHECK constraints.
 pub const CHECK: &str = r#""kind":"check""#;
-/// The tag of a column that has its declared type, as SQL writes it.
+/// The column tag that contains its declared type, in SQL.
 pub const DECLARED_TYPE_TAG: &str = "harrier.type";
 
-/// The option that says how a table is divided by ranges or lists of values, which DuckLake has no words for.
-/// What is to be in it is not the catalog's to know; a change of it is one of the table.
+/// The option that contains the range or list partitions of a table, which DuckLake cannot express. The
+/// catalog does not interpret it; a change of it is a change of the table.
 pub const TABLE_PARTITIONS_OPTION: &str = "harrier_table_partitions";
 
-/// Everything but the data files, as of one snapshot, or as a transaction has changed it.
+/// Everything but the data files, at one snapshot, or as changed by a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub snapshot: SnapshotId,
-    /// That of the snapshot, in microseconds since 1970: one of the same number in a catalog that was put
-    /// back has another.
+    /// Time of the snapshot, in microseconds since 1970: a snapshot with the same number in a restored
+    /// catalog has another.
     pub time: i64,
     /// Counts the commits that changed a schema, table or view: equal versions mean equal schemas.
     pub schema_version: i64,
-    /// The identity of the catalog; `None` in one of an earlier version that nobody has written files into
+    /// The identity of the catalog; `None` for one of an earlier version that no files have been written into
     /// since.
     pub warehouse: Option<String>,
-    /// Where relative paths of schemas begin; ends in `/`.
+    /// The base of schemas' relative paths; ends in `/`.
     pub data_path: String,
     pub schemas: BTreeMap<ObjectId, Arc<Schema>>,
     pub tables: BTreeMap<ObjectId, Arc<Table>>,
     pub views: BTreeMap<ObjectId, Arc<View>>,
     pub sequences: BTreeMap<ObjectId, Arc<Sequence>>,
-    /// Tables that exist and cannot be used, with the reason: their names are taken.
+    /// Existing tables that cannot be used, with the reason: their names are taken.
     pub unusable: BTreeMap<ObjectId, Arc<Unusable>>,
     /// Settings of the whole warehouse (`ducklake_metadata` without a scope).
     pub options: BTreeMap<String, String>,
 }
 
-/// What the keys of Harrier's own tags begin with.
+/// Key prefix of Harrier's own tags.
 pub const OWN_TAGS: &str = "harrier.";
 
-/// What those keys begin with, in the catalog, of which the table has the tag for one of its columns.
+/// Key prefix of column tags, which are stored on the table.
 const COLUMN_TAGS: &str = "harrier.column.";
 
-/// The key of the table's tag that is one of a column.
+/// The key of the table tag that stores a column's tag.
 pub(crate) fn column_tag_key(column: ColumnId, key: &str) -> String {
     format!("{COLUMN_TAGS}{column}.{key}")
 }
 
-/// The column and its key that such a key of a table's tag is of.
+/// The column and the key encoded in such a key.
 pub(crate) fn column_of_tag(key: &str) -> Option<(ColumnId, &str)> {
     let (column, key) = key.strip_prefix(COLUMN_TAGS)?.split_once('.')?;
     Some((column.parse().ok()?, key))
@@ -88,14 +88,14 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The first column id that no version of this table has used.
     pub next_column: ColumnId,
-    /// How new files are divided, outermost first; empty: not at all.
+    /// Partitioning of new files, outermost first; empty: none.
     pub partition: Vec<PartitionKey>,
-    /// In `ducklake_partition_info`; `None` for a partitioning that is not committed yet, or for none.
+    /// In `ducklake_partition_info`; `None` for an uncommitted partitioning, or for none.
     pub partition_id: Option<i64>,
-    /// The order of rows in new files.
+    /// Sort order of rows in new files.
     pub sort: Vec<SortKey>,
     pub comment: Option<String>,
-    /// Harrier's own tags (`ducklake_tag`), whose keys begin with [`OWN_TAGS`]; others are left alone.
+    /// Harrier's own tags (`ducklake_tag`), whose keys begin with [`OWN_TAGS`]; others are ignored.
     pub tags: BTreeMap<String, String>,
     pub options: BTreeMap<String, String>,
 }
@@ -108,12 +108,12 @@ pub struct Column {
     /// Fields of a struct; the element of a list; key and value of a map.
     pub children: Vec<Column>,
     pub nullable: bool,
-    /// What rows of files have that were written before the column was added; as text.
+    /// Value for rows of files written before the column was added; as text.
     pub initial_default: Option<String>,
-    /// What INSERT puts where it names no value; as text.
+    /// Default for INSERT; as text.
     pub default: Option<DefaultValue>,
     pub comment: Option<String>,
-    /// Harrier's own tags (in `ducklake_tag`, of its table), as those of a [`Table`].
+    /// Harrier's own tags (in `ducklake_tag`, on its table), like those of a [`Table`].
     pub tags: BTreeMap<String, String>,
 }
 
@@ -140,7 +140,7 @@ pub enum Transform {
     Month,
     Day,
     Hour,
-    /// Murmur3 (32 bits, seed 0) of the value as Iceberg hashes it, modulo this many.
+    /// Murmur3 (32 bits, seed 0) of the value as Iceberg hashes it, modulo this number.
     Bucket(u32),
 }
 
@@ -161,19 +161,19 @@ pub struct View {
     pub name: String,
     pub dialect: String,
     pub sql: String,
-    /// Names for its first columns, in quotes with commas between them.
+    /// Names of its first columns, quoted and comma-separated.
     pub column_aliases: String,
     pub comment: Option<String>,
-    /// Of each table that it reads, the number that the next column was to get when the view was made
-    /// ([`Table::next_column`]). Later columns are none of the view's.
+    /// For each table that it reads, [`Table::next_column`] when the view was created. Later columns are not
+    /// part of the view.
     pub columns_below: BTreeMap<ObjectId, ColumnId>,
 }
 
-/// The key of the tag that has [`View::columns_below`]: `TABLE:COLUMN` with blanks between them.
+/// The key of the tag with [`View::columns_below`]: `TABLE:COLUMN` separated by blanks.
 const COLUMNS_BELOW_TAG: &str = "harrier.columns_below";
 
 impl View {
-    /// Its own tags, where its tables have other numbers (`real`) in the catalog than here.
+    /// Its own tags, with table ids mapped to final ones by `real`.
     pub(crate) fn tags(&self, real: impl Fn(ObjectId) -> ObjectId) -> BTreeMap<String, String> {
         let columns: Vec<String> =
             self.columns_below.iter().map(|(table, column)| format!("{}:{column}", real(*table))).collect();
@@ -183,7 +183,7 @@ impl View {
         }
     }
 
-    /// What its own tags say of columns; what cannot be read says nothing.
+    /// Parses the columns in its own tags; malformed entries are ignored.
     pub(crate) fn columns_below(tags: &BTreeMap<String, String>) -> BTreeMap<ObjectId, ColumnId> {
         let pairs = tags.get(COLUMNS_BELOW_TAG).into_iter().flat_map(|text| text.split(' '));
         let parsed = pairs.filter_map(|pair| {
@@ -194,7 +194,7 @@ impl View {
     }
 }
 
-/// A table with something in it that Harrier does not know, such as a column of type `variant`.
+/// A table with something that Harrier does not support, such as a column of type `variant`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unusable {
     pub schema: ObjectId,
@@ -202,8 +202,8 @@ pub struct Unusable {
     pub reason: String,
 }
 
-/// A path that is relative to its parent's (file to table, table to schema, schema to the data path), or
-/// absolute.
+/// A path that is absolute or relative to its parent's (file to table, table to schema, schema to the data
+/// path).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     pub path: String,
@@ -211,7 +211,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// This path as an absolute one, below `parent`, which ends in `/`.
+    /// Resolves the path against `parent`, which ends in `/`.
     pub fn below(&self, parent: &str) -> String {
         if self.relative { format!("{parent}{}", self.path) } else { self.path.clone() }
     }
@@ -221,26 +221,26 @@ impl Location {
     }
 }
 
-/// How DuckLake calls the schema that is there from the start.
+/// DuckLake's name of the initial schema.
 pub const DEFAULT_SCHEMA: &str = "main";
 
-/// How PostgreSQL does, and its clients expect it. It is a name of that schema unless the warehouse has
-/// another schema of this name.
+/// PostgreSQL's name of it, which clients expect. It is an alias unless the warehouse has another schema of
+/// this name.
 pub const PUBLIC_SCHEMA: &str = "public";
 
 impl State {
-    /// By name, exactly as written.
+    /// The schema of this exact name.
     pub fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
         self.schemas.values().find(|schema| schema.name == name)
     }
 
-    /// By a name as SQL gives it.
+    /// The schema of a name in SQL.
     pub fn named_schema(&self, name: &str) -> Option<&Arc<Schema>> {
         let is_alias = name == PUBLIC_SCHEMA;
         self.schema(name).or_else(|| is_alias.then(|| self.schema(DEFAULT_SCHEMA)).flatten())
     }
 
-    /// The name of a schema as users are told it.
+    /// The name of a schema for users.
     pub fn told_name<'s>(&self, schema: &'s Schema) -> &'s str {
         match schema.name == DEFAULT_SCHEMA && self.schema(PUBLIC_SCHEMA).is_none() {
             true => PUBLIC_SCHEMA,
@@ -252,7 +252,7 @@ impl State {
         self.tables.values().find(|table| table.schema == schema && table.name == name)
     }
 
-    /// Why there is a table of this name that cannot be used.
+    /// The reason why a table of this name cannot be used.
     pub fn unusable(&self, schema: ObjectId, name: &str) -> Option<&str> {
         let of_name = self.unusable.values().find(|table| table.schema == schema && table.name == name);
         of_name.map(|table| table.reason.as_str())
@@ -266,7 +266,7 @@ impl State {
         self.sequences.values().find(|sequence| sequence.schema == schema && sequence.name == name)
     }
 
-    /// Whether a table, view or sequence has this name: they share one space of names.
+    /// Whether a table, view or sequence has this name: they share one namespace.
     pub fn has_relation(&self, schema: ObjectId, name: &str) -> bool {
         self.table(schema, name).is_some()
             || self.view(schema, name).is_some()
@@ -280,7 +280,7 @@ impl State {
         table.path.below(&schema.path.below(&self.data_path))
     }
 
-    /// A setting with its narrowest scope: table, schema, warehouse.
+    /// An option at its narrowest scope: table, schema, warehouse.
     pub fn option<'a>(&'a self, table: &'a Table, key: &str) -> Option<&'a str> {
         let schema = &self.schemas[&table.schema];
         [&table.options, &schema.options, &self.options]

@@ -1,17 +1,16 @@
-//! What the catalog knows of a whole table: counts, and bounds of its columns.
+//! Table-level statistics in the catalog: counts, and bounds of columns.
 //!
-//! Bounds only widen: they hold for every snapshot. Something that is not known of one file is not known of
+//! Bounds only widen: they hold for every snapshot. A statistic that is unknown for one file is unknown for
 //! the table.
 //!
-//! A row of `ducklake_table_column_stats` without bounds says that the column has no value yet, be it of no
-//! rows or of NULLs alone: DuckDB takes the bounds of the next values for those of the whole table then. A
-//! column of which something is not known has no row, and never gets one again, for DuckDB changes rows that
-//! are there and adds none (`docs/decisions/0042-what-bounds-in-the-catalog-mean.md`).
+//! A row of `ducklake_table_column_stats` without bounds says that the column has no value yet, only NULLs or
+//! no rows: DuckDB then uses the bounds of the next values for the whole table. A column with unknown
+//! statistics has no row, and never gets one again, since DuckDB updates existing rows and adds none
+//! (`docs/decisions/0042-what-bounds-in-the-catalog-mean.md`).
 //!
-//! The count is of all rows that were ever put in, and never falls. DuckDB compares it with the rows that are
-//! left: if they are as many, nothing was ever deleted, the bounds are exact, and it answers `min` and `max`
-//! from them. So bounds of the whole table are kept only as long as they are exact, and a compaction counts
-//! nothing.
+//! The count includes all rows ever inserted, and never falls. DuckDB compares it with the remaining rows: if
+//! they are equal, nothing was ever deleted, the bounds are exact, and it answers `min` and `max` from them.
+//! So table bounds are stored only as long as they are exact, and a compaction counts nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -26,14 +25,13 @@ use crate::state::{Column, ColumnId, ObjectId, Table};
 use crate::types::ColumnType;
 use crate::values;
 
-/// Writers of Parquet cut the bounds of text at 64 bytes, or a character before. What is as long may not be
-/// exact.
+/// Parquet writers truncate text bounds at 64 bytes, or a character before. Longer ones may not be exact.
 const EXACT_TEXT_BYTES_MAX: usize = 60;
 
-/// The statistics of one table, as a commit changes them.
+/// The statistics of one table during a commit.
 pub(crate) struct Totals {
     table: ObjectId,
-    /// Whether the table has a row of statistics: rows were put in before.
+    /// Whether the table has a row of statistics: rows were inserted before.
     known: bool,
     before: TableStats,
     now: TableStats,
@@ -53,8 +51,7 @@ impl Totals {
         let known = before.is_some();
         let before = before.unwrap_or_default();
         let mut now = before.clone();
-        // A column that was added to a table with rows has values that nobody has looked at: it stays
-        // unknown.
+        // A column added to a table with rows has values that were not inspected: it stays unknown.
         if before.next_row_id == 0 && now.columns.is_empty() {
             for column in kinds.keys() {
                 let nothing = TableColumnStats { contains_null: Some(false), ..TableColumnStats::default() };
@@ -66,8 +63,8 @@ impl Totals {
         Ok(totals)
     }
 
-    /// Bounds that were written as another type than the column has now, and are read as another value, are
-    /// not known.
+    /// Drops bounds that were written under another type than the column has now, and would be read as
+    /// another value.
     async fn forget_other_types(&mut self, session: &mut Session) -> Result<()> {
         let is_bounded = |column: &ColumnId| self.before.columns.get(column).is_some_and(has_bounds);
         let unsure = |kind: ColumnType| matches!(kind, ColumnType::Float64 | ColumnType::Varchar);
@@ -92,9 +89,9 @@ impl Totals {
         Ok(())
     }
 
-    /// Looks whether columns that get their first values from these changes have had none indeed: rows
-    /// without bounds were written by earlier versions for columns of which nothing is known, and are by
-    /// DuckDB for those with texts that it knows no bounds of.
+    /// Verifies that columns that get their first values from these changes really had none: rows without
+    /// bounds were also written by earlier versions for unknown columns, and are by DuckDB for texts without
+    /// known bounds.
     pub async fn verify_first_values(
         &mut self,
         session: &mut Session,
@@ -127,7 +124,7 @@ impl Totals {
         if kept.is_empty() {
             return Ok(());
         }
-        // The names that the columns have had, which those of rows that the catalog keeps are.
+        // All former names of the columns, which inlined tables use.
         let sql = format!(
             "SELECT DISTINCT column_id, column_name FROM ducklake_column WHERE table_id = {id} AND \
              column_id IN ({}) AND parent_column IS NULL",
@@ -150,12 +147,12 @@ impl Totals {
         Ok(())
     }
 
-    /// Files are gone.
+    /// Subtracts removed files.
     pub fn remove_bytes(&mut self, bytes: i64) {
         self.now.file_size_bytes -= bytes;
     }
 
-    /// Counts a new file in, unless its rows were in others before; the number of its first row.
+    /// Counts a new file, unless its rows were in other files before; returns the id of its first row.
     pub fn add_file(&mut self, file: &NewFile, compacts: bool) -> i64 {
         let first = self.now.next_row_id;
         self.now.next_row_id += file.rows;
@@ -167,7 +164,7 @@ impl Totals {
         first
     }
 
-    /// The number of a new row that the catalog keeps.
+    /// The id of a new inlined row.
     pub fn add_row(&mut self) -> i64 {
         self.now.next_row_id += 1;
         self.now.record_count += 1;
@@ -178,7 +175,7 @@ impl Totals {
     pub fn add_stats(&mut self, stats: &BTreeMap<ColumnId, ColumnStats>) {
         let kinds = &self.kinds;
         self.now.columns.retain(|column, total| {
-            // Columns that are gone stay as they are.
+            // Dropped columns stay as they are.
             let Some(kind) = kinds.get(column) else { return true };
             stats.get(column).is_some_and(|stats| add(total, *kind, stats))
         });
@@ -252,10 +249,9 @@ pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
     }
 }
 
-/// The statements by which what is known of a column, and what the catalog keeps of its rows, is that of its
-/// new type: texts that were written as REAL say which DOUBLE PRECISION each is, which reads as the same REAL
-/// at earlier snapshots; bounds that cannot be told are not known any more. `kept`: the tables of rows that
-/// the catalog keeps, and the name of the column.
+/// The statements that convert a column's statistics and inlined rows to its new type: texts written as REAL
+/// become those of the equal DOUBLE PRECISION, which reads as the same REAL at earlier snapshots; bounds that
+/// cannot be converted become unknown. `kept`: the inlined tables, with the name of the column.
 pub(crate) async fn retyped_stats(
     session: &mut Session,
     table: ObjectId,
@@ -285,7 +281,7 @@ pub(crate) async fn retyped_stats(
     Ok(statements)
 }
 
-/// How many texts one statement replaces.
+/// Number of texts replaced per statement.
 const TEXTS_MAX: usize = 500;
 
 /// The statements that replace texts of single precision by those of the same numbers in double precision.
@@ -318,8 +314,7 @@ async fn exact_texts(
     exact.chunks(TEXTS_MAX).map(replaced).collect()
 }
 
-/// Whether a table of rows that the catalog keeps has a value in a column of this name. It may have no such
-/// column.
+/// Whether an inlined table has a value in a column of this name. It may have no such column.
 async fn has_kept_values(session: &mut Session, kept: &str, column: &str) -> Result<bool> {
     if !session.has_column(kept, column).await? {
         return Ok(false);
@@ -328,7 +323,7 @@ async fn has_kept_values(session: &mut Session, kept: &str, column: &str) -> Res
     Ok(!session.query(sql).await?.is_empty())
 }
 
-/// Adds what is known of a column in a file to what is known of it in the table. Whether all is known then.
+/// Merges the statistics of a column in a file into those of the table. Returns whether they are still known.
 fn add(total: &mut TableColumnStats, kind: ColumnType, stats: &ColumnStats) -> bool {
     total.contains_null = match (total.contains_null, stats.nulls) {
         (Some(true), _) => Some(true),
@@ -360,20 +355,20 @@ fn add(total: &mut TableColumnStats, kind: ColumnType, stats: &ColumnStats) -> b
             (total.min, total.max) = (Some(min), Some(max));
             true
         }
-        // One of them is not known.
+        // One of them is unknown.
         _ => false,
     }
 }
 
-/// The bounds of a column as the catalog can keep them. It cannot keep a character of code 0: what stands
-/// before it is still a lower bound; there is no upper one.
+/// The bounds of a column as the catalog can store them. It cannot store NUL characters: the prefix before
+/// one is still a lower bound; there is no upper one.
 pub(crate) fn bounds(stats: &ColumnStats) -> (Option<&str>, Option<&str>) {
     let min = stats.min.as_deref().map(|min| min.split('\0').next().unwrap_or_default());
     let max = stats.max.as_deref().filter(|max| !max.contains('\0'));
     (min, max)
 }
 
-/// The lesser or greater of two bounds; `None` if that cannot be told.
+/// The smaller or greater of two bounds; `None` if they cannot be compared.
 fn further(kind: ColumnType, before: String, bound: String, wanted: Ordering) -> Option<String> {
     Some(if values::compare(kind, &bound, &before)? == wanted { bound } else { before })
 }

@@ -1,13 +1,13 @@
-//! The files of one table at a snapshot: read as a whole, or as what differs from an earlier snapshot that is
-//! known already.
+//! Loads the files of one table at a snapshot: as a whole, or as the difference from a cached earlier
+//! snapshot.
 //!
-//! What differs is told by the numbers of files: a commit gives its files numbers that none before it has,
-//! Harrier's and DuckDB's alike, and a file that a snapshot does not have is in later ones only with a number
-//! of theirs. So of the files up to the greatest known number a later snapshot has those that are known or
-//! fewer, and all others have greater numbers.
+//! The difference follows from file ids: a commit gives its files greater ids than all before, with Harrier
+//! and DuckDB alike, and a file that is not in a snapshot enters later ones only with a new id. So of the
+//! files up to the greatest cached id a later snapshot has a subset of the cached ones, and all others have
+//! greater ids.
 //!
-//! Rows of files do not change but for the snapshot they end with. This is not taken on trust: counts and
-//! sums over the known files are compared with those of the database, and if they differ, everything is read.
+//! Rows of files are immutable except for their end snapshot. This is verified: counts and sums over the
+//! cached files are compared with the database, and if they differ, everything is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::inlined;
 use crate::load::inlined_rows;
 use crate::state::{Location, ObjectId, SnapshotId};
 
-/// What almost all files are, without an allocation for each.
+/// The format of almost all files, as a constant to avoid allocations.
 const PARQUET: &str = "parquet";
 
 /// A smaller table is read as a whole, in fewer queries.
 const KNOWN_FILES_MIN: usize = 256;
 
-/// Every file and kept row of one table. `known`: the same of an earlier snapshot.
+/// Every file and inlined row of one table. `known`: the cached data of an earlier snapshot.
 pub(crate) async fn load(
     session: &mut Session,
     table: ObjectId,
@@ -49,8 +49,7 @@ pub(crate) async fn load(
     Ok(TableData { table, snapshot, files, inlined })
 }
 
-/// The files of a later snapshot than `known`, with the deletions of `known`; `None`: the database has other
-/// rows for them.
+/// The files of a snapshot later than `known`, with the deletions of `known`; `None`: verification failed.
 async fn newer(
     session: &mut Session,
     known: &TableData,
@@ -94,11 +93,11 @@ async fn newer(
     Ok(Some(files))
 }
 
-/// Columns of which sums are compared.
+/// Columns whose sums are compared.
 const SUMMED: [&str; 6] =
     ["begin_snapshot", "record_count", "file_size_bytes", "partition_id", "mapping_id", "partial_max"];
 
-/// How many files there are, and the sums of `SUMMED`.
+/// The number of files, and the sums of `SUMMED`.
 fn sums_of(files: &[DataFile]) -> [i64; SUMMED.len() + 1] {
     files.iter().fold([0; SUMMED.len() + 1], |sums, file| {
         let optional = |number: Option<i64>| number.unwrap_or(-1);
@@ -134,7 +133,7 @@ fn format_of(name: Option<&str>) -> std::borrow::Cow<'static, str> {
     }
 }
 
-/// The files of a snapshot without their deletions. `and`: what else has to be true for them.
+/// The files of a snapshot without their deletions. `and`: an additional condition.
 async fn files(
     session: &mut Session,
     table: ObjectId,
@@ -222,7 +221,7 @@ async fn partition_values(session: &mut Session, table: ObjectId, files: &mut [D
     Ok(())
 }
 
-/// Gives `files` the delete files that they have at a snapshot.
+/// Attaches the delete files at a snapshot to `files`.
 async fn delete_files(
     session: &mut Session,
     table: ObjectId,
@@ -277,7 +276,7 @@ async fn delete_files(
     Ok(())
 }
 
-/// Gives `files` the rows that the catalog itself says are deleted from them at a snapshot.
+/// Attaches the inlined deletions at a snapshot to `files`.
 async fn inline_deletes(
     session: &mut Session,
     table: ObjectId,

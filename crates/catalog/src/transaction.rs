@@ -1,7 +1,7 @@
-//! A transaction: a snapshot, a changed copy of what it holds, and what is done to rows. Nobody else sees it
+//! A transaction: a base snapshot, a changed copy of its state, and row changes. It is invisible to others
 //! before it commits.
 //!
-//! It is a plain value: a savepoint is a clone, and rolling back to it puts the clone back.
+//! It is a plain value: a savepoint is a clone, and rolling back restores the clone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::state::{ObjectId, Schema, SnapshotId, State, Table};
 
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Kept with the commit, so that an outcome that was not heard can be looked up.
+    /// Stored with the commit, so that an unacknowledged outcome can be looked up.
     pub id: Uuid,
-    /// What was committed when the transaction (or, if it is read committed, its present statement) began.
+    /// The committed state when the transaction (or, if it is read committed, its current statement) began.
     pub base: Arc<State>,
     /// `base` with the transaction's own changes.
     pub state: State,
     pub data: BTreeMap<ObjectId, TableChanges>,
-    /// The snapshot its first change to a schema, table or view was made on.
+    /// The snapshot on which its first change to a schema, table or view was made.
     pub since: Option<SnapshotId>,
-    /// Who has written its files, as [`crate::Catalog::begin_writing`] knows them.
+    /// The writers of its files, as registered by [`crate::Catalog::begin_writing`].
     pub writers: BTreeSet<String>,
-    /// Where sequences are that the transaction has made or begun anew.
+    /// Values of sequences that the transaction has created or restarted.
     pub values: BTreeMap<ObjectId, OwnValue>,
     next_object: ObjectId,
 }
@@ -46,7 +46,7 @@ impl Transaction {
         }
     }
 
-    /// A number for a new schema, table, view or sequence, good until the commit gives it its own.
+    /// A temporary id for a new schema, table, view or sequence, replaced by the commit.
     pub fn new_object(&mut self) -> ObjectId {
         let id = self.next_object;
         self.next_object -= 1;
@@ -67,7 +67,7 @@ impl Transaction {
         self.state != *self.base
     }
 
-    /// The changes of rows of one table, to be added to.
+    /// The row changes of one table, to be extended.
     pub fn data_of(&mut self, table: ObjectId) -> &mut TableChanges {
         let since = self.base.snapshot;
         self.data.entry(table).or_insert_with(|| TableChanges { since, ..TableChanges::default() })
@@ -79,13 +79,13 @@ impl Transaction {
         &mut self.state
     }
 
-    /// Whether there are changes that those of others may conflict with. Costs nothing while there are none.
+    /// Whether there are changes that may conflict with those of others. Cheap if there are none.
     pub(crate) fn may_conflict(&self) -> bool {
         self.data.values().any(|changes| !changes.is_empty())
             || (self.since.is_some() && self.changes_state())
     }
 
-    /// Puts the transaction's changes upon a newer snapshot, with which they do not conflict.
+    /// Applies the transaction's changes to a newer snapshot, with which they do not conflict.
     pub(crate) fn rebase(&mut self, newer: Arc<State>) {
         let mut state = State::clone(&newer);
         overlay(&self.base.schemas, &self.state.schemas, &mut state.schemas, |base, own, newer| {
@@ -109,8 +109,7 @@ impl Transaction {
     }
 }
 
-/// Makes the changes that led from `base` to `own` in `newer`; `merge` those of one object that is in all
-/// three.
+/// Applies the changes from `base` to `own` to `newer`; `merge` combines an object that is in all three.
 fn overlay<T: PartialEq>(
     base: &BTreeMap<ObjectId, Arc<T>>,
     own: &BTreeMap<ObjectId, Arc<T>>,
@@ -131,7 +130,7 @@ fn overlay<T: PartialEq>(
     }
 }
 
-/// The same for options, which are set each by itself.
+/// The same for options, which are set independently.
 fn overlay_options(
     base: &BTreeMap<String, String>,
     own: &BTreeMap<String, String>,

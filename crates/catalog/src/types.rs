@@ -1,9 +1,9 @@
-//! The types of columns, as DuckLake names them.
+//! Column types, as DuckLake names them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A column's type. Nested ones have their parts as child columns.
+/// A column's type. Nested types have child columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     Boolean,
@@ -80,7 +80,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A type that DuckLake knows and Harrier does not (`variant`, `geometry`), or no type at all.
+/// A type that DuckLake has and Harrier does not support (`variant`, `geometry`), or not a type at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownType(pub String);
 
@@ -104,7 +104,7 @@ impl ColumnType {
         matches!(self, Self::Struct | Self::List | Self::Map)
     }
 
-    /// Whether every value of `self` is one of `wider`, so that a column may be retyped without touching its
+    /// Whether every value of `self` is one of `wider`, so that a column may be retyped without rewriting its
     /// files.
     pub fn widens_to(self, wider: Self) -> bool {
         use ColumnType::*;

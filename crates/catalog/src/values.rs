@@ -1,12 +1,11 @@
-//! Values that the catalog keeps as text: which of two is smaller, and moments in time.
+//! Values stored as text in the catalog: comparison, and timestamps.
 
 use std::cmp::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::types::ColumnType;
 
-/// Which of two bounds of a column of this type is smaller; `None` if that cannot be told, as from text that
-/// is no value of the type.
+/// Compares two bounds of a column of this type; `None` if a text is not a value of the type.
 pub(crate) fn compare(kind: ColumnType, left: &str, right: &str) -> Option<Ordering> {
     use ColumnType::*;
     if left == right {
@@ -27,7 +26,7 @@ pub(crate) fn compare(kind: ColumnType, left: &str, right: &str) -> Option<Order
         | Decimal { .. } => decimal(left, right),
         Float32 | Float64 => {
             let (left, right) = (left.parse::<f64>().ok()?, right.parse::<f64>().ok()?);
-            // As DuckDB orders them: NaN is the greatest.
+            // DuckDB's order: NaN is the greatest.
             Some(match (left.is_nan(), right.is_nan()) {
                 (false, false) => left.partial_cmp(&right)?,
                 (left, right) => left.cmp(&right),
@@ -74,8 +73,7 @@ fn decimal(left: &str, right: &str) -> Option<Ordering> {
     })
 }
 
-/// Orders dates and times, of any year, before and after Christ: the year, and the rest, whose text is in
-/// order.
+/// Sort key of dates and times, of any year, BC too: the year, and the rest as ordered text.
 fn moment(text: &str) -> Option<(i64, String)> {
     match text {
         "infinity" => return Some((i64::MAX, String::new())),
@@ -135,7 +133,7 @@ fn sixtieths(text: &str) -> Option<(i64, i64, i64)> {
     Some((next()?, next()?, next()?))
 }
 
-/// As DuckDB writes it: UTC, and no zeros at the end of the fraction.
+/// DuckDB's format: UTC, without trailing zeros in the fraction.
 pub(crate) fn format_time(micros: i64) -> String {
     let (days, of_day) = (micros.div_euclid(86_400_000_000), micros.rem_euclid(86_400_000_000));
     let (year, month, day) = date_of(days);
@@ -151,8 +149,7 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar: whole years of March to February, whose leap day is
-/// their last.
+/// Days since 1970 of a Gregorian date, with years that begin in March and so end with the leap day.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -1,4 +1,4 @@
-//! When a table's columns changed.
+//! Column versions of a table: the snapshots at which its columns changed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::state::{ObjectId, SnapshotId};
 
 impl Catalog {
     /// The snapshots at which the columns of a table changed, ascending. Files written between two of them
-    /// have the same columns. `snapshot`: up to which they are needed.
+    /// have the same columns. `snapshot`: the last one needed.
     pub async fn column_versions(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<SnapshotId>> {
         if let Some(known) = self.inner.cache.versions.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));

@@ -1,29 +1,29 @@
-//! Who is writing files that no snapshot refers to yet, so that nobody takes those files for leftovers.
+//! Registry of writers of uncommitted files, so that garbage collection does not remove those files.
 //!
-//! A statement that writes files is known by the name that its files begin with: from before the first of
-//! them is made until the end of its transaction. DuckLake has no place for it: it is in a table of Harrier's
-//! own, made when the first file is written.
+//! A statement that writes files is registered by the prefix of its file names, from before the first of them
+//! is created until the end of its transaction. DuckLake has no table for it: it is in a table of Harrier's
+//! own, created with the first file.
 //!
 //! ```text
-//!   begin_writing ─► files ─► keep_writing, again and again ─┬─► commit: the name goes with it, or the commit fails
-//!                                                            ├─► end_writing: rolled back
-//!                                                            └─► its process ended, or was silent: forgotten by `writers`
+//!   begin_writing ─► files ─► keep_writing, periodically ─┬─► commit: removes the name, or the commit fails
+//!                                                         ├─► end_writing: rolled back
+//!                                                         └─► its process ended or was silent: `writers` removes it
 //! ```
 //!
 //! # Invariants
-//! - A transaction whose writers are not known any more does not commit (40001): its files may be gone.
-//! - Who sweeps lists the files first, then asks for the `writers`, then for the paths that snapshots refer
-//!   to. The writer of a file in that list was known before the file was; if it is not any more, its
-//!   transaction has ended, and its files are referred to or nobody's.
-//! - How long a writer has been silent is told by the clock of the database, and by no other.
+//! - A transaction whose writers are no longer registered does not commit (40001): its files may be gone.
+//! - A sweep lists the files first, then the `writers`, then the paths referenced by snapshots. The writer of
+//!   a listed file was registered before the file was created; if it no longer is, its transaction has ended,
+//!   and its files are referenced or garbage.
+//! - Only the clock of the database determines how long a writer has been silent.
 //!
-//! Crash: a writer of this host whose process has ended is forgotten at once, another after [`SILENCE`].
+//! Crash: a writer on this host whose process has ended is removed at once, another after [`SILENCE`].
 //!
-//! Who reads files of a snapshot for long, as a backup does, is known in the same way, before it asks what
-//! the snapshot has. Who sweeps asks for what has expired before it asks who is known: of what it finds then,
-//! no such reader has anything.
+//! A long reader of a snapshot's files, such as a backup, is registered in the same way, before it reads the
+//! file list. A sweep lists expired files before it lists the registered names, so no unlisted reader uses a
+//! file that it finds.
 //!
-//! Other programs that write into the warehouse are not known here; only the age of their files protects
+//! Other programs that write into the warehouse are not registered here; only the age of their files protects
 //! those.
 
 use std::collections::BTreeSet;
@@ -39,30 +39,30 @@ use crate::retry::retry_if_lost;
 
 const TABLE: &str = "harrier_writer";
 
-/// A writer of which nothing was heard for so long is forgotten.
+/// Silence after which a writer is removed.
 pub const SILENCE: Duration = Duration::from_secs(120);
 
-/// What the names of those begin with who read files of a snapshot for long, as a backup does. While one is
-/// known, nobody removes files of snapshots that have expired since.
+/// Name prefix of long readers of a snapshot's files, such as backups. While one is registered, files of
+/// snapshots that have expired since are not removed.
 const READER: &str = "reader-";
 
-/// A name that nobody else has, for one who reads files of a snapshot for long. It is made known, kept and
-/// ended as a writer's is.
+/// A unique name for a long reader of a snapshot's files. It is registered, renewed and ended like a
+/// writer's.
 pub fn reader_name() -> String {
     format!("{READER}{}", Uuid::new_v4().simple())
 }
 
-/// Whether this is the name of one who reads.
+/// Whether this is the name of a reader.
 pub fn is_reader(name: &str) -> bool {
     name.starts_with(READER)
 }
 
-/// How often the table is tried to be made when another process makes it too.
+/// Attempts to create the table if another process creates it concurrently.
 const ATTEMPTS_MAX: usize = 5;
 
 impl Catalog {
-    /// Makes a writer known. False: it cannot be, since the database lets nobody make its table; then the age
-    /// of its files has to protect them.
+    /// Registers a writer. False: it cannot be, since the database does not allow creating the table; then
+    /// the age of its files has to protect them.
     pub async fn begin_writing(&self, name: &str) -> Result<bool> {
         for attempt in 1.. {
             match self.make_writers().await {
@@ -78,7 +78,7 @@ impl Catalog {
             }
         }
         let (name, process) = (text(name)?, text(&process::mine())?);
-        // It may be there already, when that was not heard.
+        // It may already be registered by an unacknowledged attempt.
         self.change(&|now| {
             format!(
                 "INSERT INTO {TABLE} VALUES ({name}, {process}, {now}) ON CONFLICT (name) DO UPDATE SET seen = excluded.seen"
@@ -89,7 +89,7 @@ impl Catalog {
     }
 
     async fn make_writers(&self) -> Result<()> {
-        // Nobody drops it.
+        // The table is never dropped.
         if self.inner.has_writers.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -107,19 +107,19 @@ impl Catalog {
         Ok(())
     }
 
-    /// Says that writers are still there. To be called more often than every [`SILENCE`].
+    /// Renews writers. Call it more often than every [`SILENCE`].
     pub async fn keep_writing(&self, names: &BTreeSet<String>) -> Result<()> {
         let names = texts(names)?;
         self.change(&|now| format!("UPDATE {TABLE} SET seen = {now} WHERE name IN ({names})")).await
     }
 
-    /// Forgets writers that were rolled back. To be called when their files are removed.
+    /// Removes writers that were rolled back. Call it when their files are removed.
     pub async fn end_writing(&self, names: &BTreeSet<String>) -> Result<()> {
         let names = texts(names)?;
         self.change(&|_| format!("DELETE FROM {TABLE} WHERE name IN ({names})")).await
     }
 
-    /// One statement, given the time in the words of the database, which may be run twice.
+    /// Runs one statement, which gets the database's expression for the current time; it may run twice.
     async fn change(&self, statement: &(dyn Fn(&str) -> String + Sync)) -> Result<()> {
         retry_if_lost(|| async {
             let mut session = self.inner.database.begin().await?;
@@ -129,7 +129,7 @@ impl Catalog {
         .await
     }
 
-    /// The names of all that are writing. Those that have gone are forgotten, and can commit no more.
+    /// The names of all active writers. Those that have ended are removed, and can no longer commit.
     pub async fn writers(&self) -> Result<BTreeSet<String>> {
         if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
@@ -159,9 +159,9 @@ impl Catalog {
     }
 }
 
-/// Forgets the writers of a transaction that is about to commit.
+/// Removes the writers of a transaction that is about to commit.
 ///
-/// Errors: one of them was forgotten before.
+/// Errors: one of them was removed before.
 pub(crate) async fn end(session: &mut Session, names: &BTreeSet<String>) -> Result<()> {
     if names.is_empty() {
         return Ok(());
@@ -188,17 +188,17 @@ fn texts(names: &BTreeSet<String>) -> Result<String> {
     Ok(names.iter().map(|name| text(name)).collect::<Result<Vec<_>>>()?.join(", "))
 }
 
-/// Processes, so that one of this host can be told to have ended.
+/// Process identities, to detect that a process of this host has ended.
 pub mod process {
     use std::fs;
 
-    /// This process: where its number counts, the number, and when it began, since numbers come again.
+    /// This process: its pid namespace, its pid, and its start time, since pids are reused.
     pub fn mine() -> String {
         let pid = std::process::id();
         format!("{} {pid} {}", space(), began(&pid.to_string()).unwrap_or_default())
     }
 
-    /// Whether that process is known to be no more. Nothing is known of those of other hosts.
+    /// Whether that process is known to have ended. Unknown for processes of other hosts.
     pub fn has_ended(process: &str) -> bool {
         let mut fields = process.rsplitn(3, ' ');
         let (Some(since), Some(pid), Some(of)) = (fields.next(), fields.next(), fields.next()) else {
@@ -208,19 +208,19 @@ pub mod process {
         of == here && !since.is_empty() && began(pid).is_none_or(|began| began != since)
     }
 
-    /// This boot of this host, and the space of process numbers in it.
+    /// This boot of this host, and its pid namespace.
     fn space() -> String {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         format!("{} {}", boot.trim(), space.display())
     }
 
-    /// Clock ticks from the boot to the beginning of a process; `None` if there is no such process, or only
-    /// what is left of one that has ended.
+    /// Clock ticks from boot to the start of a process; `None` if there is no such process, or it is a
+    /// zombie.
     fn began(pid: &str) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before may have any sign in it, brackets too; the state is the first field behind it, the
-        // start the 20th.
+        // The name before may contain any character, brackets too; the state is the first field after it, the
+        // start time the 20th.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?;
         let began = fields.nth(18)?;

@@ -1,6 +1,6 @@
-//! The rules of who may change who may do what, over an [`Access`] that is changed in memory.
+//! Rules of access changes, applied to an [`Access`] in memory.
 //!
-//! Errors: a rule that is broken is `Error::Refused`; then what was changed by then is to be thrown away.
+//! Errors: a violated rule is `Error::Refused`; the partly changed value must then be discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,19 +15,19 @@ use crate::error::Result;
 use crate::state::{Column, ColumnId, ObjectId, State};
 use crate::values;
 
-/// Objects that the message about a role which cannot be dropped names.
+/// Maximum number of objects listed in the message about a role that cannot be dropped.
 const DEPENDENTS_MAX: usize = 100;
 
-/// An object, and what is to be granted or revoked of it or of its columns.
+/// An object, and the privileges on it or on its columns to grant or revoke.
 type Target = (Object, Vec<(Privilege, ColumnId)>);
 
-/// An `Access` that somebody changes.
+/// An `Access` being changed.
 pub(super) struct Change<'a> {
     pub access: Access,
     actor: Standing,
-    /// The name of an actor who may everything because there are no roles.
+    /// The name of an actor with full access because there are no roles.
     newcomer: Option<&'a str>,
-    /// For names, and what there is.
+    /// For names and existence of objects.
     state: &'a State,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Change<'a> {
             let role = Role { is_superuser: true, can_login: true, can_create_roles: true, ..blank(own) };
             self.access.roles.insert(id, role);
             if own == name {
-                // It is the actor itself, which stays who it was.
+                // The actor itself, which keeps its rights.
                 let kept = RoleOptions { superuser: Some(true), login: Some(true), ..options.clone() };
                 return self.configure(id, &kept);
             }
@@ -146,7 +146,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Every role may say what its own sessions begin with.
+    /// Every role may set its own session defaults.
     fn may_set(&self, role: &str) -> Result<RoleId> {
         let id = self.known(role)?;
         if self.actor.role != Some(id) {
@@ -155,7 +155,7 @@ impl<'a> Change<'a> {
         Ok(id)
     }
 
-    /// Whether an actor may alter or drop a role.
+    /// Whether the actor may alter or drop a role.
     fn may_alter(&self, id: RoleId, verb: &str) -> Result<()> {
         let role = &self.access.roles[&id];
         let denied =
@@ -271,7 +271,7 @@ impl<'a> Change<'a> {
         }
         self.access.roles.remove(&id);
         self.access.memberships.retain(|(role, member), _| *role != id && *member != id);
-        // What is left of it is of objects that only old snapshots have.
+        // The remaining entries are of objects that only old snapshots contain.
         self.access.owners.retain(|_, owner| *owner != id);
         self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
         self.access.row_filters.retain(|(_, role), _| *role != id);
@@ -279,7 +279,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// What there still is and needs a role, described.
+    /// Descriptions of existing objects that depend on the role.
     fn dependents(&self, id: RoleId) -> Vec<String> {
         let describe =
             |object: &ObjectId| Object::of_id(self.state, *object).map(|one| one.describe(self.state));
@@ -331,7 +331,7 @@ impl<'a> Change<'a> {
         )))
     }
 
-    /// Makes a role a member, unless it would be one of itself.
+    /// Adds a member to a role, unless that makes the role a member of itself.
     fn join(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
         let (id, member_id) = (self.known(role)?, self.known(member)?);
         if self.access.reach_all(id).contains(&member_id) {
@@ -353,7 +353,7 @@ impl<'a> Change<'a> {
         admin_option_only: bool,
     ) -> Result<Option<String>> {
         let (id, member_id) = (self.known(role)?, self.known(member)?);
-        // Whoever is a member may leave.
+        // A member may revoke its own membership.
         if admin_option_only || self.actor.role != Some(member_id) {
             self.may_grant_role(id, "revoke")?;
         }
@@ -387,7 +387,7 @@ impl<'a> Change<'a> {
                 let Some(grantor) = self.rights().grantor(*object, *column, *privilege) else { continue };
                 granted += 1;
                 for grantee in &grantees {
-                    // Whoever may grant it because of another's grant has no use for one of its own.
+                    // An actor that grants by another's grant option needs no grant to itself.
                     if *grantee == grantor && grantor != BY_OWNER {
                         continue;
                     }
@@ -406,8 +406,8 @@ impl<'a> Change<'a> {
         Ok(warnings)
     }
 
-    /// What to say when some or all of it could not be done; an error if the actor has nothing to do with the
-    /// object.
+    /// The warning if some or all privileges were skipped; an error if the actor has no privilege on the
+    /// object at all.
     fn incomplete(&self, object: Object, done: usize, asked: usize, verb: &str) -> Result<Option<String>> {
         let name = object.describe(self.state);
         match done {
@@ -420,7 +420,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// What is to be granted or revoked, one by one, after a check that there is all that.
+    /// Expands the privileges to grant or revoke, after checking that all of them exist.
     fn targets(&self, privileges: &Privileges) -> Result<Vec<Target>> {
         let mut targets = Vec::new();
         for object in &privileges.objects {
@@ -496,7 +496,7 @@ impl<'a> Change<'a> {
                 let is_meant = |grant: &Grant| {
                     grant.privilege == *privilege
                         && grantees.contains(&grant.grantee)
-                        // A privilege on the whole takes those on single columns with it.
+                        // Revoking a privilege on the whole object also revokes it on single columns.
                         && (*column == WHOLE || grant.column == *column)
                         && (owns || self.actor.used.contains(&grant.grantor))
                 };
@@ -682,7 +682,7 @@ impl<'a> Change<'a> {
 }
 
 impl Access {
-    /// A role and all that it is a member of, by any membership, also by those that only let it administer.
+    /// A role and all roles that it is a member of, by any membership, also those with ADMIN OPTION only.
     fn reach_all(&self, from: RoleId) -> BTreeSet<RoleId> {
         let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
         while let Some(member) = open.pop() {
@@ -695,11 +695,11 @@ impl Access {
         reached
     }
 
-    /// Grants on an object by roles that have no grant option that leads back to its owner.
+    /// Grants on an object whose grantors have no chain of grant options from its owner.
     fn unfounded(&self, object: ObjectId) -> BTreeSet<Grant> {
         let mut open: BTreeMap<Grant, bool> =
             self.grants_on(object).map(|(grant, option)| (*grant, option)).collect();
-        // Who may grant what, as far as it is known yet.
+        // Grant options found so far.
         let mut options: BTreeSet<(RoleId, Privilege, ColumnId)> = BTreeSet::new();
         loop {
             let founded: Vec<(Grant, bool)> = open

@@ -1,18 +1,18 @@
-//! What a role may do, worked out from an [`Access`] with no I/O.
+//! Effective rights of a role, computed from an [`Access`] without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Access, DEFAULT_QUEUE, Grant, Object, PUBLIC, Privilege, Queue, Role, RoleId, WHOLE};
 use crate::state::{ColumnId, ObjectId};
 
-/// What one role may do. Of a role that does not exist: nothing; if there are no roles: everything.
+/// The rights of one role. A role that does not exist has none; without any roles, everyone has all.
 #[derive(Debug, Clone)]
 pub struct Rights<'a> {
     access: &'a Access,
     standing: Standing,
 }
 
-/// On which columns of a table or view a role has a privilege.
+/// The columns of a table or view on which a role has a privilege.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Columns {
     All,
@@ -31,37 +31,37 @@ impl Columns {
     }
 }
 
-/// Which rows of a table a role sees.
+/// The rows of a table that a role sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowFilter<'a> {
     All,
-    /// Those for which at least one of these predicates is true; so if there is none, no row.
+    /// Rows for which at least one of these predicates is true; without any, no row.
     AnyOf(Vec<&'a str>),
 }
 
-/// Who a role is, with the roles whose privileges it has.
+/// A role with the roles whose privileges it inherits.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standing {
-    /// `None`: no role, as of those who may everything.
+    /// `None`: no role, as for users with full access.
     pub role: Option<RoleId>,
     pub is_superuser: bool,
     pub can_create_roles: bool,
-    /// Itself, and those it inherits from.
+    /// Itself, and the roles it inherits from.
     pub used: BTreeSet<RoleId>,
 }
 
 impl Access {
-    /// There is no role, so everybody may everything.
+    /// Whether there is no role, so that everyone has full access.
     pub fn is_open(&self) -> bool {
         self.roles.is_empty()
     }
 
-    /// By name, exactly as written.
+    /// The role of this exact name.
     pub fn role(&self, name: &str) -> Option<(RoleId, &Role)> {
         self.roles.iter().find(|(_, role)| role.name == name).map(|(id, role)| (*id, role))
     }
 
-    /// What a role may do.
+    /// The rights of a role.
     pub fn rights(&self, role: &str) -> Rights<'_> {
         let standing = match self.role(role) {
             _ if self.is_open() => Standing { is_superuser: true, ..Standing::default() },
@@ -71,17 +71,17 @@ impl Access {
         Rights { access: self, standing }
     }
 
-    /// Whether a role may everything.
+    /// Whether a role has full access.
     pub fn is_superuser(&self, role: &str) -> bool {
         self.rights(role).is_superuser()
     }
 
-    /// Whether a role may have sessions.
+    /// Whether a role may open sessions.
     pub fn may_connect(&self, role: &str) -> bool {
         self.rights(role).may(Object::Warehouse, Privilege::Connect)
     }
 
-    /// The queue that a role's statements wait in: its own, or `pg_default` if that was made.
+    /// The queue of a role's statements: its own, or `pg_default` if that exists.
     pub fn queue(&self, role: &str) -> Option<&Queue> {
         let own = self.role(role).and_then(|(_, role)| self.queues.get(&role.queue?));
         own.or_else(|| self.queues.values().find(|queue| queue.name == DEFAULT_QUEUE))
@@ -93,8 +93,8 @@ impl Access {
         self.roles.get(owner).map(|role| role.name.as_str())
     }
 
-    /// Whether a role is a member of another, directly or not, as `+role` in hba rules asks. Every role is
-    /// one of itself.
+    /// Whether a role is a direct or indirect member of another, for `+role` in hba rules. Every role is a
+    /// member of itself.
     pub fn is_member(&self, role: &str, of: &str) -> bool {
         let (Some((role, _)), Some((of, _))) = (self.role(role), self.role(of)) else { return false };
         self.reach(role, |_| true).contains(&of)
@@ -111,7 +111,7 @@ impl Access {
         }
     }
 
-    /// A role and those that it is a member of, from each of which it goes on if `goes_on` says so.
+    /// A role and the roles that it is a member of, transitively through those for which `goes_on` is true.
     pub(super) fn reach(&self, from: RoleId, goes_on: impl Fn(RoleId) -> bool) -> BTreeSet<RoleId> {
         let mut of: BTreeMap<RoleId, Vec<RoleId>> = BTreeMap::new();
         for ((role, member), membership) in &self.memberships {
@@ -130,7 +130,7 @@ impl Access {
         reached
     }
 
-    /// What was granted on an object and its columns.
+    /// Grants on an object and its columns.
     pub fn grants_on(&self, object: ObjectId) -> impl Iterator<Item = (&Grant, bool)> {
         let (least, privilege) = (i64::MIN, Privilege::Select);
         let first = Grant { object, column: least, privilege, grantee: least, grantor: least };
@@ -154,8 +154,7 @@ impl<'a> Rights<'a> {
         self.standing.is_superuser || self.standing.can_create_roles
     }
 
-    /// Whether it may do everything with an object: its own, that of a role it inherits from, or as a
-    /// superuser.
+    /// Whether it has all rights on an object: as owner, by an inherited role, or as a superuser.
     pub fn owns(&self, object: Object) -> bool {
         let id = object.id();
         self.standing.is_superuser
@@ -169,7 +168,7 @@ impl<'a> Rights<'a> {
             && (self.owns(object) || self.granted(object.id(), privilege).any(|grant| grant.column == WHOLE))
     }
 
-    /// On which columns it has a privilege. With `All` it has it on the table itself.
+    /// The columns on which it has a privilege. `All` means a privilege on the table itself.
     pub fn columns(&self, object: Object, privilege: Privilege) -> Columns {
         if self.may(object, privilege) {
             return Columns::All;
@@ -179,7 +178,7 @@ impl<'a> Rights<'a> {
         if columns.is_empty() { Columns::None } else { Columns::Some(columns) }
     }
 
-    /// Whether it has some privilege on an object or a column of it.
+    /// Whether it has any privilege on an object or a column of it.
     pub fn may_anything(&self, object: Object) -> bool {
         self.owns(object)
             || object.privileges().iter().any(|one| self.granted(object.id(), *one).next().is_some())
@@ -193,7 +192,7 @@ impl<'a> Rights<'a> {
         self.access.grants_on(object).map(|(grant, _)| grant).filter(move |grant| is_own(grant))
     }
 
-    /// Which rows of a table it sees.
+    /// The row filter of a table for this role.
     pub fn row_filter(&self, table: ObjectId) -> RowFilter<'a> {
         let mut filters =
             self.access.row_filters.range((table, RoleId::MIN)..=(table, RoleId::MAX)).peekable();
@@ -227,7 +226,7 @@ impl<'a> Rights<'a> {
         })
     }
 
-    /// As whom it may grant a privilege: `BY_OWNER`, or a role with the grant option.
+    /// The grantor for a privilege: `BY_OWNER`, or a role with the grant option.
     pub(super) fn grantor(&self, object: Object, column: ColumnId, privilege: Privilege) -> Option<RoleId> {
         if self.owns(object) {
             return Some(super::BY_OWNER);

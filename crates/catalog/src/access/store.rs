@@ -1,5 +1,4 @@
-//! Where an [`Access`] is kept: tables of Harrier's own in the catalog's database, read and written as a
-//! whole.
+//! Storage of an [`Access`] in Harrier's own tables in the catalog's database, read and written as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::sequences;
 use crate::state::ObjectId;
 
-/// One row: the version, and the next number of a role or a queue.
+/// One row: the version, and the next id of a role or a queue.
 const ACCESS: &str = "harrier_access";
 const ROLE: &str = "harrier_role";
 const MEMBER: &str = "harrier_role_member";
@@ -20,7 +19,7 @@ const OWNER: &str = "harrier_owner";
 const PRIVILEGE: &str = "harrier_privilege";
 const FILTER: &str = "harrier_row_filter";
 const QUEUE: &str = "harrier_resource_queue";
-/// Of warehouses whose roles are older, it is made with the first setting.
+/// In warehouses with older roles it is created with the first setting.
 const SETTING: &str = "harrier_role_setting";
 
 const ROLE_COLUMNS: &str = "role_id, role_name, is_superuser, can_login, can_create_roles, inherits, connection_limit, \
@@ -32,7 +31,7 @@ const FILTER_COLUMNS: &str = "table_id, role_id, predicate";
 const SETTING_COLUMNS: &str = "role_id, setting_name, setting_value";
 const QUEUE_COLUMNS: &str = "queue_id, queue_name, active_statements, memory_limit, priority, max_cost";
 
-/// Flags are numbers, which both databases have.
+/// Flags are numbers, which both databases support.
 pub(crate) const TABLES: [(&str, &str); 8] = [
     (ACCESS, "version BIGINT NOT NULL, next_id BIGINT NOT NULL"),
     (
@@ -63,15 +62,14 @@ pub(crate) const TABLES: [(&str, &str); 8] = [
 
 const SETTING_TABLE: &str = "role_id BIGINT, setting_name VARCHAR, setting_value VARCHAR NOT NULL, PRIMARY KEY (role_id, setting_name)";
 
-/// What roles may do before anybody has granted anything, as in a new database of PostgreSQL: come in, and
-/// use the schema `main`.
+/// Initial grants, as in a new database of PostgreSQL: CONNECT, and USAGE of the schema `main`.
 const FIRST_GRANTS: [(Object, Privilege); 3] = [
     (Object::Warehouse, Privilege::Connect),
     (Object::Warehouse, Privilege::Temporary),
     (Object::Schema(0), Privilege::Usage),
 ];
 
-/// What there is before the first change.
+/// The state before the first change.
 fn empty() -> Access {
     let grant = |(object, privilege): (Object, Privilege)| Grant {
         object: object.id(),
@@ -88,7 +86,7 @@ pub(crate) async fn has_tables(session: &mut Session) -> Result<bool> {
     session.has_table(ACCESS).await
 }
 
-/// One small query, and another as long as nobody has used roles.
+/// One small query, and a second one as long as roles have not been used.
 pub(super) async fn version(inner: &Inner) -> Result<i64> {
     if !inner.has_access.load(Ordering::Relaxed) {
         if !inner.database.has_table(ACCESS).await? {
@@ -193,7 +191,7 @@ fn positive<T: TryFrom<i64>>(row: &Row, index: usize) -> Result<Option<T>> {
         .transpose()
 }
 
-/// Writes what has changed, if anything has, as the next version.
+/// Writes the difference, if any, as the next version.
 pub(super) async fn write(session: &mut Session, before: &Access, after: Access) -> Result<()> {
     if *before == after {
         return Ok(());
@@ -303,7 +301,7 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
     Ok(statements)
 }
 
-/// Deletes what is gone or has changed, then inserts what is new or has changed.
+/// Deletes removed and changed entries, then inserts new and changed ones.
 fn changed<K: Ord, V: PartialEq>(
     (table, columns): (&str, &str),
     (old, new): (&BTreeMap<K, V>, &BTreeMap<K, V>),
@@ -322,7 +320,7 @@ fn changed<K: Ord, V: PartialEq>(
     Ok(statements)
 }
 
-/// Every schema, table, view and sequence that some snapshot has.
+/// Every schema, table, view and sequence in some snapshot.
 pub(super) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>> {
     let sequences = sequences::ids(session).await?;
     let sql = "SELECT schema_id FROM ducklake_schema UNION SELECT table_id FROM ducklake_table \
@@ -331,8 +329,8 @@ pub(super) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>>
     sequences.into_iter().map(Ok).chain(rows.iter().map(|row| row.integer(0))).collect()
 }
 
-/// Statements for a commit that makes objects: each with the view that it takes the place of, whose owner and
-/// privileges it gets; the others are `owner`'s, if that is a role.
+/// Statements for a commit that creates objects: each with the view that it replaces, whose owner and
+/// privileges it gets; the others belong to `owner`, if that is a role.
 pub(crate) fn new_objects(
     objects: &[(ObjectId, Option<ObjectId>)],
     owner: Option<&str>,

@@ -1,4 +1,4 @@
-//! The rules, told as scripts: who does what, what comes of it, and what everybody may do then.
+//! Access rules as scripts: actions, their results, and the resulting rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ fn queue_options(words: &[&str]) -> QueueOptions {
     options
 }
 
-/// Does what a line says; a warning, if there is one.
+/// Executes a line; returns a warning, if there is one.
 fn run(change: &mut Change<'_>, words: &[&str]) -> Result<Option<String>> {
     let has = |word: &str| words.contains(&word);
     let first = |warnings: Vec<String>| warnings.into_iter().next();
@@ -177,7 +177,7 @@ fn run(change: &mut Change<'_>, words: &[&str]) -> Result<Option<String>> {
     }
 }
 
-/// What a question about an `Access` gives, as text.
+/// The answer to a question about an `Access`, as text.
 fn ask(access: &Access, words: &[&str]) -> String {
     let yes = |value: bool| if value { "yes" } else { "no" }.to_string();
     match words {
@@ -209,8 +209,8 @@ fn ask(access: &Access, words: &[&str]) -> String {
     }
 }
 
-/// Each line is `actor: command`, with `=> SQLSTATE` or `=> "a warning"` if it does not just succeed, or `?
-/// question => answer`. What fails changes nothing. `system` is nobody's role.
+/// Each line is `actor: command`, with `=> SQLSTATE` or `=> "a warning"` if it does not simply succeed, or `?
+/// question => answer`. A failed command changes nothing. `system` is not a role.
 fn check(script: &str) {
     let state = state();
     let mut access = Access { next: 1, ..Access::default() };

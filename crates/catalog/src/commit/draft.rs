@@ -1,4 +1,4 @@
-//! The statements of one commit: the difference between a transaction and its snapshot, as SQL.
+//! The SQL statements of one commit: the difference between a transaction and its base snapshot.
 
 mod objects;
 mod rows;
@@ -19,7 +19,7 @@ use crate::state::{ObjectId, SnapshotId};
 use crate::transaction::Transaction;
 use crate::{access, sequences, values};
 
-/// The statements of one commit, being written.
+/// The statements of one commit, being built.
 pub(super) struct Draft<'a> {
     dialect: Dialect,
     transaction: &'a Transaction,
@@ -30,9 +30,9 @@ pub(super) struct Draft<'a> {
     next_catalog_id: i64,
     next_file_id: i64,
     pub(super) objects: BTreeMap<ObjectId, ObjectId>,
-    /// Partitionings that this commit makes, by the table's real number.
+    /// Partitionings created by this commit, by the table's final id.
     partition_ids: BTreeMap<ObjectId, i64>,
-    /// Tables that get a new version, by their real numbers.
+    /// Tables that get a new schema version, by their final ids.
     versioned: BTreeSet<ObjectId>,
     changes: Changes,
     pub(super) statements: Vec<String>,
@@ -58,7 +58,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The real number of a schema, table or view.
+    /// The final id of a schema, table or view.
     fn real(&self, id: ObjectId) -> ObjectId {
         self.objects.get(&id).copied().unwrap_or(id)
     }
@@ -77,7 +77,7 @@ impl<'a> Draft<'a> {
         self.statements.push(statement);
     }
 
-    /// Ends the present rows of a table of the catalog.
+    /// Ends the current rows of a catalog table at this snapshot.
     fn end(&mut self, table: &str, condition: &str) {
         let snapshot = self.snapshot;
         self.push(format!(
@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
         self.options(None, &base.options, &own.options)
     }
 
-    /// Where they are is written as well, if the transaction has that.
+    /// Values are written as well if the transaction contains them.
     pub(super) async fn sequences(&mut self, session: &mut Session) -> Result<()> {
         let transaction = self.transaction;
         let (base, own) = (&transaction.base.sequences, &transaction.state.sequences);
@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Who owns what is new. A view that takes the place of another keeps what that had.
+    /// Owners of new objects. A view that replaces another keeps its owner and privileges.
     pub(super) fn owners(&mut self, note: &CommitNote) -> Result<()> {
         let (base, own) = (&self.transaction.base, &self.transaction.state);
         let mut pairs = Vec::new();
@@ -160,9 +160,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The snapshot itself.
+    /// Adds the snapshot's own row.
     pub(super) fn finish(&mut self, note: &CommitNote) -> Result<Committed> {
-        // Times never run backwards, whatever the clocks of those who commit.
+        // Snapshot times are monotonic, whatever the clocks of the committers.
         let time = values::format_time(values::now().max(self.head.time));
         let snapshot = self.snapshot;
         self.push(format!(
@@ -184,7 +184,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A literal of a UUID; PostgreSQL takes nothing else.
+/// A UUID literal; PostgreSQL accepts nothing else.
 fn uuid(value: &str) -> Result<String> {
     match Uuid::parse_str(value) {
         Ok(uuid) => Ok(format!("'{uuid}'")),

@@ -1,5 +1,4 @@
-//! Schemas, views, tables and their columns, and what is kept beside them: comments, tags, options, the
-//! tables of inlined rows.
+//! Statements for schemas, views, tables and columns, and their comments, tags, options and inlined tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -141,9 +140,9 @@ impl Draft<'_> {
         order: i64,
     ) -> Result<String> {
         let (default, kind, dialect) = match &column.default {
-            // As DuckDB writes that there is none.
+            // DuckDB's representation of no default.
             None => ("NULL", if column.kind.is_nested() { "" } else { "literal" }, "duckdb"),
-            // This text as a literal would be read as none.
+            // This text as a literal would be read as no default.
             Some(DefaultValue::Literal(value)) if value == "NULL" => ("'NULL'", "expression", "duckdb"),
             Some(DefaultValue::Literal(value)) => (value.as_str(), "literal", "duckdb"),
             Some(DefaultValue::Expression { sql, dialect }) => (sql.as_str(), "expression", dialect.as_str()),
@@ -162,8 +161,8 @@ impl Draft<'_> {
         ))
     }
 
-    /// A column that was made and dropped in one transaction leaves no row, and yet files may carry its
-    /// number. A row that no snapshot sees keeps the number from being given out again.
+    /// A column that was added and dropped in one transaction leaves no row, but files may use its id. An
+    /// invisible row prevents the id from being reused.
     fn keep_column_ids(
         &mut self,
         id: ObjectId,
@@ -202,7 +201,7 @@ impl Draft<'_> {
         if (&before.name, before.schema, &before.path) != (&table.name, table.schema, &table.path) {
             self.end("ducklake_table", &format!("table_id = {id}"));
             self.table_row(id, table)?;
-            // The word that DuckDB looks at for names that are taken.
+            // The word that DuckDB checks for names in use.
             let schema = self.schema_name(table.schema);
             self.changes.created.push(("table", schema, table.name.clone()));
         }
@@ -219,7 +218,7 @@ impl Draft<'_> {
         if columns_changed || partition_changed {
             self.new_version(id);
             // Rows written from now on have other columns. DuckDB writes them to the newest of these tables,
-            // so there must be one, even where it would make none now.
+            // so there must be one, even where DuckDB would create none.
             let has_some = !load::inlined_tables(session, id).await?.is_empty();
             if (self.inlines(table) || has_some) && inlined::fits(self.dialect, table) {
                 self.create_inlined(id, table)?;
@@ -289,7 +288,7 @@ impl Draft<'_> {
             let kinds = (before.kind, column.kind);
             let stats = retyped_stats(session, id, column.id, kinds, (&kept, &before.name)).await?;
             self.statements.extend(stats);
-            // DuckDB keeps what it knows of a table's statistics until this number changes.
+            // DuckDB caches a table's statistics until this number changes.
             self.next_file_id += 1;
         }
         if table.next_column > before.next_column {
@@ -409,7 +408,7 @@ impl Draft<'_> {
         self.column_tag((table, column), "comment", before, after)
     }
 
-    /// Harrier's own tags of a column; `None` where there is no such column.
+    /// Harrier's own tags of a column; `None` if there is no such column.
     fn column_tags(
         &mut self,
         table: ObjectId,
@@ -452,7 +451,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Options have no snapshots: the rows themselves change.
+    /// Options have no snapshots: the rows themselves are updated.
     pub(super) fn options(
         &mut self,
         scope: Option<(&str, ObjectId)>,
@@ -488,7 +487,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Rows written under this table from now on may differ from those before.
+    /// Starts a new schema version: rows written from now on may differ from earlier ones.
     fn new_version(&mut self, id: ObjectId) {
         if self.versioned.insert(id) {
             let (snapshot, version) = (self.snapshot, self.schema_version);
@@ -499,8 +498,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether DuckDB would keep small inserts into this table in the catalog, and so expect the table for
-    /// them.
+    /// Whether DuckDB would inline small inserts into this table, and so expects the inlined table.
     fn inlines(&self, table: &Table) -> bool {
         let limit =
             self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
@@ -533,8 +531,8 @@ impl Draft<'_> {
     // Rows.
 }
 
-/// Whether two versions of a column are the same row of `ducklake_column`: comments and tags have rows of
-/// their own.
+/// Whether two versions of a column have the same row of `ducklake_column`: comments and tags have their own
+/// rows.
 fn same_row(before: &Column, after: &Column) -> bool {
     let row = |column: &Column| Column {
         children: Vec::new(),
@@ -553,7 +551,7 @@ fn column_rows() -> Rows {
     )
 }
 
-/// Columns with those within them, and what they are within, in order.
+/// Columns with their nested columns and parents, in order.
 pub(crate) fn flatten<'c>(
     columns: &'c [Column],
     parent: Option<ColumnId>,
@@ -565,8 +563,8 @@ pub(crate) fn flatten<'c>(
     }
 }
 
-/// Where columns stand, and whether they stood there before: new ones at the end, as DuckDB puts them; if
-/// that is not the order wanted, all are numbered anew.
+/// Column positions, and whether they are unchanged: new columns go to the end, as in DuckDB; if that is not
+/// the wanted order, all are renumbered.
 fn place(
     columns: &[(&Column, Option<ColumnId>)],
     before: &BTreeMap<ColumnId, i64>,

@@ -1,4 +1,4 @@
-//! The rows of tables: data files, delete files, rows that the catalog keeps, and their statistics.
+//! Statements for rows of tables: data files, delete files, inlined rows, and their statistics.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl Draft<'_> {
     pub(in crate::commit) async fn data(&mut self, session: &mut Session) -> Result<()> {
         let transaction = self.transaction;
         for (id, changes) in &transaction.data {
-            // The rows of a table that the transaction has dropped go with it.
+            // The rows of a table dropped by the transaction are dropped with it.
             if let Some(table) = transaction.state.tables.get(id)
                 && !is_idle(changes)
             {
@@ -49,7 +49,7 @@ impl Draft<'_> {
         let by_file = |deletes: &NewDeletes| matches!(deletes, NewDeletes::File { .. });
         let removes_rows = changes.removed_inlined || !changes.deleted_inlined.is_empty();
         if changes.compacts {
-            // DuckDB compares deletes in files with the one word, and deletes in the catalog with the other
+            // DuckDB compares deletes in files with one word, and deletes of inlined rows with the other
             // only.
             words.flushed.insert(id);
             if !changes.removed.is_empty() || !changes.deleted.is_empty() {
@@ -69,13 +69,13 @@ impl Draft<'_> {
         if removes_rows || changes.deleted.values().any(|deletes| !by_file(deletes)) {
             words.inlined_deleted.insert(id);
         }
-        // An INSERT OVERWRITE of an empty table with nothing is still a word to those who insert meanwhile.
+        // An INSERT OVERWRITE of an empty table with no rows still conflicts with concurrent inserts.
         if changes.replaces && changes.removed.is_empty() && !removes_rows {
             words.deleted.insert(id);
         }
     }
 
-    /// Whole files, and all kept rows.
+    /// Removes complete files, and all inlined rows.
     async fn remove(
         &mut self,
         session: &mut Session,
@@ -116,7 +116,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Rows of files that were there before.
+    /// Deletes rows of files that existed before.
     fn delete(&mut self, id: ObjectId, changes: &TableChanges) -> Result<()> {
         let mut inline = Vec::new();
         let mut files = Vec::new();
@@ -172,7 +172,7 @@ impl Draft<'_> {
         self.statements.extend(rows.finish());
     }
 
-    /// Files that the transaction has written.
+    /// Adds the files that the transaction has written.
     fn add(
         &mut self,
         id: ObjectId,
@@ -249,7 +249,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Rows for the catalog to keep.
+    /// Adds inlined rows.
     async fn keep(
         &mut self,
         session: &mut Session,
@@ -302,12 +302,12 @@ impl Draft<'_> {
         }
         totals.add_stats(&changes.inlined_stats);
         self.statements.extend(rows.finish());
-        // DuckDB keeps what it knows of a table's statistics until this number changes.
+        // DuckDB caches a table's statistics until this number changes.
         self.next_file_id += 1;
         Ok(())
     }
 
-    /// The version of its schema that rows of this table are written under.
+    /// The schema version under which rows of this table are written.
     async fn table_version(&self, session: &mut Session, id: ObjectId) -> Result<i64> {
         if self.versioned.contains(&id) {
             return Ok(self.schema_version);
