@@ -23,7 +23,7 @@ pub(crate) async fn prune(target: &Target, identity: &Identity, keep: usize) -> 
     }
     let mut referenced = HashSet::new();
     for id in old {
-        // The files of an unreadable backup are known by its id alone.
+        // Files of an unreadable backup are recognized by their names alone.
         if let Ok(manifest) = target.manifest(id).await {
             referenced.extend(manifest.files.into_iter().map(|file| file.name));
         }
