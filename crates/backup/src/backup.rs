@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
 use futures::StreamExt;
-use harrier_catalog::{Catalog, Copied, CopiedFile, Identity};
+use harrier_catalog::{Catalog, CopiedFile, CopySummary, Identity};
 use harrier_error::SqlState;
 
 use crate::catalog_lines::CatalogWriter;
@@ -122,7 +122,7 @@ async fn backup_with_retries(
 
 /// Copies the catalog into an unnamed temporary file. It is read at once, so that a slow target does not
 /// block commits.
-async fn copy_catalog(catalog: &Catalog) -> Result<(Copied, File)> {
+async fn copy_catalog(catalog: &Catalog) -> Result<(CopySummary, File)> {
     let unwritten = |error| Error::io("write", std::env::temp_dir().display().to_string(), error);
     let mut lines = CatalogWriter::new(tempfile::tempfile().map_err(unwritten)?).map_err(unwritten)?;
     let copied = catalog.copy_out(&mut |line| lines.write(&line)).await?;
@@ -131,7 +131,12 @@ async fn copy_catalog(catalog: &Catalog) -> Result<(Copied, File)> {
     Ok((copied, file))
 }
 
-async fn copy_snapshot(copied: Copied, file: File, identity: &Identity, target: &Target) -> Result<Backup> {
+async fn copy_snapshot(
+    copied: CopySummary,
+    file: File,
+    identity: &Identity,
+    target: &Target,
+) -> Result<Backup> {
     let id = id_of(&copied.copied, copied.snapshot);
     let known = target.existing_files().await?;
     let there = target.store.list(FILES).await?;

@@ -24,7 +24,7 @@ impl ReadLease {
     /// may remove files.
     pub async fn begin(catalog: &Catalog) -> Result<Option<Self>> {
         let name = reader_name();
-        match catalog.begin_writing(&name).await {
+        match catalog.register_writer(&name).await {
             Ok(true) => {}
             Ok(false) | Err(harrier_catalog::Error::ReadOnly(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -35,7 +35,7 @@ impl ReadLease {
             loop {
                 tokio::time::sleep(RENEWAL_INTERVAL).await;
                 // A file removed meanwhile is detected when it is copied.
-                if let Err(error) = to.keep_writing(&leased).await {
+                if let Err(error) = to.renew_writers(&leased).await {
                     tracing::warn!(%error, "the catalog could not be told that files are still being copied");
                 }
             }
@@ -45,7 +45,7 @@ impl ReadLease {
 
     pub async fn end(self) {
         self.renewal.abort();
-        if let Err(error) = self.catalog.end_writing(&self.names).await {
+        if let Err(error) = self.catalog.unregister_writers(&self.names).await {
             tracing::warn!(%error, "the catalog could not be told that files have been copied");
         }
     }

@@ -1,8 +1,8 @@
 //! Restores a backup into a new warehouse, which may run beside the original.
 //!
 //! ```text
-//!   place is empty ─► marker: being restored ─► files copied, verified ─► catalog loaded under a temporary name
-//!     ─► rename ─► marker: own
+//!   place is empty ─► marker: being restored ─► files copied, verified
+//!     ─► catalog loaded under a temporary name ─► rename ─► marker: own
 //! ```
 //!
 //! Until the rename there is no warehouse, and an attempt to create one there reports the restore by its

@@ -18,7 +18,7 @@ async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
     let data = folder.join("data/main/t");
     std::fs::create_dir_all(&data).unwrap();
     let mut own = Transaction::new(catalog.head().await.unwrap());
-    let id = own.new_object();
+    let id = own.allocate_object();
     let table = Table {
         id,
         uuid: uuid::Uuid::new_v4().to_string(),
@@ -34,10 +34,10 @@ async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
         tags: Default::default(),
         options: Default::default(),
     };
-    own.changing_state().tables.insert(id, table.into());
+    own.state_mut().tables.insert(id, table.into());
     for name in files {
         std::fs::write(data.join(name), name).unwrap();
-        own.data_of(id).added.push(NewFile {
+        own.changes_of(id).added.push(NewFile {
             path: Location::relative(*name),
             rows: 1,
             bytes: name.len() as i64,
@@ -60,7 +60,7 @@ async fn forget(url: &str, name: &str) {
     let table = state.tables.values().next().unwrap();
     let data = catalog.data(table, state.snapshot).await.unwrap();
     let file = data.files.iter().find(|file| file.path.path == name).unwrap();
-    own.data_of(table.id).removed.insert(file.id);
+    own.changes_of(table.id).removed.insert(file.id);
     catalog.commit(&own, &CommitNote::default()).await.unwrap();
     catalog.expire(&harrier_catalog::Expiry::OlderThan("9999-01-01".to_string())).await.unwrap();
 }

@@ -139,7 +139,7 @@ async fn commit_files(catalog: &Catalog, numbers: Range<u32>) -> Result<f64, Fai
     let table = table.ok_or_else(|| Failure::dead("the catalog has not kept the table"))?;
     let columns: Vec<i64> = table.columns.iter().map(|column| column.id).collect();
     let mut transaction = Transaction::new(head);
-    transaction.data_of(table.id).added = numbers.map(|number| file(number, &columns)).collect();
+    transaction.changes_of(table.id).added = numbers.map(|number| file(number, &columns)).collect();
     let start = Instant::now();
     catalog.commit(&transaction, &CommitNote::default()).await.map_err(of_catalog)?;
     Ok(start.elapsed().as_secs_f64())

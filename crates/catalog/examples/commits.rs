@@ -36,7 +36,7 @@ async fn main() {
         tags: BTreeMap::new(),
     });
     let mut transaction = Transaction::new(catalog.head().await.expect("a snapshot"));
-    let id = transaction.new_object();
+    let id = transaction.allocate_object();
     let table = Table {
         id,
         uuid: transaction.id.to_string(),
@@ -52,8 +52,8 @@ async fn main() {
         tags: BTreeMap::new(),
         options: BTreeMap::new(),
     };
-    transaction.changing_state().tables.insert(id, Arc::new(table));
-    transaction.data_of(id).added = (0..FILES).map(file).collect();
+    transaction.state_mut().tables.insert(id, Arc::new(table));
+    transaction.changes_of(id).added = (0..FILES).map(file).collect();
     let started = Instant::now();
     let committed = catalog.commit(&transaction, &CommitNote::default()).await.expect("a commit");
     println!("{FILES} files with statistics of {COLUMNS} columns: {:?}", started.elapsed());
@@ -80,7 +80,7 @@ async fn measure(what: &str, catalogs: Vec<Catalog>, table: i64, seconds: u64) {
             while Instant::now() < end {
                 let started = Instant::now();
                 let mut transaction = Transaction::new(catalog.head().await.expect("a snapshot"));
-                transaction.data_of(table).inlined.push(vec![Cell::Integer(1); COLUMNS as usize]);
+                transaction.changes_of(table).inlined.push(vec![Cell::Integer(1); COLUMNS as usize]);
                 catalog.commit(&transaction, &CommitNote::default()).await.expect("a commit");
                 commits += 1;
                 longest = longest.max(started.elapsed());

@@ -254,7 +254,7 @@ impl Object {
     pub fn describe(self, state: &State) -> String {
         let name = match self {
             Self::Warehouse => None,
-            Self::Schema(id) => state.schemas.get(&id).map(|schema| state.told_name(schema)),
+            Self::Schema(id) => state.schemas.get(&id).map(|schema| state.display_name(schema)),
             Self::Table(id) => state.tables.get(&id).map(|table| table.name.as_str()),
             Self::View(id) => state.views.get(&id).map(|view| view.name.as_str()),
             Self::Sequence(id) => state.sequences.get(&id).map(|sequence| sequence.name.as_str()),
@@ -390,7 +390,7 @@ impl Catalog {
     /// The access control state. One small query if nothing has changed since the last call.
     pub async fn access(&self) -> Result<Arc<Access>> {
         let version = self.access_version().await?;
-        if let Some(known) = self.known_access(version) {
+        if let Some(known) = self.cached_access(version) {
             return Ok(known);
         }
         let read = || async { store::load(&mut self.inner.database.read().await?).await };
@@ -404,7 +404,7 @@ impl Catalog {
         store::version(&self.inner).await
     }
 
-    fn known_access(&self, version: i64) -> Option<Arc<Access>> {
+    fn cached_access(&self, version: i64) -> Option<Arc<Access>> {
         let known = self.inner.access.lock().unwrap_or_else(PoisonError::into_inner);
         known.as_ref().filter(|known| known.version == version).cloned()
     }
@@ -612,7 +612,7 @@ impl Access {
 }
 
 /// An error with its SQLSTATE.
-fn refused<T>(state: SqlState, message: impl Into<String>) -> Result<T> {
+fn refuse<T>(state: SqlState, message: impl Into<String>) -> Result<T> {
     Err(refusal(state, message))
 }
 

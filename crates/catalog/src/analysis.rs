@@ -63,7 +63,7 @@ pub enum Histograms<'a> {
 
 impl Catalog {
     /// Stores the results of a table. Results of columns not contained in it are kept.
-    pub async fn put_analysis(&self, table: ObjectId, analysis: &Analysis) -> Result<()> {
+    pub async fn store_analysis(&self, table: ObjectId, analysis: &Analysis) -> Result<()> {
         let mut session = self.inner.database.write().await?;
         make(&mut session).await?;
         session.execute(format!("DELETE FROM {TABLE} WHERE table_id = {table}")).await?;

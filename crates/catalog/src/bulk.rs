@@ -28,36 +28,36 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub fn optional_integer(&mut self) -> Result<Option<i64>> {
-        let (digits, rest) = self.rest.split_once(' ').ok_or_else(|| self.unexpected())?;
+        let (digits, rest) = self.rest.split_once(' ').ok_or_else(|| self.malformed())?;
         if digits.is_empty() {
             self.rest = rest;
             return Ok(None);
         }
-        let number = digits.parse().map_err(|_| self.unexpected())?;
+        let number = digits.parse().map_err(|_| self.malformed())?;
         self.rest = rest;
         Ok(Some(number))
     }
 
     pub fn integer(&mut self) -> Result<i64> {
         let here = Fields { rest: self.rest };
-        self.optional_integer()?.ok_or_else(|| here.unexpected())
+        self.optional_integer()?.ok_or_else(|| here.malformed())
     }
 
     pub fn optional_text(&mut self) -> Result<Option<&'a str>> {
-        let (digits, rest) = self.rest.split_once(':').ok_or_else(|| self.unexpected())?;
+        let (digits, rest) = self.rest.split_once(':').ok_or_else(|| self.malformed())?;
         if digits.is_empty() {
             self.rest = rest;
             return Ok(None);
         }
-        let bytes: usize = digits.parse().map_err(|_| self.unexpected())?;
-        let (text, rest) = rest.split_at_checked(bytes).ok_or_else(|| self.unexpected())?;
+        let bytes: usize = digits.parse().map_err(|_| self.malformed())?;
+        let (text, rest) = rest.split_at_checked(bytes).ok_or_else(|| self.malformed())?;
         self.rest = rest;
         Ok(Some(text))
     }
 
     pub fn text(&mut self) -> Result<&'a str> {
         let here = Fields { rest: self.rest };
-        self.optional_text()?.ok_or_else(|| here.unexpected())
+        self.optional_text()?.ok_or_else(|| here.malformed())
     }
 
     /// A column built by `flag`.
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
         Ok(self.optional_flag()?.unwrap_or(false))
     }
 
-    fn unexpected(&self) -> Error {
+    fn malformed(&self) -> Error {
         let near: String = self.rest.chars().take(40).collect();
         Error::Corrupt(format!("the catalog has a row that cannot be read, near \"{near}\""))
     }
@@ -95,7 +95,7 @@ pub(crate) async fn each(
         Ok::<_, Error>(())
     };
     let dialect = session.dialect();
-    let packed = packed(dialect, wanted);
+    let packed = row_expression(dialect, wanted);
     if dialect == Dialect::Postgres {
         // PostgreSQL has no efficient range of row positions, but all rows can be returned as that many
         // groups.
@@ -131,7 +131,7 @@ pub(crate) async fn each(
 }
 
 /// An expression that packs a row.
-fn packed(dialect: Dialect, wanted: &[Wanted<'_>]) -> String {
+fn row_expression(dialect: Dialect, wanted: &[Wanted<'_>]) -> String {
     let mut parts = Vec::with_capacity(wanted.len());
     for column in wanted {
         parts.push(match (column, dialect) {

@@ -35,10 +35,10 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// Invalidates entries because snapshots have expired.
-    pub fn forget(&self) {
-        self.versions.forget();
-        self.columns.forget();
-        self.large().forget();
+    pub fn invalidate(&self) {
+        self.versions.clear();
+        self.columns.clear();
+        self.large().clear();
     }
 
     fn large(&self) -> std::sync::MutexGuard<'_, SizedLru<Key, Large>> {
@@ -193,7 +193,7 @@ impl<K: Copy + Eq + Hash, V: Clone> SizedLru<K, V> {
         }
     }
 
-    fn forget(&mut self) {
+    fn clear(&mut self) {
         self.entries.clear();
         self.bytes = 0;
     }
@@ -224,7 +224,7 @@ impl<K: PartialEq, V> Lru<K, V> {
         kept.truncate(ENTRIES_MAX);
     }
 
-    fn forget(&self) {
+    fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         kept.put(ENTRIES_MAX, Arc::new(7));
         assert_eq!(kept.get(&0).as_deref(), Some(&0));
         assert_eq!(kept.get(&1), None);
-        kept.forget();
+        kept.clear();
         assert_eq!(kept.get(&0), None);
     }
 

@@ -150,10 +150,10 @@ impl Catalog {
         let rows = self.inner.database.query(load::head_query(snapshot)).await?;
         let head = load::read_head(&rows, snapshot)?;
         if snapshot.is_none() {
-            self.follow(&head).await?;
+            self.verify_history(&head).await?;
         }
         let generation = self.inner.history.generation();
-        if let Some(state) = self.cached(&head) {
+        if let Some(state) = self.cached_state(&head) {
             return Ok(state);
         }
         let read = || async {
@@ -164,16 +164,16 @@ impl Catalog {
         };
         let (head, state) = retry_if_lost(read).await?;
         if snapshot.is_none() {
-            self.follow(&head).await?;
+            self.verify_history(&head).await?;
         }
         if self.inner.history.generation() == generation {
-            self.keep(&head, &state);
+            self.cache_state(&head, &state);
         }
         Ok(state)
     }
 
     /// The cached state of this snapshot, or of another with the same schemas, tables and views.
-    fn cached(&self, head: &Head) -> Option<Arc<State>> {
+    fn cached_state(&self, head: &Head) -> Option<Arc<State>> {
         let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(settings, state): &(Settings, Arc<State>)| {
             state.schema_version == head.schema_version && *settings == head.settings
@@ -187,7 +187,7 @@ impl Catalog {
         Some(state)
     }
 
-    fn keep(&self, head: &Head, state: &Arc<State>) {
+    fn cache_state(&self, head: &Head, state: &Arc<State>) {
         let mut states = self.inner.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.push((head.settings.clone(), Arc::clone(state)));
         if states.len() > STATES_MAX {
@@ -196,9 +196,9 @@ impl Catalog {
     }
 
     /// Invalidates all caches, after a change of history.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn invalidate_caches(&self) {
         self.inner.states.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.inner.cache.forget();
+        self.inner.cache.invalidate();
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -237,7 +237,7 @@ impl Catalog {
             let mut session = self.inner.database.read().await?;
             let head = load::head(&mut session, Some(snapshot)).await?;
             if time.is_some_and(|time| time != head.time) {
-                return Err(history::lost(snapshot));
+                return Err(history::lost_snapshot(snapshot));
             }
             let data = table_data::load(&mut session, table.id, snapshot, before.as_deref()).await?;
             Ok((head.time, Arc::new(data)))
@@ -253,7 +253,7 @@ impl Catalog {
     }
 
     /// Sets the cache size for files, inlined rows and statistics, bytes.
-    pub fn set_kept_bytes_max(&self, bytes: usize) {
+    pub fn set_cache_bytes_max(&self, bytes: usize) {
         self.inner.cache.set_bytes_max(bytes);
     }
 

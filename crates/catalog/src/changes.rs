@@ -11,7 +11,7 @@ use crate::state::{ObjectId, SnapshotId};
 
 /// The kinds of changes to one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Deed {
+pub(crate) enum ChangeKind {
     Dropped,
     Altered,
     Inserted,
@@ -32,10 +32,10 @@ pub(crate) async fn compactions(
     );
     let mut found = Vec::new();
     for row in session.query(sql).await? {
-        let mut others = Others::default();
+        let mut others = ConcurrentChanges::default();
         let snapshot = row.integer(0)?;
         others.add(snapshot, &row.optional_text(1)?.unwrap_or_default());
-        if others.did(Deed::Compacted, table, since) {
+        if others.contains(ChangeKind::Compacted, table, since) {
             found.push(snapshot);
         }
     }
@@ -44,14 +44,14 @@ pub(crate) async fn compactions(
 
 /// Changes of other commits in a range of snapshots.
 #[derive(Debug, Default)]
-pub(crate) struct Others {
+pub(crate) struct ConcurrentChanges {
     /// By table or view: the kinds of changes, with the last snapshot of each.
-    deeds: BTreeMap<ObjectId, BTreeMap<Deed, SnapshotId>>,
+    changes_by_table: BTreeMap<ObjectId, BTreeMap<ChangeKind, SnapshotId>>,
     /// The last snapshot with a word that could not be parsed: it may affect anything.
     unreadable: Option<SnapshotId>,
 }
 
-impl Others {
+impl ConcurrentChanges {
     /// Loads the changes of the snapshots after `since` up to `head`.
     pub async fn load(session: &mut Session, since: SnapshotId, head: SnapshotId) -> Result<Self> {
         let mut others = Self::default();
@@ -76,13 +76,13 @@ impl Others {
 
     fn add(&mut self, snapshot: SnapshotId, changes: &str) {
         for (word, value) in split(changes) {
-            let deed = match word.to_ascii_lowercase().as_str() {
-                "dropped_table" | "dropped_view" => Deed::Dropped,
-                "altered_table" | "altered_view" => Deed::Altered,
-                "inserted_into_table" | "inlined_insert" => Deed::Inserted,
-                "deleted_from_table" | "inlined_delete" => Deed::Deleted,
+            let kind = match word.to_ascii_lowercase().as_str() {
+                "dropped_table" | "dropped_view" => ChangeKind::Dropped,
+                "altered_table" | "altered_view" => ChangeKind::Altered,
+                "inserted_into_table" | "inlined_insert" => ChangeKind::Inserted,
+                "deleted_from_table" | "inlined_delete" => ChangeKind::Deleted,
                 "compacted_table" | "merge_adjacent" | "rewrite_delete" | "inline_flush"
-                | "flushed_inlined" => Deed::Compacted,
+                | "flushed_inlined" => ChangeKind::Compacted,
                 // Names are compared where they are allocated: a renamed table is in no list of words.
                 "created_table"
                 | "created_view"
@@ -92,11 +92,11 @@ impl Others {
                 | "created_table_macro"
                 | "dropped_scalar_macro"
                 | "dropped_table_macro" => continue,
-                _ => Deed::Unknown,
+                _ => ChangeKind::Unknown,
             };
             match value.parse() {
                 Ok(id) => {
-                    self.deeds.entry(id).or_default().insert(deed, snapshot);
+                    self.changes_by_table.entry(id).or_default().insert(kind, snapshot);
                 }
                 Err(_) => self.unreadable = Some(snapshot),
             }
@@ -104,16 +104,16 @@ impl Others {
     }
 
     /// Whether a snapshot after `since` changed this table in this way.
-    pub fn did(&self, deed: Deed, table: ObjectId, since: SnapshotId) -> bool {
-        let done = self.deeds.get(&table).and_then(|deeds| deeds.get(&deed));
+    pub fn contains(&self, kind: ChangeKind, table: ObjectId, since: SnapshotId) -> bool {
+        let done = self.changes_by_table.get(&table).and_then(|kinds| kinds.get(&kind));
         done.is_some_and(|snapshot| *snapshot > since)
-            || (deed == Deed::Unknown && self.unreadable.is_some_and(|snapshot| snapshot > since))
+            || (kind == ChangeKind::Unknown && self.unreadable.is_some_and(|snapshot| snapshot > since))
     }
 
     /// Whether a snapshot after `since` may have changed this table or view in any way.
-    pub fn touched(&self, id: ObjectId, since: SnapshotId) -> bool {
-        let deeds = self.deeds.get(&id).into_iter().flat_map(BTreeMap::values);
-        deeds.chain(&self.unreadable).any(|snapshot| *snapshot > since)
+    pub fn may_affect(&self, id: ObjectId, since: SnapshotId) -> bool {
+        let kinds = self.changes_by_table.get(&id).into_iter().flat_map(BTreeMap::values);
+        kinds.chain(&self.unreadable).any(|snapshot| *snapshot > since)
     }
 }
 
@@ -199,17 +199,17 @@ mod tests {
 
     #[test]
     fn others_are_known_by_snapshot() {
-        let mut others = Others::default();
+        let mut others = ConcurrentChanges::default();
         others.add(5, "inserted_into_table:2,dropped_view:7");
         others.add(6, "recoloured_table:3");
-        assert!(others.did(Deed::Inserted, 2, 4) && !others.did(Deed::Inserted, 2, 5));
-        assert!(!others.did(Deed::Deleted, 2, 4));
-        assert!(others.did(Deed::Dropped, 7, 0));
-        assert!(others.did(Deed::Unknown, 3, 5) && !others.did(Deed::Unknown, 2, 5));
-        assert!(others.touched(2, 4) && !others.touched(2, 5) && !others.touched(4, 0));
+        assert!(others.contains(ChangeKind::Inserted, 2, 4) && !others.contains(ChangeKind::Inserted, 2, 5));
+        assert!(!others.contains(ChangeKind::Deleted, 2, 4));
+        assert!(others.contains(ChangeKind::Dropped, 7, 0));
+        assert!(others.contains(ChangeKind::Unknown, 3, 5) && !others.contains(ChangeKind::Unknown, 2, 5));
+        assert!(others.may_affect(2, 4) && !others.may_affect(2, 5) && !others.may_affect(4, 0));
         others.add(7, "gibberish");
-        assert!(others.did(Deed::Unknown, 2, 6));
-        assert!(others.touched(2, 6) && !others.touched(2, 7));
+        assert!(others.contains(ChangeKind::Unknown, 2, 6));
+        assert!(others.may_affect(2, 6) && !others.may_affect(2, 7));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Catalog {
             let last = newest.first().map_or(Ok(0), |row| row.integer(0))? - 1;
             let mut known = Vec::new();
             for (start, before) in &unread {
-                let (row, stats) = read(&mut session, table, start, before.clone()).await?;
+                let (row, stats) = load_newer(&mut session, table, start, before.clone()).await?;
                 let first = start.first;
                 known.extend(
                     stats
@@ -82,7 +82,7 @@ struct Start {
 }
 
 /// Reads the entries after `before`. Also returns the last row of the table.
-async fn read(
+async fn load_newer(
     session: &mut Session,
     table: ObjectId,
     start: &Start,

@@ -28,7 +28,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::catalog::Catalog;
 use crate::conflicts;
-use crate::database::{failed, has_no_space, is_lost, is_transient};
+use crate::database::{has_no_space, is_lost, is_transient, map_error};
 use crate::error::{Error, Result};
 use crate::files::TableChanges;
 use crate::load;
@@ -178,7 +178,7 @@ async fn attempt_commit(
         }
         let committed = draft.finish(note)?;
         for (number, statement) in draft.statements.into_iter().enumerate() {
-            at(Step::Statement(number)).await.map_err(failed)?;
+            at(Step::Statement(number)).await.map_err(map_error)?;
             session.execute(statement).await?;
         }
         Ok(committed)
@@ -216,7 +216,7 @@ async fn after_failure(
     error: sqlx::Error,
 ) -> Result<Committed> {
     if has_no_space(&error) {
-        return Err(failed(error));
+        return Err(map_error(error));
     }
     tracing::warn!(%error, transaction = %transaction.id, "a commit failed; looking up whether it happened");
     let extra = extra(transaction);
@@ -231,7 +231,7 @@ async fn after_failure(
         };
         match found.await {
             Ok(Some(snapshot)) => return Ok(Committed { snapshot, ..committed }),
-            Ok(None) => return Err(failed(error)),
+            Ok(None) => return Err(map_error(error)),
             Err(unreadable) => match waits.next() {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => break unreadable,

@@ -1,16 +1,16 @@
 //! Conflict detection of commits: the rules of snapshot isolation.
 //!
-//! | this transaction         | conflicts with a concurrent commit that has                                             |
-//! |--------------------------|-----------------------------------------------------------------------------------------|
-//! | inserts into a table     | dropped or altered it                                                                   |
-//! | deletes from a table     | dropped or altered it; deleted from, removed or compacted one of the same files or rows |
-//! | replaces a table's rows  | the same; or inserted into it or deleted from it at all                                 |
-//! | compacts a table         | dropped or altered it; deleted from or compacted one of the same files or rows          |
-//! | alters a table or view   | dropped or altered it; inserted into it, if a column is no longer to be NULL or has       |
-//! |                          | another declared type, there are other CHECK constraints, or other table partitions     |
-//! | drops anything           | dropped it                                                                              |
-//! | drops a schema           | made anything in it                                                                     |
-//! | creates or renames       | taken the name; dropped the schema                                                      |
+//! | this transaction        | conflicts with a concurrent commit that has                                  |
+//! |-------------------------|------------------------------------------------------------------------------|
+//! | inserts into a table    | dropped or altered it                                                        |
+//! | deletes from a table    | dropped or altered it; deleted, removed or compacted the same files or rows  |
+//! | replaces a table's rows | the same; or inserted into it or deleted from it at all                      |
+//! | compacts a table        | dropped or altered it; deleted or compacted the same files or rows           |
+//! | alters a table or view  | dropped or altered it; inserted into it, if a column becomes NOT NULL or     |
+//! |                         | changes its declared type, or CHECK constraints or table partitions change   |
+//! | drops anything          | dropped it                                                                   |
+//! | drops a schema          | created anything in it                                                       |
+//! | creates or renames      | taken the name; dropped the schema                                           |
 //!
 //! Called within the committing transaction, which excludes others, so the result holds until its end. Also
 //! called before a statement of a read committed transaction, which would otherwise combine its view with
@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::changes::{Deed, Others};
+use crate::changes::{ChangeKind, ConcurrentChanges};
 use crate::database::{Session, list, name, text};
 use crate::error::{Error, Result};
 use crate::files::{NewDeletes, TableChanges};
@@ -55,10 +55,10 @@ async fn compare(
     if since >= head.snapshot {
         return Ok(());
     }
-    let others = Others::load(session, since, head.snapshot).await?;
+    let others = ConcurrentChanges::load(session, since, head.snapshot).await?;
     let (base, own) = (&transaction.base, &transaction.state);
     let moved = !only_newer || head.schema_version != base.schema_version;
-    let touched = |id: ObjectId| moved || others.touched(id, base.snapshot);
+    let touched = |id: ObjectId| moved || others.may_affect(id, base.snapshot);
     for (table, changes) in data() {
         let is_theirs = *table >= 0 && own.tables.contains_key(table);
         if is_theirs && changes.since < head.snapshot && touched(*table) {
@@ -92,7 +92,7 @@ struct Rows<'a> {
     session: &'a mut Session,
     table: ObjectId,
     changes: &'a TableChanges,
-    others: &'a Others,
+    others: &'a ConcurrentChanges,
     title: String,
 }
 
@@ -103,15 +103,15 @@ impl Rows<'_> {
             && changes.removed.is_empty()
             && changes.deleted_inlined.is_empty()
             && !changes.removed_inlined);
-        self.refuse(Deed::Dropped, "was dropped")?;
-        self.refuse(Deed::Altered, "was altered")?;
+        self.refuse(ChangeKind::Dropped, "was dropped")?;
+        self.refuse(ChangeKind::Altered, "was altered")?;
         if deletes || changes.replaces || changes.compacts {
-            self.refuse(Deed::Unknown, "was changed in a way that is not known")?;
+            self.refuse(ChangeKind::Unknown, "was changed in a way that is not known")?;
         }
         if changes.replaces {
-            self.refuse(Deed::Inserted, "was inserted into")?;
-            self.refuse(Deed::Deleted, "was deleted from")?;
-            self.refuse(Deed::Compacted, "was compacted")?;
+            self.refuse(ChangeKind::Inserted, "was inserted into")?;
+            self.refuse(ChangeKind::Deleted, "was deleted from")?;
+            self.refuse(ChangeKind::Compacted, "was compacted")?;
         }
         let live =
             format!("SELECT 1 FROM ducklake_table WHERE table_id = {} AND end_snapshot IS NULL", self.table);
@@ -119,11 +119,11 @@ impl Rows<'_> {
             return Err(conflict(format!("{} was dropped", self.title)));
         }
         self.files().await?;
-        self.kept_rows().await
+        self.inlined_rows().await
     }
 
-    fn refuse(&self, deed: Deed, words: &str) -> Result<()> {
-        match self.others.did(deed, self.table, self.changes.since) {
+    fn refuse(&self, kind: ChangeKind, words: &str) -> Result<()> {
+        match self.others.contains(kind, self.table, self.changes.since) {
             true => Err(conflict(format!("{} {words}", self.title))),
             false => Ok(()),
         }
@@ -152,7 +152,7 @@ impl Rows<'_> {
             ))
             .await?;
         if live.len() < files.len() {
-            let words = match self.others.did(Deed::Compacted, table, since) {
+            let words = match self.others.contains(ChangeKind::Compacted, table, since) {
                 true => "was compacted",
                 false => "lost a file that this one deletes rows from: its rows were all deleted",
             };
@@ -176,7 +176,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    async fn kept_rows(&mut self) -> Result<()> {
+    async fn inlined_rows(&mut self) -> Result<()> {
         let changes = self.changes;
         if changes.deleted_inlined.is_empty() && !changes.removed_inlined {
             return Ok(());
@@ -202,7 +202,7 @@ impl Rows<'_> {
         }
         if changes.removed_inlined {
             // A flush removes the rows from the catalog, so they cannot be compared.
-            if self.others.did(Deed::Compacted, self.table, since) {
+            if self.others.contains(ChangeKind::Compacted, self.table, since) {
                 return Err(conflict(format!("{} was compacted", self.title)));
             }
             for table in tables.values() {
@@ -231,7 +231,7 @@ async fn live(session: &mut Session, sql: &str) -> Result<Live> {
 async fn state(
     session: &mut Session,
     transaction: &Transaction,
-    others: &Others,
+    others: &ConcurrentChanges,
     since: SnapshotId,
 ) -> Result<()> {
     let (base, own) = (&transaction.base, &transaction.state);
@@ -316,10 +316,10 @@ async fn state(
             return Err(conflict(format!("{kind} \"{name}\" was dropped")));
         };
         // DuckDB has no word for a rename: the new row shows it.
-        if *began > since || others.did(Deed::Altered, id, since) {
+        if *began > since || others.contains(ChangeKind::Altered, id, since) {
             return Err(conflict(format!("{kind} \"{name}\" was altered")));
         }
-        if others.did(Deed::Unknown, id, since) {
+        if others.contains(ChangeKind::Unknown, id, since) {
             return Err(conflict(format!("{kind} \"{name}\" was changed in a way that is not known")));
         }
         Ok(())
@@ -354,8 +354,8 @@ async fn state(
                 if before.name != table.name || before.schema != table.schema {
                     free(*id, table.schema, &table.name)?;
                 }
-                if let Some(demand) = demand(before, table)
-                    && others.did(Deed::Inserted, *id, since)
+                if let Some(demand) = row_requirement(before, table)
+                    && others.contains(ChangeKind::Inserted, *id, since)
                 {
                     return Err(conflict(format!("table \"{}\", {demand}, was inserted into", before.name)));
                 }
@@ -430,8 +430,8 @@ fn table_partitions(table: &Table) -> Option<&String> {
 }
 
 /// The requirement of a table change that concurrently inserted rows may violate.
-fn demand(before: &Table, after: &Table) -> Option<&'static str> {
-    if tightened(&before.columns, &after.columns) {
+fn row_requirement(before: &Table, after: &Table) -> Option<&'static str> {
+    if tightens_nullability(&before.columns, &after.columns) {
         return Some("of which a column is no longer to be NULL");
     }
     if table_partitions(before) != table_partitions(after) {
@@ -449,11 +449,11 @@ fn demand(before: &Table, after: &Table) -> Option<&'static str> {
 }
 
 /// Whether a nullable column has become NOT NULL.
-fn tightened(before: &[Column], after: &[Column]) -> bool {
+fn tightens_nullability(before: &[Column], after: &[Column]) -> bool {
     after.iter().any(|column| {
         let old = before.iter().find(|old| old.id == column.id);
         old.is_some_and(|old| {
-            (old.nullable && !column.nullable) || tightened(&old.children, &column.children)
+            (old.nullable && !column.nullable) || tightens_nullability(&old.children, &column.children)
         })
     })
 }

@@ -1,7 +1,7 @@
 //! Export and import of a whole catalog as of one moment, in a format independent of the database.
 //!
 //! ```text
-//!   Catalog::copy_out ─► Line, Line, … and Copied: the snapshot and its files     one read transaction
+//!   Catalog::copy_out ─► Line, Line, … and CopySummary: the snapshot and its files     one read transaction
 //!   Line, Line, …     ─► copy_in ─► another catalog with its own identity         one write transaction
 //! ```
 //!
@@ -40,9 +40,9 @@ const SCHEDULED: &str = "ducklake_files_scheduled_for_deletion";
 const DATA_FILES: &str = "ducklake_data_file";
 const DELETE_FILES: &str = "ducklake_delete_file";
 const METADATA: &str = "ducklake_metadata";
-const KEPT_TABLES: &str = "ducklake_inlined_data_tables";
-const KEPT_ROWS: &str = "ducklake_inlined_data_";
-const KEPT_DELETES: &str = "ducklake_inlined_delete_";
+const INLINED_TABLES: &str = "ducklake_inlined_data_tables";
+const INLINED_ROWS: &str = "ducklake_inlined_data_";
+const INLINED_DELETES: &str = "ducklake_inlined_delete_";
 
 /// The cells of one row.
 pub type Cells = Vec<Cell>;
@@ -75,7 +75,7 @@ pub struct CopiedFile {
 
 /// The result of an export.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Copied {
+pub struct CopySummary {
     /// The newest snapshot.
     pub snapshot: SnapshotId,
     /// Time of the snapshot, as `2026-11-22 07:30:28.649688+00`.
@@ -112,7 +112,10 @@ impl Catalog {
     /// Exports the whole catalog to `put`, as of one moment, concurrently with commits.
     ///
     /// Errors: those of `put` (58030, 53100); a file has no unique name in a copy (0A000).
-    pub async fn copy_out(&self, put: &mut (dyn FnMut(Line) -> io::Result<()> + Send)) -> Result<Copied> {
+    pub async fn copy_out(
+        &self,
+        put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
+    ) -> Result<CopySummary> {
         let database = &self.inner.database;
         let mut session = database.read().await?;
         let head = load::head(&mut session, None).await?;
@@ -124,13 +127,13 @@ impl Catalog {
                 copy_table(&mut session, table, columns, &folders, &mut files, put).await?;
             }
         }
-        kept_rows(&mut session, put).await?;
-        Ok(Copied {
+        export_inlined_rows(&mut session, put).await?;
+        Ok(CopySummary {
             snapshot: head.snapshot,
             time: values::format_time(head.time),
             copied: values::format_time(values::now()),
             layout: head.settings.own_layout()?,
-            identity: identity::read(&mut session).await?,
+            identity: identity::load(&mut session).await?,
             data_path: folders.root,
             files,
         })
@@ -175,7 +178,7 @@ async fn copy_table(
             }
         }
         if let Some((((of, path), relative), bytes)) = of_files {
-            files.push(renamed(&mut cells, (of, path, relative, bytes), folders)?);
+            files.push(relative_file(&mut cells, (of, path, relative, bytes), folders)?);
         }
         put(Line::Row(cells)).map_err(unwritten)
     };
@@ -189,7 +192,7 @@ fn is_of_place(cells: &[Cell]) -> bool {
 }
 
 /// Makes the file name in a row relative to its table's folder.
-fn renamed(
+fn relative_file(
     cells: &mut [Cell],
     (of, path, relative, bytes): (usize, usize, usize, usize),
     folders: &Folders,
@@ -232,18 +235,18 @@ fn fingerprint(text: &str) -> u64 {
 }
 
 /// Inlined rows, and inlined deletions of file rows.
-async fn kept_rows(
+async fn export_inlined_rows(
     session: &mut Session,
     put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
 ) -> Result<()> {
-    let sql = format!("SELECT table_id, table_name, schema_version FROM {KEPT_TABLES} ORDER BY 1, 3");
+    let sql = format!("SELECT table_id, table_name, schema_version FROM {INLINED_TABLES} ORDER BY 1, 3");
     let mut kept = Vec::new();
     for row in session.query(sql).await? {
         kept.push((row.integer(0)?, row.text(1)?, row.integer(2)?));
     }
     for (table, kept, version) in &kept {
         if session.has_table(kept).await? {
-            kept_table(session, *table, kept, *version, put).await?;
+            export_inlined_table(session, *table, kept, *version, put).await?;
         }
     }
     let mut tables = Vec::new();
@@ -254,8 +257,8 @@ async fn kept_rows(
         let deletes = inlined::delete_table(table);
         if session.has_table(&deletes).await? {
             let columns = ["file_id", "row_id", "begin_snapshot"];
-            let told = columns.map(|column| (column.to_string(), "BIGINT".to_string())).to_vec();
-            put(Line::Table(CopiedTable { name: deletes.clone(), columns: told })).map_err(unwritten)?;
+            let typed = columns.map(|column| (column.to_string(), "BIGINT".to_string())).to_vec();
+            put(Line::Table(CopiedTable { name: deletes.clone(), columns: typed })).map_err(unwritten)?;
             let sql = format!("SELECT {} FROM {deletes}", columns.join(", "));
             session.each(sql, |row| put(Line::Row(row.into_cells())).map_err(unwritten)).await?;
         }
@@ -263,16 +266,16 @@ async fn kept_rows(
     Ok(())
 }
 
-async fn kept_table(
+async fn export_inlined_table(
     session: &mut Session,
     table: ObjectId,
     kept: &str,
     version: i64,
     put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
 ) -> Result<()> {
-    let columns = load::kept_columns(session, table, version).await?;
-    let told = columns.iter().map(|column| (column.name.clone(), column.kind.to_string())).collect();
-    put(Line::Table(CopiedTable { name: kept.to_string(), columns: told })).map_err(unwritten)?;
+    let columns = load::inlined_columns(session, table, version).await?;
+    let typed = columns.iter().map(|column| (column.name.clone(), column.kind.to_string())).collect();
+    put(Line::Table(CopiedTable { name: kept.to_string(), columns: typed })).map_err(unwritten)?;
     let mut wanted = String::from("row_id, begin_snapshot, end_snapshot");
     for (place, column) in columns.iter().enumerate() {
         // The alias distinguishes names that differ from DuckLake's columns in case only.
@@ -321,7 +324,7 @@ pub async fn copy_in(
         }
         let mut session = database.write().await?;
         layout::create_tables(&mut session).await?;
-        put_lines(&mut session, lines).await?;
+        import_lines(&mut session, lines).await?;
         let path = text(data_path)?;
         let own = identity::rows(&identity(&place))?;
         session
@@ -342,7 +345,7 @@ pub async fn copy_in(
 }
 
 /// The table whose rows are being inserted.
-struct Filling {
+struct TableImport {
     kind: Kind,
     /// Head of its INSERT statement.
     head: (String, String),
@@ -353,27 +356,27 @@ struct Filling {
 enum Kind {
     /// Its boolean columns.
     Fixed(Vec<bool>),
-    Kept(Vec<ColumnType>),
+    Inlined(Vec<ColumnType>),
 }
 
-async fn put_lines(session: &mut Session, lines: impl Iterator<Item = io::Result<Line>>) -> Result<()> {
-    let mut filling: Option<Filling> = None;
+async fn import_lines(session: &mut Session, lines: impl Iterator<Item = io::Result<Line>>) -> Result<()> {
+    let mut import: Option<TableImport> = None;
     for line in lines {
         match line.map_err(unreadable)? {
             Line::Table(table) => {
-                finish(session, filling.take()).await?;
-                filling = Some(begin(session, table).await?);
+                finish(session, import.take()).await?;
+                import = Some(begin(session, table).await?);
             }
             Line::Row(cells) => {
-                let filling = filling.as_mut().ok_or_else(|| {
+                let import = import.as_mut().ok_or_else(|| {
                     Error::Corrupt("the copy of the catalog has a row of no table".to_string())
                 })?;
-                filling.rows.add(&filling.literals(session.dialect(), &cells)?);
-                filling.open += 1;
-                if filling.open == ROWS_AT_ONCE {
-                    let (table, columns) = &filling.head;
-                    let full = std::mem::replace(&mut filling.rows, Rows::into(table, columns));
-                    filling.open = 0;
+                import.rows.add(&import.literals(session.dialect(), &cells)?);
+                import.open += 1;
+                if import.open == ROWS_AT_ONCE {
+                    let (table, columns) = &import.head;
+                    let full = std::mem::replace(&mut import.rows, Rows::into(table, columns));
+                    import.open = 0;
                     for statement in full.finish() {
                         session.execute(statement).await?;
                     }
@@ -381,18 +384,18 @@ async fn put_lines(session: &mut Session, lines: impl Iterator<Item = io::Result
             }
         }
     }
-    finish(session, filling).await
+    finish(session, import).await
 }
 
-async fn finish(session: &mut Session, filling: Option<Filling>) -> Result<()> {
-    for statement in filling.map(|filling| filling.rows.finish()).unwrap_or_default() {
+async fn finish(session: &mut Session, import: Option<TableImport>) -> Result<()> {
+    for statement in import.map(|import| import.rows.finish()).unwrap_or_default() {
         session.execute(statement).await?;
     }
     Ok(())
 }
 
 /// Creates a table, unless every catalog has it.
-async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
+async fn begin(session: &mut Session, table: CopiedTable) -> Result<TableImport> {
     let CopiedTable { name: table, columns } = table;
     let dialect = session.dialect();
     let mut names = columns.iter().map(|(column, _)| name(column)).collect::<Result<Vec<_>>>()?;
@@ -404,10 +407,10 @@ async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
             session.execute(format!("CREATE TABLE {table} ({definition})")).await?;
         }
         Kind::Fixed(columns.iter().map(|(_, kind)| kind == "BOOLEAN").collect())
-    } else if is_kept(&table, KEPT_DELETES) && columns.len() == 3 {
+    } else if is_inlined_table(&table, INLINED_DELETES) && columns.len() == 3 {
         session.execute(inlined::create_deletes(&table)).await?;
         Kind::Fixed(vec![false; 3])
-    } else if is_kept(&table, KEPT_ROWS) {
+    } else if is_inlined_table(&table, INLINED_ROWS) {
         let (columns_max, name_bytes_max) = inlined::limits(dialect);
         if columns.len() > columns_max || columns.iter().any(|(column, _)| column.len() > name_bytes_max) {
             return Err(Error::Unsupported(format!(
@@ -418,37 +421,38 @@ async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
             kind.parse().map_err(|_| Error::Unsupported(format!("the copy has a column of type {kind}")))
         });
         let kinds = kinds.collect::<Result<Vec<ColumnType>>>()?;
-        let told = columns.iter().map(|(column, _)| column.as_str()).zip(kinds.iter().copied());
-        session.execute(inlined::create(dialect, &table, told)?).await?;
+        let pairs = columns.iter().map(|(column, _)| column.as_str()).zip(kinds.iter().copied());
+        session.execute(inlined::create(dialect, &table, pairs)?).await?;
         names.splice(0..0, ["row_id", "begin_snapshot", "end_snapshot"].map(str::to_string));
-        Kind::Kept(kinds)
+        Kind::Inlined(kinds)
     } else {
         return Err(Error::Unsupported(format!(
             "the copy has table \"{table}\", which this version of Harrier does not know"
         )));
     };
     let head = (table, names.join(", "));
-    Ok(Filling { kind, rows: Rows::into(&head.0, &head.1), head, open: 0 })
+    Ok(TableImport { kind, rows: Rows::into(&head.0, &head.1), head, open: 0 })
 }
 
 /// Whether a name is that of an inlined table: the prefix, and numbers after it.
-fn is_kept(table: &str, begin: &str) -> bool {
+fn is_inlined_table(table: &str, begin: &str) -> bool {
     let numbers = table.strip_prefix(begin).unwrap_or_default();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
     numbers.split('_').all(is_number)
 }
 
-impl Filling {
+impl TableImport {
     /// A row as comma-separated literals.
     fn literals(&self, dialect: Dialect, cells: &[Cell]) -> Result<String> {
         let literals = match &self.kind {
             Kind::Fixed(booleans) if booleans.len() == cells.len() => {
-                let literals = cells.iter().zip(booleans).map(|(cell, is_boolean)| fixed(cell, *is_boolean));
+                let literals =
+                    cells.iter().zip(booleans).map(|(cell, is_boolean)| fixed_literal(cell, *is_boolean));
                 literals.collect::<Result<Vec<_>>>()?
             }
-            Kind::Kept(kinds) if kinds.len() + 3 == cells.len() => {
+            Kind::Inlined(kinds) if kinds.len() + 3 == cells.len() => {
                 let (first, own) = cells.split_at(3);
-                let first = first.iter().map(|cell| fixed(cell, false));
+                let first = first.iter().map(|cell| fixed_literal(cell, false));
                 let own = own.iter().zip(kinds).map(|(cell, kind)| inlined::literal(dialect, *kind, cell));
                 first.chain(own).collect::<Result<Vec<_>>>()?
             }
@@ -463,7 +467,7 @@ impl Filling {
     }
 }
 
-fn fixed(cell: &Cell, is_boolean: bool) -> Result<String> {
+fn fixed_literal(cell: &Cell, is_boolean: bool) -> Result<String> {
     Ok(match cell {
         Cell::Null => "NULL".to_string(),
         Cell::Integer(value) if is_boolean => boolean(*value != 0).to_string(),
@@ -500,8 +504,8 @@ mod tests {
     #[test]
     fn tables_of_kept_rows_are_known_by_their_names() {
         assert!(
-            is_kept("ducklake_inlined_data_1_22", KEPT_ROWS)
-                && is_kept("ducklake_inlined_delete_3", KEPT_DELETES)
+            is_inlined_table("ducklake_inlined_data_1_22", INLINED_ROWS)
+                && is_inlined_table("ducklake_inlined_delete_3", INLINED_DELETES)
         );
         for other in [
             "ducklake_inlined_data_",
@@ -510,7 +514,7 @@ mod tests {
             "x",
             "ducklake_inlined_data_1; DROP",
         ] {
-            assert!(!is_kept(other, KEPT_ROWS), "{other}");
+            assert!(!is_inlined_table(other, INLINED_ROWS), "{other}");
         }
     }
 }

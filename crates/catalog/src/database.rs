@@ -87,7 +87,7 @@ pub(crate) enum Database {
 pub(crate) enum Session {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
     /// On a database file without writers, as long as there are none.
-    Resting(sqlx::Transaction<'static, Sqlite>, Resting),
+    IdleFile(sqlx::Transaction<'static, Sqlite>, IdleFile),
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
@@ -124,13 +124,19 @@ impl Database {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await?.query(sql).await,
             Self::Sqlite { path, file, readers, .. } => {
                 check_in_place(path, *file)?;
-                prepared(sql).fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
+                cached_query(sql)
+                    .fetch_all(readers)
+                    .await
+                    .map_err(map_error)?
+                    .iter()
+                    .map(sqlite_row)
+                    .collect()
             }
             Self::Postgres { readers, .. } => {
                 let ask = || async {
-                    let mut connection = connected(|| readers.acquire()).await?;
+                    let mut connection = acquire(|| readers.acquire()).await?;
                     let sql = sqlx::raw_sql(AssertSqlSafe(sql.clone()));
-                    sql.fetch_all(&mut *connection).await.map_err(failed)
+                    sql.fetch_all(&mut *connection).await.map_err(map_error)
                 };
                 retry_if_lost(ask).await?.iter().map(postgres_row).collect()
             }
@@ -148,10 +154,10 @@ impl Database {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await,
             Self::Sqlite { path, file, readers, .. } => {
                 check_in_place(path, *file)?;
-                Ok(Session::Sqlite(readers.begin().await.map_err(failed)?))
+                Ok(Session::Sqlite(readers.begin().await.map_err(map_error)?))
             }
             Self::Postgres { readers, .. } => Ok(Session::Postgres(
-                begun(readers, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
+                begin_postgres(readers, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
             )),
         }
     }
@@ -190,10 +196,10 @@ impl Database {
             ))),
             Self::Sqlite { path, file, writer, .. } => {
                 check_in_place(path, *file)?;
-                Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
+                Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(map_error)?))
             }
             Self::Postgres { writers, .. } => Ok(Session::Postgres(
-                begun(writers, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?,
+                begin_postgres(writers, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?,
             )),
         }
     }
@@ -273,14 +279,14 @@ impl Database {
 }
 
 /// Begins a transaction of PostgreSQL.
-async fn begun(pool: &PgPool, begin: &'static str) -> Result<sqlx::Transaction<'static, Postgres>> {
-    connected(|| pool.begin_with(begin)).await
+async fn begin_postgres(pool: &PgPool, begin: &'static str) -> Result<sqlx::Transaction<'static, Postgres>> {
+    acquire(|| pool.begin_with(begin)).await
 }
 
 /// Acquires a connection from a pool of PostgreSQL. A pool retries while a server refuses connections, or
 /// reports that it is starting up; this also retries if its socket does not exist, or a proxy in front closes
 /// connections.
-async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn() -> F) -> Result<T> {
+async fn acquire<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn() -> F) -> Result<T> {
     let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     loop {
         match ask().await {
@@ -288,7 +294,7 @@ async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn()
                 tracing::debug!(%error, "the catalog cannot be reached; trying again");
                 tokio::time::sleep(CONNECT_WAIT).await;
             }
-            outcome => return outcome.map_err(failed),
+            outcome => return outcome.map_err(map_error),
         }
     }
 }
@@ -380,45 +386,45 @@ fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
 /// reading. Otherwise it is read as an immutable file, and every query checks afterwards that it has not
 /// changed.
 async fn foreign(path: &str) -> Result<Session> {
-    let resting = Resting::look(path)?;
+    let idle_file = IdleFile::inspect(path)?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
-        .immutable(!resting.has_log)
+        .immutable(!idle_file.has_log)
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
     let pool = without_reaper(SqlitePoolOptions::new()).max_connections(1).connect_lazy_with(options);
-    let transaction = pool.begin().await.map_err(failed)?;
-    Ok(match resting.has_log {
+    let transaction = pool.begin().await.map_err(map_error)?;
+    Ok(match idle_file.has_log {
         true => Session::Sqlite(transaction),
-        false => Session::Resting(transaction, resting),
+        false => Session::IdleFile(transaction, idle_file),
     })
 }
 
 /// The state of a database file that no process has open.
-pub(crate) struct Resting {
+pub(crate) struct IdleFile {
     path: String,
     has_log: bool,
     changed: Option<SystemTime>,
     bytes: u64,
 }
 
-impl Resting {
-    fn look(path: &str) -> Result<Self> {
-        let metadata = std::fs::metadata(path).map_err(|error| failed(sqlx::Error::Io(error)))?;
+impl IdleFile {
+    fn inspect(path: &str) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|error| map_error(sqlx::Error::Io(error)))?;
         let has_log = Path::new(&format!("{path}-wal")).exists();
         Ok(Self { path: path.to_string(), has_log, changed: metadata.modified().ok(), bytes: metadata.len() })
     }
 
     /// Errors: a writer has appeared.
     fn check(&self) -> Result<()> {
-        let now = Self::look(&self.path)?;
+        let now = Self::inspect(&self.path)?;
         if !now.has_log && now.changed == self.changed && now.bytes == self.bytes {
             return Ok(());
         }
         let message =
             "the catalog was opened by somebody who writes while it was read: run the statement again";
-        Err(failed(sqlx::Error::Protocol(message.to_string())))
+        Err(map_error(sqlx::Error::Protocol(message.to_string())))
     }
 }
 
@@ -457,7 +463,7 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     match sqlite_code(&error) {
         Some(26) => Error::NotFound(format!("\"{path}\" is not an SQLite database")),
         Some(14) => Error::ReadOnly(format!("cannot open \"{path}\": no permission to read or to create it")),
-        _ => failed(error),
+        _ => map_error(error),
     }
 }
 
@@ -490,7 +496,7 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
         Err(error) if postgres_code(&error) == Some(SqlState::INVALID_CATALOG_NAME) => {
             return Err(Error::NotFound(format!("there is no warehouse: {error}")));
         }
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(map_error(error)),
     }
     let pool = |connections| {
         without_reaper(PgPoolOptions::new())
@@ -519,7 +525,7 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
 impl Session {
     pub fn dialect(&self) -> Dialect {
         match self {
-            Self::Sqlite(_) | Self::Resting(..) => Dialect::Sqlite,
+            Self::Sqlite(_) | Self::IdleFile(..) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
         }
     }
@@ -528,18 +534,20 @@ impl Session {
         let sql = sql.into();
         match self {
             Self::Sqlite(transaction) => {
-                let rows = prepared(sql).fetch_all(&mut **transaction).await.map_err(failed)?;
+                let rows = cached_query(sql).fetch_all(&mut **transaction).await.map_err(map_error)?;
                 rows.iter().map(sqlite_row).collect()
             }
-            Self::Resting(transaction, resting) => {
-                let rows = prepared(sql).fetch_all(&mut **transaction).await;
+            Self::IdleFile(transaction, idle_file) => {
+                let rows = cached_query(sql).fetch_all(&mut **transaction).await;
                 // The error matters less than the change of the file.
-                resting.check()?;
-                rows.map_err(failed)?.iter().map(sqlite_row).collect()
+                idle_file.check()?;
+                rows.map_err(map_error)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres(transaction) => {
-                let rows =
-                    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut **transaction).await.map_err(failed)?;
+                let rows = sqlx::raw_sql(AssertSqlSafe(sql))
+                    .fetch_all(&mut **transaction)
+                    .await
+                    .map_err(map_error)?;
                 rows.iter().map(postgres_row).collect()
             }
         }
@@ -554,22 +562,22 @@ impl Session {
         let sql = sql.into();
         match self {
             Self::Sqlite(transaction) => {
-                let mut rows = prepared(sql).fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(failed)? {
+                let mut rows = cached_query(sql).fetch(&mut **transaction);
+                while let Some(row) = rows.try_next().await.map_err(map_error)? {
                     with(sqlite_row(&row)?)?;
                 }
             }
-            Self::Resting(transaction, resting) => {
-                let mut rows = prepared(sql).fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(failed)? {
+            Self::IdleFile(transaction, idle_file) => {
+                let mut rows = cached_query(sql).fetch(&mut **transaction);
+                while let Some(row) = rows.try_next().await.map_err(map_error)? {
                     with(sqlite_row(&row)?)?;
                 }
-                resting.check()?;
+                idle_file.check()?;
             }
             Self::Postgres(transaction) => {
                 let sql = sqlx::raw_sql(AssertSqlSafe(sql));
                 let mut rows = sql.fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(failed)? {
+                while let Some(row) = rows.try_next().await.map_err(map_error)? {
                     with(postgres_row(&row)?)?;
                 }
             }
@@ -581,18 +589,18 @@ impl Session {
     pub async fn execute(&mut self, sql: impl Into<String>) -> Result<u64> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
         match self {
-            Self::Sqlite(transaction) | Self::Resting(transaction, _) => {
-                Ok(sql.execute(&mut **transaction).await.map_err(failed)?.rows_affected())
+            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => {
+                Ok(sql.execute(&mut **transaction).await.map_err(map_error)?.rows_affected())
             }
             Self::Postgres(transaction) => {
-                Ok(sql.execute(&mut **transaction).await.map_err(failed)?.rows_affected())
+                Ok(sql.execute(&mut **transaction).await.map_err(map_error)?.rows_affected())
             }
         }
     }
 
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.commit().await,
+            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => transaction.commit().await,
             Self::Postgres(transaction) => transaction.commit().await,
         }
     }
@@ -600,7 +608,7 @@ impl Session {
     /// Rolls back. Dropping does the same, but on a busy runtime later, while others may wait for its lock.
     pub async fn rollback(self) {
         let outcome = match self {
-            Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.rollback().await,
+            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => transaction.rollback().await,
             Self::Postgres(transaction) => transaction.rollback().await,
         };
         if let Err(error) = outcome {
@@ -610,7 +618,7 @@ impl Session {
 
     pub async fn has_table(&mut self, name: &str) -> Result<bool> {
         let dialect = match self {
-            Self::Sqlite(_) | Self::Resting(..) => Dialect::Sqlite,
+            Self::Sqlite(_) | Self::IdleFile(..) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
         };
         Ok(!self.query(has_table(dialect, name)?).await?.is_empty())
@@ -638,14 +646,14 @@ fn has_table(dialect: Dialect, name: &str) -> Result<String> {
 }
 
 /// A query of SQLite whose plan is cached, unless it is too long to be repeated.
-fn prepared(sql: String) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
+fn cached_query(sql: String) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
     let is_short = sql.len() <= PREPARED_BYTES_MAX;
     sqlx::query(AssertSqlSafe(sql)).persistent(is_short)
 }
 
 fn sqlite_row(row: &SqliteRow) -> Result<Row> {
     let cell = |index| {
-        let value = row.try_get_raw(index).map_err(failed)?;
+        let value = row.try_get_raw(index).map_err(map_error)?;
         if value.is_null() {
             return Ok(Cell::Null);
         }
@@ -666,7 +674,7 @@ fn sqlite_row(row: &SqliteRow) -> Result<Row> {
 /// `raw_sql` uses the simple query protocol, so every value arrives as text.
 fn postgres_row(row: &PgRow) -> Result<Row> {
     let cell = |index| {
-        let value = row.try_get_raw(index).map_err(failed)?;
+        let value = row.try_get_raw(index).map_err(map_error)?;
         if value.is_null() {
             return Ok(Cell::Null);
         }
@@ -694,7 +702,7 @@ fn postgres_row(row: &PgRow) -> Result<Row> {
 
 impl Row {
     pub fn integer(&self, index: usize) -> Result<i64> {
-        self.optional_integer(index)?.ok_or_else(|| self.unexpected(index, "a number"))
+        self.optional_integer(index)?.ok_or_else(|| self.type_error(index, "a number"))
     }
 
     pub fn optional_integer(&self, index: usize) -> Result<Option<i64>> {
@@ -703,14 +711,14 @@ impl Row {
             Some(Cell::Null) => Ok(None),
             // SQLite stores the value given to an untyped column.
             Some(Cell::Text(value)) => {
-                value.parse().map(Some).map_err(|_| self.unexpected(index, "a number"))
+                value.parse().map(Some).map_err(|_| self.type_error(index, "a number"))
             }
-            _ => Err(self.unexpected(index, "a number")),
+            _ => Err(self.type_error(index, "a number")),
         }
     }
 
     pub fn text(&self, index: usize) -> Result<String> {
-        self.optional_text(index)?.ok_or_else(|| self.unexpected(index, "text"))
+        self.optional_text(index)?.ok_or_else(|| self.type_error(index, "text"))
     }
 
     pub fn optional_text(&self, index: usize) -> Result<Option<String>> {
@@ -718,7 +726,7 @@ impl Row {
             Some(Cell::Text(value)) => Ok(Some(value.clone())),
             Some(Cell::Integer(value)) => Ok(Some(value.to_string())),
             Some(Cell::Null) => Ok(None),
-            _ => Err(self.unexpected(index, "text")),
+            _ => Err(self.type_error(index, "text")),
         }
     }
 
@@ -743,7 +751,7 @@ impl Row {
         self.0
     }
 
-    fn unexpected(&self, index: usize, wanted: &str) -> Error {
+    fn type_error(&self, index: usize, wanted: &str) -> Error {
         Error::Corrupt(format!("the catalog has {:?} where {wanted} belongs", self.0.get(index)))
     }
 }
@@ -860,7 +868,7 @@ impl Rows {
 }
 
 /// Maps a statement's error, as far as a caller can react to it.
-pub(crate) fn failed(error: sqlx::Error) -> Error {
+pub(crate) fn map_error(error: sqlx::Error) -> Error {
     if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
         return Refused(Box::new(SqlError::new(
             SqlState::IO_ERROR,

@@ -136,7 +136,7 @@ impl Lease {
 
     /// Acquires the lease if it is free, for `time` unless renewed. Returns the new term. Terminates the last
     /// holder's connections to the database.
-    pub async fn take(&self, time: Duration) -> Result<Option<i64>> {
+    pub async fn acquire(&self, time: Duration) -> Result<Option<i64>> {
         let mut session = self.database.begin().await?;
         let name = text(&self.fence.name)?;
         // Of concurrent attempts, one locks the row, and the others find it renewed. If this process acquired
@@ -202,7 +202,7 @@ impl Lease {
     }
 
     /// Releases the lease for immediate takeover. Call it when nothing is being committed any more.
-    pub async fn give_up(&self) -> Result<()> {
+    pub async fn release(&self) -> Result<()> {
         self.fence.close();
         let name = text(&self.fence.name)?;
         let sql =

@@ -30,26 +30,26 @@ struct Seen {
 }
 
 impl History {
-    fn seen(&self) -> Seen {
+    fn last_seen(&self) -> Seen {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest snapshot seen, 0 before any.
     pub fn newest(&self) -> SnapshotId {
-        self.seen().newest.map_or(0, |(snapshot, _)| snapshot)
+        self.last_seen().newest.map_or(0, |(snapshot, _)| snapshot)
     }
 
     /// Counts the histories. Data read in another generation must not be cached.
     pub fn generation(&self) -> u64 {
-        self.seen().generation
+        self.last_seen().generation
     }
 
-    fn is_newest(&self, head: &Head) {
+    fn set_newest(&self, head: &Head) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.newest = seen.newest.max(Some((head.snapshot, head.time)));
     }
 
-    fn begin_anew(&self, head: &Head) {
+    fn reset(&self, head: &Head) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = Seen { newest: Some((head.snapshot, head.time)), generation: seen.generation + 1 };
     }
@@ -63,9 +63,9 @@ impl Catalog {
 
     /// Verifies that the newest snapshot continues the known history, and invalidates all caches if it does
     /// not. An older one may have been read before another task saw a newer one.
-    pub(crate) async fn follow(&self, head: &Head) -> Result<()> {
+    pub(crate) async fn verify_history(&self, head: &Head) -> Result<()> {
         let history = &self.inner.history;
-        let is_same = match history.seen().newest {
+        let is_same = match history.last_seen().newest {
             None => true,
             Some((snapshot, time)) if snapshot == head.snapshot => time == head.time,
             Some((snapshot, time)) => {
@@ -79,15 +79,15 @@ impl Catalog {
             }
         };
         if is_same {
-            history.is_newest(head);
+            history.set_newest(head);
             return Ok(());
         }
         tracing::warn!(
             snapshot = head.snapshot,
             "the newest snapshot that was seen is not there any more: it has expired, or the catalog has another history; what was kept of it is forgotten"
         );
-        history.begin_anew(head);
-        self.forget();
+        history.reset(head);
+        self.invalidate_caches();
         Ok(())
     }
 }
@@ -109,13 +109,13 @@ pub(crate) async fn check(
         }
     };
     match head.snapshot < snapshot || found.is_some_and(|found| found != time) {
-        true => Err(lost(snapshot)),
+        true => Err(lost_snapshot(snapshot)),
         false => Ok(()),
     }
 }
 
 /// The error for a snapshot that the catalog does not contain any more.
-pub(crate) fn lost(snapshot: SnapshotId) -> Error {
+pub(crate) fn lost_snapshot(snapshot: SnapshotId) -> Error {
     Error::Conflict(format!("the catalog was put back to a state before snapshot {snapshot}, or replaced"))
 }
 

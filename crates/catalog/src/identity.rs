@@ -211,7 +211,7 @@ impl Catalog {
     /// The warehouse's identity; `None` for a catalog of an earlier version that no files have been written
     /// into since.
     pub async fn identity(&self) -> Result<Option<Identity>> {
-        retry_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
+        retry_if_lost(|| async { load(&mut self.inner.database.read().await?).await }).await
     }
 
     /// Replaces an identity and the data path, which ends in `/`, unless another program has replaced it
@@ -224,7 +224,7 @@ impl Catalog {
     ) -> Result<Identity> {
         retry_if_lost(|| async {
             let mut session = self.inner.database.write().await?;
-            let now = read(&mut session).await?;
+            let now = load(&mut session).await?;
             if let Some(now) = now.filter(|now| Some(now) != before) {
                 return Ok(now);
             }
@@ -254,7 +254,7 @@ pub(crate) fn rows(identity: &Identity) -> Result<String> {
     Ok(KEYS.into_iter().zip(values).map(row).collect::<Result<Vec<_>>>()?.join(", "))
 }
 
-pub(crate) async fn read(session: &mut Session) -> Result<Option<Identity>> {
+pub(crate) async fn load(session: &mut Session) -> Result<Option<Identity>> {
     let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
     let sql = format!(
         "SELECT \"key\", \"value\" FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys})"

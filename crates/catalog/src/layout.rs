@@ -247,14 +247,14 @@ pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Id
 /// Creates DuckLake's tables, empty.
 pub(crate) async fn create_tables(session: &mut Session) -> Result<()> {
     for (table, columns) in TABLES {
-        session.execute(format!("CREATE TABLE {table} ({})", typed(session.dialect(), columns))).await?;
+        session.execute(format!("CREATE TABLE {table} ({})", map_types(session.dialect(), columns))).await?;
     }
     Ok(())
 }
 
 /// Maps column types: in SQLite, which has no types, DuckDB stores booleans as numbers, and other types as
 /// text.
-fn typed(dialect: Dialect, columns: &str) -> String {
+fn map_types(dialect: Dialect, columns: &str) -> String {
     match dialect {
         Dialect::Postgres => columns.to_string(),
         Dialect::Sqlite => columns

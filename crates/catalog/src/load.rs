@@ -553,7 +553,7 @@ pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Re
 }
 
 /// The columns of the rows inlined under a schema version of a table.
-pub(crate) async fn kept_columns(
+pub(crate) async fn inlined_columns(
     session: &mut Session,
     table: ObjectId,
     schema_version: i64,
@@ -587,7 +587,7 @@ pub(crate) async fn inlined_rows(
         if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
             continue;
         }
-        let columns = kept_columns(session, table, schema_version).await?;
+        let columns = inlined_columns(session, table, schema_version).await?;
         let mut wanted = String::from("row_id");
         for (place, column) in columns.iter().enumerate() {
             // PostgreSQL and SQLite both allow names that differ from DuckLake's only in the alias.

@@ -1,8 +1,8 @@
 //! Snapshot expiry, and garbage collection of unreferenced files.
 //!
 //! Expiry removes snapshots and data that only they reference, and schedules the removed files for deletion.
-//! Files are not deleted here: the caller gets them from `scheduled`, waits until readers are done, deletes
-//! them, and calls `unschedule`. Files that no commit ever referenced are those missing from
+//! Files are not deleted here: the caller gets them from `scheduled_files`, waits until readers are done,
+//! deletes them, and calls `unschedule`. Files that no commit ever referenced are those missing from
 //! `referenced_paths`.
 //!
 //! Invariants: the newest snapshot never expires. A file that some snapshot can see is never scheduled. All
@@ -29,7 +29,7 @@ pub enum Expiry {
 
 /// The result of an expiry.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Expired {
+pub struct ExpiryReport {
     pub snapshots: Vec<SnapshotInfo>,
     /// Number of data and delete files that may now be deleted.
     pub files: usize,
@@ -47,7 +47,7 @@ pub struct ScheduledFile {
 
 impl Catalog {
     /// Removes snapshots, and schedules the files that only they reference for deletion.
-    pub async fn expire(&self, expiry: &Expiry) -> Result<Expired> {
+    pub async fn expire(&self, expiry: &Expiry) -> Result<ExpiryReport> {
         let mut session = self.inner.database.write().await?;
         let newest = load::head(&mut session, None).await?.snapshot;
         let snapshots = load::snapshots(&mut session, &format!("WHERE s.snapshot_id <> {newest}")).await?;
@@ -64,7 +64,7 @@ impl Catalog {
             }
         };
         if snapshots.is_empty() {
-            return Ok(Expired::default());
+            return Ok(ExpiryReport::default());
         }
         let ids = list(snapshots.iter().map(|one| one.snapshot));
         session
@@ -73,15 +73,15 @@ impl Catalog {
         session.execute(format!("DELETE FROM ducklake_snapshot WHERE snapshot_id IN ({ids})")).await?;
         let files = sweep(&mut session, self.inner.database.folder()).await?;
         session.commit().await?;
-        self.inner.cache.forget();
+        self.inner.cache.invalidate();
         tracing::info!(snapshots = snapshots.len(), files, "expired snapshots");
-        Ok(Expired { snapshots, files })
+        Ok(ExpiryReport { snapshots, files })
     }
 
     /// Files that may be deleted, because no snapshot can see them.
-    pub async fn scheduled(&self) -> Result<Vec<ScheduledFile>> {
+    pub async fn scheduled_files(&self) -> Result<Vec<ScheduledFile>> {
         let database = &self.inner.database;
-        retry_if_lost(|| async { scheduled(&mut database.read().await?, database.folder()).await }).await
+        retry_if_lost(|| async { load_scheduled(&mut database.read().await?, database.folder()).await }).await
     }
 
     /// Removes scheduled files, by id, after they have been deleted.
@@ -115,11 +115,11 @@ async fn referenced_paths(session: &mut Session, folder: Option<&str>) -> Result
             paths.insert(folders.absolute(&file)?);
         }
     }
-    paths.extend(scheduled(session, folder).await?.into_iter().map(|file| file.path));
+    paths.extend(load_scheduled(session, folder).await?.into_iter().map(|file| file.path));
     Ok(paths)
 }
 
-async fn scheduled(session: &mut Session, folder: Option<&str>) -> Result<Vec<ScheduledFile>> {
+async fn load_scheduled(session: &mut Session, folder: Option<&str>) -> Result<Vec<ScheduledFile>> {
     let root = Folders::load(session, folder).await?.root;
     let sql = format!(
         "SELECT data_file_id, path, {}, schedule_start FROM ducklake_files_scheduled_for_deletion ORDER BY data_file_id",
@@ -188,7 +188,7 @@ async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
     }
     statements.push(format!("DELETE FROM ducklake_delete_file WHERE delete_file_id IN ({delete_ids})"));
 
-    statements.extend(kept_rows(session, &gone, &data).await?);
+    statements.extend(inlined_rows(session, &gone, &data).await?);
     if !gone.is_empty() {
         for table in [
             "ducklake_table",
@@ -243,7 +243,11 @@ async fn sweep(session: &mut Session, folder: Option<&str>) -> Result<usize> {
 }
 
 /// Removes inlined rows, and inlined deletions of removed files.
-async fn kept_rows(session: &mut Session, gone: &BTreeSet<ObjectId>, data: &[File]) -> Result<Vec<String>> {
+async fn inlined_rows(
+    session: &mut Session,
+    gone: &BTreeSet<ObjectId>,
+    data: &[File],
+) -> Result<Vec<String>> {
     let mut statements = Vec::new();
     for row in session.query("SELECT table_id, table_name FROM ducklake_inlined_data_tables").await? {
         let (id, table) = (row.integer(0)?, name(&row.text(1)?)?);

@@ -48,30 +48,30 @@ mod tests {
         Error::Database(sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()))
     }
 
-    async fn begun(failing: u32, error: fn() -> Error) -> (u32, bool) {
-        let begun = AtomicU32::new(0);
+    async fn attempts(failing: u32, error: fn() -> Error) -> (u32, bool) {
+        let count = AtomicU32::new(0);
         let outcome = retry_if_lost(|| async {
-            match begun.fetch_add(1, Ordering::Relaxed) < failing {
+            match count.fetch_add(1, Ordering::Relaxed) < failing {
                 true => Err(error()),
                 false => Ok(()),
             }
         });
         let is_done = outcome.await.is_ok();
-        (begun.into_inner(), is_done)
+        (count.into_inner(), is_done)
     }
 
     #[tokio::test]
     async fn lost_connections_are_retried_a_few_times() {
-        assert_eq!(begun(0, lost).await, (1, true));
-        assert_eq!(begun(2, lost).await, (3, true));
-        assert_eq!(begun(ATTEMPTS_MAX as u32, lost).await, (ATTEMPTS_MAX as u32, false));
+        assert_eq!(attempts(0, lost).await, (1, true));
+        assert_eq!(attempts(2, lost).await, (3, true));
+        assert_eq!(attempts(ATTEMPTS_MAX as u32, lost).await, (ATTEMPTS_MAX as u32, false));
     }
 
     #[tokio::test]
     async fn other_errors_are_not_retried() {
         let refused = || Error::Database(sqlx::Error::Io(io::ErrorKind::ConnectionRefused.into()));
-        assert_eq!(begun(1, refused).await, (1, false));
-        assert_eq!(begun(1, || Error::Conflict("taken".to_string())).await, (1, false));
-        assert_eq!(begun(1, || Error::Database(sqlx::Error::PoolTimedOut)).await, (1, false));
+        assert_eq!(attempts(1, refused).await, (1, false));
+        assert_eq!(attempts(1, || Error::Conflict("taken".to_string())).await, (1, false));
+        assert_eq!(attempts(1, || Error::Database(sqlx::Error::PoolTimedOut)).await, (1, false));
     }
 }

@@ -6,8 +6,8 @@
 //! gap.
 //!
 //! ```text
-//!   CREATE, ALTER, DROP ─► State::sequences ─► commit                        harrier_sequence
-//!   nextval ─► Catalog::take_values ─► a range, committed before it is used  harrier_sequence_value
+//!   CREATE, ALTER, DROP ─► State::sequences ─► commit                            harrier_sequence
+//!   nextval ─► Catalog::allocate_values ─► a range, committed before it is used  harrier_sequence_value
 //!   nextval of an uncommitted sequence ─► Transaction::values ─► commit
 //! ```
 //!
@@ -114,39 +114,39 @@ pub struct SequenceValue {
 }
 
 /// The value of an uncommitted sequence. Shared by clones: rolling back to a savepoint returns no values.
-pub type OwnValue = Arc<Mutex<SequenceValue>>;
+pub type UncommittedValue = Arc<Mutex<SequenceValue>>;
 
 /// An allocated range: `first`, `first + increment`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct ValueRange {
     pub first: i64,
     pub increment: i64,
     /// At least 1.
     pub count: u64,
 }
 
-impl Taken {
+impl ValueRange {
     /// The value at this index, from 0, which is below `count`.
     pub fn value(&self, at: u64) -> i64 {
         (i128::from(self.first) + i128::from(self.increment) * i128::from(at)) as i64
     }
 
     /// The rest after the first `count` values; `None` if there are none.
-    pub fn behind(&self, count: u64) -> Option<Self> {
+    pub fn skip(&self, count: u64) -> Option<Self> {
         (count < self.count).then(|| Self { first: self.value(count), count: self.count - count, ..*self })
     }
 }
 
 impl Sequence {
     /// Its start value.
-    pub fn beginning(&self) -> SequenceValue {
+    pub fn start_value(&self) -> SequenceValue {
         SequenceValue { last: self.start, is_called: false }
     }
 
     /// Allocates up to `wanted` values, fewer at its end.
     ///
     /// Errors: there is none left (2200H).
-    pub fn take(&self, value: &mut SequenceValue, wanted: u64) -> Result<Taken> {
+    pub fn allocate(&self, value: &mut SequenceValue, wanted: u64) -> Result<ValueRange> {
         let (increment, min, max) = (i128::from(self.increment), i128::from(self.min), i128::from(self.max));
         let ascends = increment > 0;
         let mut next = i128::from(value.last) + if value.is_called { increment } else { 0 };
@@ -166,17 +166,17 @@ impl Sequence {
         let count = i128::from(wanted.max(1)).min(room + 1);
         // Both are within the bounds, or between them and the set value.
         *value = SequenceValue { last: (next + increment * (count - 1)) as i64, is_called: true };
-        Ok(Taken { first: next as i64, increment: self.increment, count: count as u64 })
+        Ok(ValueRange { first: next as i64, increment: self.increment, count: count as u64 })
     }
 }
 
 /// A shared value of an uncommitted sequence.
-pub fn own_value(value: SequenceValue) -> OwnValue {
+pub fn uncommitted_value(value: SequenceValue) -> UncommittedValue {
     Arc::new(Mutex::new(value))
 }
 
 /// Its current value.
-pub fn get(value: &OwnValue) -> SequenceValue {
+pub fn get(value: &UncommittedValue) -> SequenceValue {
     *value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -341,14 +341,14 @@ impl Catalog {
     /// cycles.
     ///
     /// Errors: it has none left (2200H); it was dropped (42P01); this process may not write.
-    pub async fn take_values(&self, sequence: ObjectId, wanted: u64) -> Result<Taken> {
+    pub async fn allocate_values(&self, sequence: ObjectId, wanted: u64) -> Result<ValueRange> {
         // A range whose allocation was not acknowledged is a gap.
         retry_if_lost(|| async {
             let mut session = self.inner.database.begin_in_term().await?;
             let outcome = async {
-                let (rule, mut value) = present(&mut session, sequence).await?;
-                let taken = rule.take(&mut value, wanted)?;
-                put(&mut session, sequence, value).await?;
+                let (rule, mut value) = load_locked(&mut session, sequence).await?;
+                let taken = rule.allocate(&mut value, wanted)?;
+                store_value(&mut session, sequence, value).await?;
                 Ok(taken)
             };
             match outcome.await {
@@ -364,7 +364,7 @@ impl Catalog {
 
     /// Whether values that this process allocated when [`Catalog::histories`] was `histories` are still
     /// allocated in the catalog: it may have been restored to an earlier state, and would return them again.
-    pub async fn has_given(&self, sequence: ObjectId, taken: &Taken, histories: u64) -> Result<bool> {
+    pub async fn is_allocated(&self, sequence: ObjectId, taken: &ValueRange, histories: u64) -> Result<bool> {
         // Detects a change of history.
         self.head().await?;
         if self.histories() != histories {
@@ -395,9 +395,9 @@ impl Catalog {
         retry_if_lost(|| async {
             let mut session = self.inner.database.begin_in_term().await?;
             let outcome = async {
-                let (rule, _) = present(&mut session, sequence).await?;
+                let (rule, _) = load_locked(&mut session, sequence).await?;
                 rule.check(value.last)?;
-                put(&mut session, sequence, value).await
+                store_value(&mut session, sequence, value).await
             };
             match outcome.await {
                 Ok(()) => session.commit().await.map_err(Error::Database),
@@ -443,7 +443,7 @@ impl Sequence {
 }
 
 /// A sequence and its value, locked until the database transaction ends.
-async fn present(session: &mut Session, id: ObjectId) -> Result<(Sequence, SequenceValue)> {
+async fn load_locked(session: &mut Session, id: ObjectId) -> Result<(Sequence, SequenceValue)> {
     let gone =
         || Error::Refused(Box::new(SqlError::new(SqlState::UNDEFINED_TABLE, "the sequence was dropped")));
     if !session.has_table(SEQUENCE).await? {
@@ -460,7 +460,7 @@ async fn present(session: &mut Session, id: ObjectId) -> Result<(Sequence, Seque
     Ok((sequence(rule)?, SequenceValue { last: value.integer(0)?, is_called: value.flag(1)? }))
 }
 
-async fn put(session: &mut Session, id: ObjectId, value: SequenceValue) -> Result<()> {
+async fn store_value(session: &mut Session, id: ObjectId, value: SequenceValue) -> Result<()> {
     let SequenceValue { last, is_called } = value;
     let is_called = i64::from(is_called);
     let sql =
@@ -491,9 +491,9 @@ mod tests {
         }
     }
 
-    fn taken(sequence: &Sequence, wanted: &[u64]) -> Vec<Vec<i64>> {
-        let mut value = sequence.beginning();
-        let take = |wanted: &u64| match sequence.take(&mut value, *wanted) {
+    fn allocations(sequence: &Sequence, wanted: &[u64]) -> Vec<Vec<i64>> {
+        let mut value = sequence.start_value();
+        let take = |wanted: &u64| match sequence.allocate(&mut value, *wanted) {
             Ok(taken) => (0..taken.count).map(|at| taken.value(at)).collect(),
             Err(_) => vec![],
         };
@@ -503,13 +503,13 @@ mod tests {
     #[test]
     fn ranges_end_at_the_bounds() {
         assert_eq!(
-            taken(&sequence(1, 1, 5, false), &[2, 1, 5, 1]),
+            allocations(&sequence(1, 1, 5, false), &[2, 1, 5, 1]),
             [vec![1, 2], vec![3], vec![4, 5], vec![]]
         );
-        assert_eq!(taken(&sequence(1, 1, 3, true), &[2, 2, 2]), [vec![1, 2], vec![3], vec![1, 2]]);
-        assert_eq!(taken(&sequence(-2, -5, 0, false), &[2, 2, 1]), [vec![0, -2], vec![-4], vec![]]);
-        assert_eq!(taken(&sequence(10, 1, 25, true), &[9, 9]), [vec![1, 11, 21], vec![1, 11, 21]]);
+        assert_eq!(allocations(&sequence(1, 1, 3, true), &[2, 2, 2]), [vec![1, 2], vec![3], vec![1, 2]]);
+        assert_eq!(allocations(&sequence(-2, -5, 0, false), &[2, 2, 1]), [vec![0, -2], vec![-4], vec![]]);
+        assert_eq!(allocations(&sequence(10, 1, 25, true), &[9, 9]), [vec![1, 11, 21], vec![1, 11, 21]]);
         let whole = sequence(i64::MAX, i64::MIN, i64::MAX, false);
-        assert_eq!(taken(&whole, &[9, 1]), [vec![i64::MIN, -1, i64::MAX - 1], vec![]]);
+        assert_eq!(allocations(&whole, &[9, 1]), [vec![i64::MIN, -1, i64::MAX - 1], vec![]]);
     }
 }

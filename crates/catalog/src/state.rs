@@ -241,7 +241,7 @@ impl State {
     }
 
     /// The name of a schema for users.
-    pub fn told_name<'s>(&self, schema: &'s Schema) -> &'s str {
+    pub fn display_name<'s>(&self, schema: &'s Schema) -> &'s str {
         match schema.name == DEFAULT_SCHEMA && self.schema(PUBLIC_SCHEMA).is_none() {
             true => PUBLIC_SCHEMA,
             false => &schema.name,

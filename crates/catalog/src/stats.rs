@@ -82,7 +82,7 @@ impl Totals {
         for row in session.query(sql).await? {
             let (column, kind) = (row.integer(0)?, row.text(1)?);
             let now = self.kinds.get(&column).copied();
-            if !now.is_some_and(|now| kind.parse().is_ok_and(|kind: ColumnType| keeps_texts(kind, now))) {
+            if !now.is_some_and(|now| kind.parse().is_ok_and(|kind: ColumnType| has_same_text(kind, now))) {
                 self.now.columns.remove(&column);
             }
         }
@@ -139,7 +139,7 @@ impl Totals {
         }
         for (column, name) in names {
             for kept in &kept {
-                if self.now.columns.contains_key(&column) && has_kept_values(session, kept, &name).await? {
+                if self.now.columns.contains_key(&column) && has_inlined_values(session, kept, &name).await? {
                     self.now.columns.remove(&column);
                 }
             }
@@ -238,9 +238,9 @@ fn has_bounds(stats: &TableColumnStats) -> bool {
     stats.min.is_some() || stats.max.is_some()
 }
 
-/// Whether a text that was written for a value of the one type is that of the same value of the other, to
-/// which a column was widened, and the greater of two is so among both.
-pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
+/// Whether values written under a type have the same text and the same order under the wider type of the
+/// column now.
+pub(crate) fn has_same_text(written: ColumnType, now: ColumnType) -> bool {
     use ColumnType::*;
     match (written, now) {
         (written, now) if written == now => true,
@@ -252,7 +252,7 @@ pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
 /// The statements that convert a column's statistics and inlined rows to its new type: texts written as REAL
 /// become those of the equal DOUBLE PRECISION, which reads as the same REAL at earlier snapshots; bounds that
 /// cannot be converted become unknown. `kept`: the inlined tables, with the name of the column.
-pub(crate) async fn retyped_stats(
+pub(crate) async fn convert_stats(
     session: &mut Session,
     table: ObjectId,
     column: ColumnId,
@@ -315,7 +315,7 @@ async fn exact_texts(
 }
 
 /// Whether an inlined table has a value in a column of this name. It may have no such column.
-async fn has_kept_values(session: &mut Session, kept: &str, column: &str) -> Result<bool> {
+async fn has_inlined_values(session: &mut Session, kept: &str, column: &str) -> Result<bool> {
     if !session.has_column(kept, column).await? {
         return Ok(false);
     }
@@ -347,8 +347,8 @@ fn add(total: &mut TableColumnStats, kind: ColumnType, stats: &ColumnStats) -> b
     let (Some(min), Some(max)) = (exact(&stats.min), exact(&stats.max)) else { return false };
     match (total.min.take(), total.max.take()) {
         (Some(before_min), Some(before_max)) => {
-            total.min = further(kind, before_min, min, Ordering::Less);
-            total.max = further(kind, before_max, max, Ordering::Greater);
+            total.min = wider_bound(kind, before_min, min, Ordering::Less);
+            total.max = wider_bound(kind, before_max, max, Ordering::Greater);
             total.min.is_some() && total.max.is_some()
         }
         (None, None) => {
@@ -369,6 +369,6 @@ pub(crate) fn bounds(stats: &ColumnStats) -> (Option<&str>, Option<&str>) {
 }
 
 /// The smaller or greater of two bounds; `None` if they cannot be compared.
-fn further(kind: ColumnType, before: String, bound: String, wanted: Ordering) -> Option<String> {
+fn wider_bound(kind: ColumnType, before: String, bound: String, wanted: Ordering) -> Option<String> {
     Some(if values::compare(kind, &bound, &before)? == wanted { bound } else { before })
 }

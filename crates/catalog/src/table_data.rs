@@ -122,7 +122,7 @@ fn sort(files: &mut [DataFile]) {
     files.sort_by_key(|file| (file.order, file.id));
 }
 
-fn encrypted() -> Error {
+fn encryption_error() -> Error {
     Error::Unsupported("the table has encrypted files, which Harrier does not support".into())
 }
 
@@ -180,7 +180,7 @@ async fn files(
             deleted_inline: Vec::new(),
         });
         match fields.optional_text()? {
-            Some(_) => Err(encrypted()),
+            Some(_) => Err(encryption_error()),
             None => Ok(()),
         }
     })
@@ -255,7 +255,7 @@ async fn delete_files(
             partial_max: fields.optional_integer()?,
         };
         if fields.optional_text()?.is_some() {
-            return Err(encrypted());
+            return Err(encryption_error());
         }
         match found.insert(file, Box::new(deletes)) {
             None => Ok(()),

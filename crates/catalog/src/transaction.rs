@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::conflicts::differ_beyond_options;
 use crate::files::TableChanges;
-use crate::sequences::OwnValue;
+use crate::sequences::UncommittedValue;
 use crate::state::{ObjectId, Schema, SnapshotId, State, Table};
 
 #[derive(Debug, Clone)]
@@ -24,10 +24,10 @@ pub struct Transaction {
     pub data: BTreeMap<ObjectId, TableChanges>,
     /// The snapshot on which its first change to a schema, table or view was made.
     pub since: Option<SnapshotId>,
-    /// The writers of its files, as registered by [`crate::Catalog::begin_writing`].
+    /// The writers of its files, as registered by [`crate::Catalog::register_writer`].
     pub writers: BTreeSet<String>,
     /// Values of sequences that the transaction has created or restarted.
-    pub values: BTreeMap<ObjectId, OwnValue>,
+    pub values: BTreeMap<ObjectId, UncommittedValue>,
     next_object: ObjectId,
 }
 
@@ -47,7 +47,7 @@ impl Transaction {
     }
 
     /// A temporary id for a new schema, table, view or sequence, replaced by the commit.
-    pub fn new_object(&mut self) -> ObjectId {
+    pub fn allocate_object(&mut self) -> ObjectId {
         let id = self.next_object;
         self.next_object -= 1;
         id
@@ -68,13 +68,13 @@ impl Transaction {
     }
 
     /// The row changes of one table, to be extended.
-    pub fn data_of(&mut self, table: ObjectId) -> &mut TableChanges {
+    pub fn changes_of(&mut self, table: ObjectId) -> &mut TableChanges {
         let since = self.base.snapshot;
         self.data.entry(table).or_insert_with(|| TableChanges { since, ..TableChanges::default() })
     }
 
     /// Must be called before `state` is changed.
-    pub fn changing_state(&mut self) -> &mut State {
+    pub fn state_mut(&mut self) -> &mut State {
         self.since.get_or_insert(self.base.snapshot);
         &mut self.state
     }

@@ -5,9 +5,9 @@
 //! own, created with the first file.
 //!
 //! ```text
-//!   begin_writing ─► files ─► keep_writing, periodically ─┬─► commit: removes the name, or the commit fails
-//!                                                         ├─► end_writing: rolled back
-//!                                                         └─► its process ended or was silent: `writers` removes it
+//!   register_writer ─► files ─► renew_writers, periodically ─┬─► commit: removes the name, or fails
+//!                                                            ├─► unregister_writers: rolled back
+//!                                                            └─► process ended or silent: dropped
 //! ```
 //!
 //! # Invariants
@@ -63,7 +63,7 @@ const ATTEMPTS_MAX: usize = 5;
 impl Catalog {
     /// Registers a writer. False: it cannot be, since the database does not allow creating the table; then
     /// the age of its files has to protect them.
-    pub async fn begin_writing(&self, name: &str) -> Result<bool> {
+    pub async fn register_writer(&self, name: &str) -> Result<bool> {
         for attempt in 1.. {
             match self.make_writers().await {
                 Err(error) if is_transient(&error) && attempt < ATTEMPTS_MAX => {}
@@ -108,13 +108,13 @@ impl Catalog {
     }
 
     /// Renews writers. Call it more often than every [`SILENCE`].
-    pub async fn keep_writing(&self, names: &BTreeSet<String>) -> Result<()> {
+    pub async fn renew_writers(&self, names: &BTreeSet<String>) -> Result<()> {
         let names = texts(names)?;
         self.change(&|now| format!("UPDATE {TABLE} SET seen = {now} WHERE name IN ({names})")).await
     }
 
     /// Removes writers that were rolled back. Call it when their files are removed.
-    pub async fn end_writing(&self, names: &BTreeSet<String>) -> Result<()> {
+    pub async fn unregister_writers(&self, names: &BTreeSet<String>) -> Result<()> {
         let names = texts(names)?;
         self.change(&|_| format!("DELETE FROM {TABLE} WHERE name IN ({names})")).await
     }

@@ -175,7 +175,7 @@ impl Warehouse {
 
     fn bounded(&self, catalog: Catalog) -> Catalog {
         if let Some(bytes) = self.options.kept_bytes_max {
-            catalog.set_kept_bytes_max(usize::try_from(bytes).unwrap_or(usize::MAX));
+            catalog.set_cache_bytes_max(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
         catalog
     }

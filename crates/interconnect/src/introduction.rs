@@ -217,7 +217,8 @@ impl Introductions {
         self.all.iter().enumerate().map(window).collect()
     }
 
-    /// `opened`: by rank, whether it could map the shared memory of every rank; see [`Introductions::windows`].
+    /// `opened`: by rank, whether it could map the shared memory of every rank; see
+    /// [`Introductions::windows`].
     pub fn lending(
         &self,
         arena: Option<Arc<Arena>>,

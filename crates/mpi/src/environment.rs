@@ -2,7 +2,7 @@
 //! process is alone, one of N ranks, or has to ask MPI.
 //!
 //! ```text
-//!   variables ──► claims, one per launcher that left some ──► those of the nearest launcher above, if visible
+//!   variables ──► claims, one per launcher that left some ──► those of the nearest launcher, if visible
 //!        none, or each says one rank:  alone             each says the same number:  that many ranks
 //!        else:  MPI is loaded and asked (MPI_Comm_size), and its answer is trusted only where it can know
 //! ```

@@ -4,8 +4,8 @@
 //! condition rejects almost all pairs, a function over a batch of long texts, an optimizer rule. Such code
 //! polls the statement's flag, [`CancelFlag`], which another thread sets.
 //!
-//! - The code that runs a statement creates its flag and sets it as [`CancelFlag::current`] while the statement
-//!   is planned and started.
+//! - The code that runs a statement creates its flag and sets it as [`CancelFlag::current`] while the
+//!   statement is planned and started.
 //! - In the process that took the statement, its memory pool holds the flag
 //!   ([`crate::statement_memory::cancel_flag`]), and so does the account of its functions
 //!   ([`crate::value_account`]). A slice on another rank has its own flag, which the call that delivered the

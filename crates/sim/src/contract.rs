@@ -5,7 +5,8 @@
 //! everything they read until the end. The last stream between each pair is a broadcast: it carries the same
 //! batches to all.
 //!
-//! Order of calls: [`serve`] on every rank, then [`exchange`], then [`barrier`]. Then every ledger must clear.
+//! Order of calls: [`serve`] on every rank, then [`exchange`], then [`barrier`]. Then every ledger must
+//! clear.
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;

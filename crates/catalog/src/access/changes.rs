@@ -9,7 +9,7 @@ use harrier_error::SqlState;
 use super::rights::Standing;
 use super::{
     Access, Actor, BY_OWNER, Grant, Grantee, Membership, Object, PUBLIC, Priority, Privilege, Privileges,
-    Queue, QueueId, QueueOptions, Rights, Role, RoleId, RoleOptions, WHOLE, refusal, refused,
+    Queue, QueueId, QueueOptions, Rights, Role, RoleId, RoleOptions, WHOLE, refusal, refuse,
 };
 use crate::error::Result;
 use crate::state::{Column, ColumnId, ObjectId, State};
@@ -40,7 +40,7 @@ impl<'a> Change<'a> {
             Actor::Role(name) => match access.role(name) {
                 Some((id, _)) => (access.standing(id), None),
                 None => {
-                    return refused(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"));
+                    return refuse(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"));
                 }
             },
         };
@@ -51,25 +51,25 @@ impl<'a> Change<'a> {
         Rights::new(&self.access, self.actor.clone())
     }
 
-    fn known(&self, role: &str) -> Result<RoleId> {
+    fn role_id(&self, role: &str) -> Result<RoleId> {
         match self.access.role(role) {
             Some((id, _)) => Ok(id),
-            None => refused(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
+            None => refuse(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
         }
     }
 
-    fn known_mut(&mut self, role: &str) -> Result<(RoleId, &mut Role)> {
-        let id = self.known(role)?;
+    fn role_mut(&mut self, role: &str) -> Result<(RoleId, &mut Role)> {
+        let id = self.role_id(role)?;
         match self.access.roles.get_mut(&id) {
             Some(role) => Ok((id, role)),
-            None => refused(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
+            None => refuse(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
         }
     }
 
     fn grantee(&self, grantee: &Grantee) -> Result<RoleId> {
         match grantee {
             Grantee::Public => Ok(PUBLIC),
-            Grantee::Role(name) => self.known(name),
+            Grantee::Role(name) => self.role_id(name),
         }
     }
 
@@ -90,7 +90,7 @@ impl<'a> Change<'a> {
         {
             check_name(own)?;
             let id = self.next();
-            let role = Role { is_superuser: true, can_login: true, can_create_roles: true, ..blank(own) };
+            let role = Role { is_superuser: true, can_login: true, can_create_roles: true, ..new_role(own) };
             self.access.roles.insert(id, role);
             if own == name {
                 // The actor itself, which keeps its rights.
@@ -100,7 +100,7 @@ impl<'a> Change<'a> {
         }
         self.check_free(name)?;
         let id = self.next();
-        self.access.roles.insert(id, blank(name));
+        self.access.roles.insert(id, new_role(name));
         if let Some(actor) = self.actor.role.filter(|_| !self.actor.is_superuser) {
             let membership = Membership { may_use: false, may_administer: true };
             self.access.memberships.insert((id, actor), membership);
@@ -118,7 +118,7 @@ impl<'a> Change<'a> {
     }
 
     pub fn alter_role(&mut self, name: &str, options: &RoleOptions) -> Result<()> {
-        let id = self.known(name)?;
+        let id = self.role_id(name)?;
         let own_password = RoleOptions { verifier: options.verifier.clone(), ..RoleOptions::default() };
         if !(self.actor.role == Some(id) && *options == own_password) {
             self.may_alter(id, "alter")?;
@@ -148,7 +148,7 @@ impl<'a> Change<'a> {
 
     /// Every role may set its own session defaults.
     fn may_set(&self, role: &str) -> Result<RoleId> {
-        let id = self.known(role)?;
+        let id = self.role_id(role)?;
         if self.actor.role != Some(id) {
             self.may_alter(id, "alter")?;
         }
@@ -200,12 +200,12 @@ impl<'a> Change<'a> {
         }
         let queue = match &options.queue {
             Some(_) if !is_superuser => {
-                return refused(
+                return refuse(
                     SqlState::INSUFFICIENT_PRIVILEGE,
                     "must be superuser to assign resource queues",
                 );
             }
-            Some(Some(name)) => Some(Some(self.known_queue(name)?)),
+            Some(Some(name)) => Some(Some(self.queue_id(name)?)),
             other => other.as_ref().map(|_| None),
         };
         let valid_until = match options.valid_until.as_deref().map(str::trim) {
@@ -213,7 +213,7 @@ impl<'a> Change<'a> {
             Some(time) => match values::parse_time(time) {
                 Some(time) => Some(Some(time)),
                 None => {
-                    return refused(
+                    return refuse(
                         SqlState::INVALID_DATETIME_FORMAT,
                         format!("invalid input syntax for type timestamp with time zone: \"{time}\""),
                     );
@@ -236,29 +236,29 @@ impl<'a> Change<'a> {
     }
 
     pub fn rename_role(&mut self, name: &str, to: &str) -> Result<()> {
-        let id = self.known(name)?;
+        let id = self.role_id(name)?;
         self.may_alter(id, "rename")?;
         self.check_free(to)?;
         if self.actor.role == Some(id) {
-            return refused(SqlState::FEATURE_NOT_SUPPORTED, "session user cannot be renamed");
+            return refuse(SqlState::FEATURE_NOT_SUPPORTED, "session user cannot be renamed");
         }
-        self.known_mut(name)?.1.name = to.to_string();
+        self.role_mut(name)?.1.name = to.to_string();
         Ok(())
     }
 
     fn check_free(&self, name: &str) -> Result<()> {
         check_name(name)?;
         match self.access.role(name) {
-            Some(_) => refused(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists")),
+            Some(_) => refuse(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists")),
             None => Ok(()),
         }
     }
 
     pub fn drop_role(&mut self, name: &str) -> Result<()> {
-        let id = self.known(name)?;
+        let id = self.role_id(name)?;
         self.may_alter(id, "drop")?;
         if self.actor.role == Some(id) {
-            return refused(SqlState::OBJECT_IN_USE, "current user cannot be dropped");
+            return refuse(SqlState::OBJECT_IN_USE, "current user cannot be dropped");
         }
         let dependents = self.dependents(id);
         if !dependents.is_empty() {
@@ -301,7 +301,7 @@ impl<'a> Change<'a> {
     }
 
     pub fn grant_role(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
-        let (id, _) = (self.known(role)?, self.known(member)?);
+        let (id, _) = (self.role_id(role)?, self.role_id(member)?);
         self.may_grant_role(id, "grant")?;
         self.join(role, member, with_admin_option)
     }
@@ -333,9 +333,9 @@ impl<'a> Change<'a> {
 
     /// Adds a member to a role, unless that makes the role a member of itself.
     fn join(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
-        let (id, member_id) = (self.known(role)?, self.known(member)?);
+        let (id, member_id) = (self.role_id(role)?, self.role_id(member)?);
         if self.access.reach_all(id).contains(&member_id) {
-            return refused(
+            return refuse(
                 SqlState::INVALID_GRANT_OPERATION,
                 format!("role \"{role}\" is a member of role \"{member}\""),
             );
@@ -352,7 +352,7 @@ impl<'a> Change<'a> {
         member: &str,
         admin_option_only: bool,
     ) -> Result<Option<String>> {
-        let (id, member_id) = (self.known(role)?, self.known(member)?);
+        let (id, member_id) = (self.role_id(role)?, self.role_id(member)?);
         // A member may revoke its own membership.
         if admin_option_only || self.actor.role != Some(member_id) {
             self.may_grant_role(id, "revoke")?;
@@ -378,7 +378,7 @@ impl<'a> Change<'a> {
         let grantees: Vec<RoleId> =
             privileges.grantees.iter().map(|grantee| self.grantee(grantee)).collect::<Result<_>>()?;
         if with_grant_option && grantees.contains(&PUBLIC) {
-            return refused(SqlState::INVALID_GRANT_OPERATION, "grant options can only be granted to roles");
+            return refuse(SqlState::INVALID_GRANT_OPERATION, "grant options can only be granted to roles");
         }
         let mut warnings = Vec::new();
         for (object, targets) in &targets {
@@ -412,7 +412,7 @@ impl<'a> Change<'a> {
         let name = object.describe(self.state);
         match done {
             0 if !self.rights().may_anything(object) => {
-                refused(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {name}"))
+                refuse(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {name}"))
             }
             0 => Ok(Some(format!("no privileges were {verb} for {name}"))),
             _ if done < asked => Ok(Some(format!("not all privileges were {verb} for {name}"))),
@@ -425,13 +425,13 @@ impl<'a> Change<'a> {
         let mut targets = Vec::new();
         for object in &privileges.objects {
             if *object != Object::Warehouse && Object::of_id(self.state, object.id()) != Some(*object) {
-                return refused(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
+                return refuse(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
             }
             let mut ones = Vec::new();
             for (privilege, columns) in &privileges.privileges {
                 let (name, kind) = (privilege.name(), object.kind());
                 if !object.privileges().contains(privilege) {
-                    return refused(
+                    return refuse(
                         SqlState::INVALID_GRANT_OPERATION,
                         format!("invalid privilege type {name} for {kind}"),
                     );
@@ -442,7 +442,7 @@ impl<'a> Change<'a> {
                 }
                 let has_columns = matches!(object, Object::Table(_) | Object::View(_));
                 if !has_columns || !Privilege::of_columns().contains(privilege) {
-                    return refused(
+                    return refuse(
                         SqlState::INVALID_GRANT_OPERATION,
                         format!("invalid privilege type {name} for column"),
                     );
@@ -467,7 +467,7 @@ impl<'a> Change<'a> {
         };
         match exists {
             true => Ok(()),
-            false => refused(
+            false => refuse(
                 SqlState::UNDEFINED_COLUMN,
                 format!("{} has no such column", object.describe(self.state)),
             ),
@@ -509,7 +509,7 @@ impl<'a> Change<'a> {
                     false => self.access.grants.remove(&grant),
                 };
             }
-            let dependents = self.access.unfounded(object.id());
+            let dependents = self.access.dangling_grants(object.id());
             if !dependents.is_empty() && !cascade {
                 return Err(refusal(SqlState::DEPENDENT_OBJECTS, "dependent privileges exist")
                     .with_hint("Use CASCADE to revoke them too."));
@@ -521,7 +521,7 @@ impl<'a> Change<'a> {
     }
 
     pub fn revoke_all(&mut self, role: &str) -> Result<()> {
-        let id = self.known(role)?;
+        let id = self.role_id(role)?;
         if !self.actor.is_superuser && !self.actor.used.contains(&id) {
             return Err(refusal(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to drop objects")
                 .with_detail(format!(
@@ -531,7 +531,7 @@ impl<'a> Change<'a> {
         self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
         let objects: BTreeSet<ObjectId> = self.access.grants.keys().map(|grant| grant.object).collect();
         for object in objects {
-            let dependents = self.access.unfounded(object);
+            let dependents = self.access.dangling_grants(object);
             self.access.grants.retain(|grant, _| !dependents.contains(grant));
         }
         Ok(())
@@ -540,9 +540,9 @@ impl<'a> Change<'a> {
     // Owners and filters.
 
     pub fn set_owner(&mut self, object: Object, owner: &str) -> Result<()> {
-        let id = self.known(owner)?;
+        let id = self.role_id(owner)?;
         if Object::of_id(self.state, object.id()) != Some(object) {
-            return refused(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
+            return refuse(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
         }
         self.must_own(object)?;
         self.must_become(owner)?;
@@ -553,7 +553,7 @@ impl<'a> Change<'a> {
     fn must_own(&self, object: Object) -> Result<()> {
         match self.rights().owns(object) {
             true => Ok(()),
-            false => refused(
+            false => refuse(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("must be owner of {}", object.describe(self.state)),
             ),
@@ -563,14 +563,12 @@ impl<'a> Change<'a> {
     fn must_become(&self, role: &str) -> Result<()> {
         match self.actor.is_superuser || self.rights().may_become(role) {
             true => Ok(()),
-            false => {
-                refused(SqlState::INSUFFICIENT_PRIVILEGE, format!("must be able to SET ROLE \"{role}\""))
-            }
+            false => refuse(SqlState::INSUFFICIENT_PRIVILEGE, format!("must be able to SET ROLE \"{role}\"")),
         }
     }
 
     pub fn reassign_owned(&mut self, from: &str, to: &str) -> Result<()> {
-        let (from_id, to_id) = (self.known(from)?, self.known(to)?);
+        let (from_id, to_id) = (self.role_id(from)?, self.role_id(to)?);
         for (role, id) in [(from, from_id), (to, to_id)] {
             if !self.actor.is_superuser && !self.actor.used.contains(&id) {
                 let detail = format!(
@@ -593,7 +591,7 @@ impl<'a> Change<'a> {
         let role = self.grantee(role)?;
         self.check_table(table)?;
         if predicate.trim().is_empty() {
-            return refused(SqlState::SYNTAX_ERROR, "the predicate of a row filter is empty");
+            return refuse(SqlState::SYNTAX_ERROR, "the predicate of a row filter is empty");
         }
         self.access.row_filters.insert((table, role), predicate.to_string());
         Ok(())
@@ -608,14 +606,14 @@ impl<'a> Change<'a> {
                 Grantee::Role(name) => format!("role \"{name}\""),
             };
             let table = Object::Table(table).describe(self.state);
-            return refused(SqlState::UNDEFINED_OBJECT, format!("{table} has no row filter for {whom}"));
+            return refuse(SqlState::UNDEFINED_OBJECT, format!("{table} has no row filter for {whom}"));
         }
         Ok(())
     }
 
     fn check_table(&self, table: ObjectId) -> Result<()> {
         if !self.state.tables.contains_key(&table) {
-            return refused(
+            return refuse(
                 SqlState::UNDEFINED_TABLE,
                 "row filters are for tables, and there is no such table",
             );
@@ -628,48 +626,48 @@ impl<'a> Change<'a> {
     fn must_be_superuser(&self, verb: &str) -> Result<()> {
         match self.actor.is_superuser {
             true => Ok(()),
-            false => refused(
+            false => refuse(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("must be superuser to {verb} resource queues"),
             ),
         }
     }
 
-    fn known_queue(&self, name: &str) -> Result<QueueId> {
+    fn queue_id(&self, name: &str) -> Result<QueueId> {
         let mut queues = self.access.queues.iter();
         match queues.find(|(_, queue)| queue.name == name) {
             Some((id, _)) => Ok(*id),
-            None => refused(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{name}\" does not exist")),
+            None => refuse(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{name}\" does not exist")),
         }
     }
 
     pub fn create_queue(&mut self, name: &str, options: &QueueOptions) -> Result<()> {
         self.must_be_superuser("create")?;
         if name.is_empty() || name == "none" {
-            return refused(SqlState::RESERVED_NAME, format!("resource queue name \"{name}\" is reserved"));
+            return refuse(SqlState::RESERVED_NAME, format!("resource queue name \"{name}\" is reserved"));
         }
-        if self.known_queue(name).is_ok() {
-            return refused(SqlState::DUPLICATE_OBJECT, format!("resource queue \"{name}\" already exists"));
+        if self.queue_id(name).is_ok() {
+            return refuse(SqlState::DUPLICATE_OBJECT, format!("resource queue \"{name}\" already exists"));
         }
         let priority = Priority::default();
         let (active_statements, memory_limit, max_cost) = (None, None, None);
         let blank = Queue { name: name.to_string(), active_statements, memory_limit, priority, max_cost };
         let id = self.next();
-        self.access.queues.insert(id, limited(blank, options)?);
+        self.access.queues.insert(id, with_limits(blank, options)?);
         Ok(())
     }
 
     pub fn alter_queue(&mut self, name: &str, options: &QueueOptions) -> Result<()> {
         self.must_be_superuser("alter")?;
-        let id = self.known_queue(name)?;
-        let altered = limited(self.access.queues[&id].clone(), options)?;
+        let id = self.queue_id(name)?;
+        let altered = with_limits(self.access.queues[&id].clone(), options)?;
         self.access.queues.insert(id, altered);
         Ok(())
     }
 
     pub fn drop_queue(&mut self, name: &str) -> Result<()> {
         self.must_be_superuser("drop")?;
-        let id = self.known_queue(name)?;
+        let id = self.queue_id(name)?;
         let roles = self.access.roles.values().filter(|role| role.queue == Some(id));
         let users: Vec<String> = roles.map(|role| format!("role {}", role.name)).collect();
         if !users.is_empty() {
@@ -696,13 +694,13 @@ impl Access {
     }
 
     /// Grants on an object whose grantors have no chain of grant options from its owner.
-    fn unfounded(&self, object: ObjectId) -> BTreeSet<Grant> {
+    fn dangling_grants(&self, object: ObjectId) -> BTreeSet<Grant> {
         let mut open: BTreeMap<Grant, bool> =
             self.grants_on(object).map(|(grant, option)| (*grant, option)).collect();
         // Grant options found so far.
         let mut options: BTreeSet<(RoleId, Privilege, ColumnId)> = BTreeSet::new();
         loop {
-            let founded: Vec<(Grant, bool)> = open
+            let valid: Vec<(Grant, bool)> = open
                 .iter()
                 .filter(|(grant, _)| {
                     let may = |column| options.contains(&(grant.grantor, grant.privilege, column));
@@ -710,10 +708,10 @@ impl Access {
                 })
                 .map(|(grant, option)| (*grant, *option))
                 .collect();
-            if founded.is_empty() {
+            if valid.is_empty() {
                 return open.into_keys().collect();
             }
-            for (grant, option) in founded {
+            for (grant, option) in valid {
                 open.remove(&grant);
                 if option {
                     options.insert((grant.grantee, grant.privilege, grant.column));
@@ -723,7 +721,7 @@ impl Access {
     }
 }
 
-fn blank(name: &str) -> Role {
+fn new_role(name: &str) -> Role {
     Role {
         name: name.to_string(),
         is_superuser: false,
@@ -739,18 +737,18 @@ fn blank(name: &str) -> Role {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
-        return refused(SqlState::INVALID_NAME, "a role's name cannot be empty");
+        return refuse(SqlState::INVALID_NAME, "a role's name cannot be empty");
     }
     if name.contains('\0') {
-        return refused(SqlState::INVALID_NAME, "a role's name cannot have a character of code 0");
+        return refuse(SqlState::INVALID_NAME, "a role's name cannot have a character of code 0");
     }
     match name == "public" || name == "none" || name.starts_with("pg_") {
-        true => refused(SqlState::RESERVED_NAME, format!("role name \"{name}\" is reserved")),
+        true => refuse(SqlState::RESERVED_NAME, format!("role name \"{name}\" is reserved")),
         false => Ok(()),
     }
 }
 
-fn limited(queue: Queue, options: &QueueOptions) -> Result<Queue> {
+fn with_limits(queue: Queue, options: &QueueOptions) -> Result<Queue> {
     let queue = Queue {
         active_statements: options.active_statements.unwrap_or(queue.active_statements),
         memory_limit: options.memory_limit.unwrap_or(queue.memory_limit),
@@ -759,19 +757,19 @@ fn limited(queue: Queue, options: &QueueOptions) -> Result<Queue> {
         ..queue
     };
     if queue.active_statements == Some(0) {
-        return refused(
+        return refuse(
             SqlState::INVALID_PARAMETER_VALUE,
             "active_statements of a resource queue must be at least 1",
         );
     }
     if queue.memory_limit.is_some_and(|bytes| bytes == 0 || i64::try_from(bytes).is_err()) {
-        return refused(
+        return refuse(
             SqlState::INVALID_PARAMETER_VALUE,
             "memory_limit of a resource queue must be between 1 byte and 8 EiB",
         );
     }
     if queue.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
-        return refused(
+        return refuse(
             SqlState::INVALID_PARAMETER_VALUE,
             "max_cost of a resource queue must be a number above 0",
         );

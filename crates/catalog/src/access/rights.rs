@@ -165,7 +165,8 @@ impl<'a> Rights<'a> {
     /// Whether it has a privilege on an object, all columns included.
     pub fn may(&self, object: Object, privilege: Privilege) -> bool {
         object.privileges().contains(&privilege)
-            && (self.owns(object) || self.granted(object.id(), privilege).any(|grant| grant.column == WHOLE))
+            && (self.owns(object)
+                || self.matching_grants(object.id(), privilege).any(|grant| grant.column == WHOLE))
     }
 
     /// The columns on which it has a privilege. `All` means a privilege on the table itself.
@@ -174,17 +175,17 @@ impl<'a> Rights<'a> {
             return Columns::All;
         }
         let columns: BTreeSet<ColumnId> =
-            self.granted(object.id(), privilege).map(|grant| grant.column).collect();
+            self.matching_grants(object.id(), privilege).map(|grant| grant.column).collect();
         if columns.is_empty() { Columns::None } else { Columns::Some(columns) }
     }
 
     /// Whether it has any privilege on an object or a column of it.
     pub fn may_anything(&self, object: Object) -> bool {
         self.owns(object)
-            || object.privileges().iter().any(|one| self.granted(object.id(), *one).next().is_some())
+            || object.privileges().iter().any(|one| self.matching_grants(object.id(), *one).next().is_some())
     }
 
-    fn granted(&self, object: ObjectId, privilege: Privilege) -> impl Iterator<Item = &'a Grant> {
+    fn matching_grants(&self, object: ObjectId, privilege: Privilege) -> impl Iterator<Item = &'a Grant> {
         let is_own = move |grant: &Grant| {
             let public = grant.grantee == PUBLIC && self.standing.role.is_some();
             grant.privilege == privilege && (public || self.standing.used.contains(&grant.grantee))

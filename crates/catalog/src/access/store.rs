@@ -215,7 +215,7 @@ pub(super) async fn write(session: &mut Session, before: &Access, after: Access)
 
 fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
     let flag = |value: bool| i64::from(value);
-    let mut statements = changed(
+    let mut statements = map_difference(
         (ROLE, ROLE_COLUMNS),
         (&old.roles, &new.roles),
         |id| Ok(format!("role_id = {id}")),
@@ -234,7 +234,7 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
             ))
         },
     )?;
-    statements.extend(changed(
+    statements.extend(map_difference(
         (MEMBER, MEMBER_COLUMNS),
         (&old.memberships, &new.memberships),
         |(role, member)| Ok(format!("role_id = {role} AND member_id = {member}")),
@@ -243,13 +243,13 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
             Ok(format!("{role}, {member}, {}, {}", flag(may_use), flag(may_administer)))
         },
     )?);
-    statements.extend(changed(
+    statements.extend(map_difference(
         (OWNER, OWNER_COLUMNS),
         (&old.owners, &new.owners),
         |object| Ok(format!("object_id = {object}")),
         |object, owner| Ok(format!("{object}, {owner}")),
     )?);
-    statements.extend(changed(
+    statements.extend(map_difference(
         (PRIVILEGE, PRIVILEGE_COLUMNS),
         (&old.grants, &new.grants),
         |grant| {
@@ -269,19 +269,19 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
             ))
         },
     )?);
-    statements.extend(changed(
+    statements.extend(map_difference(
         (FILTER, FILTER_COLUMNS),
         (&old.row_filters, &new.row_filters),
         |(table, role)| Ok(format!("table_id = {table} AND role_id = {role}")),
         |(table, role), predicate| Ok(format!("{table}, {role}, {}", text(predicate)?)),
     )?);
-    statements.extend(changed(
+    statements.extend(map_difference(
         (SETTING, SETTING_COLUMNS),
         (&old.settings, &new.settings),
         |(role, name)| Ok(format!("role_id = {role} AND setting_name = {}", text(name)?)),
         |(role, name), value| Ok(format!("{role}, {}, {}", text(name)?, text(value)?)),
     )?);
-    statements.extend(changed(
+    statements.extend(map_difference(
         (QUEUE, QUEUE_COLUMNS),
         (&old.queues, &new.queues),
         |id| Ok(format!("queue_id = {id}")),
@@ -302,7 +302,7 @@ fn difference(old: &Access, new: &Access) -> Result<Vec<String>> {
 }
 
 /// Deletes removed and changed entries, then inserts new and changed ones.
-fn changed<K: Ord, V: PartialEq>(
+fn map_difference<K: Ord, V: PartialEq>(
     (table, columns): (&str, &str),
     (old, new): (&BTreeMap<K, V>, &BTreeMap<K, V>),
     condition: impl Fn(&K) -> Result<String>,

@@ -160,8 +160,8 @@ fn who_makes_an_object_owns_it_with_the_commit() {
         let mut transaction = begin(catalog).await;
         let schema = create_schema(&mut transaction, "s");
         create_table(&mut transaction, schema, "t", integers("a"));
-        let id = transaction.new_object();
-        transaction.changing_state().views.insert(id, Arc::new(view(id, schema, "v", "SELECT 1")));
+        let id = transaction.allocate_object();
+        transaction.state_mut().views.insert(id, Arc::new(view(id, schema, "v", "SELECT 1")));
         let committed = catalog.commit(&transaction, &note).await.unwrap();
         let access = catalog.access().await.unwrap();
         let head = catalog.head().await.unwrap();
@@ -176,9 +176,9 @@ fn who_makes_an_object_owns_it_with_the_commit() {
         catalog.grant(Actor::Role("anna"), &read, false).await.unwrap();
         let mut transaction = begin(catalog).await;
         let schema = transaction.state.views[&old].schema;
-        let id = transaction.new_object();
-        transaction.changing_state().views.remove(&old);
-        transaction.changing_state().views.insert(id, Arc::new(view(id, schema, "v", "SELECT 2")));
+        let id = transaction.allocate_object();
+        transaction.state_mut().views.remove(&old);
+        transaction.state_mut().views.insert(id, Arc::new(view(id, schema, "v", "SELECT 2")));
         let note = CommitNote { owner: Some("root".to_string()), ..CommitNote::default() };
         let committed = catalog.commit(&transaction, &note).await.unwrap();
         let new = Object::View(committed.objects[&id]);

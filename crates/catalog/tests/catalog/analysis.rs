@@ -24,7 +24,7 @@ fn analyses_are_kept() {
         };
         let columns = BTreeMap::from([(1, column(3, Some(histogram.clone()))), (2, column(4, None))]);
         let analysis = Analysis { snapshot: 5, rows: 100, columns };
-        catalog.put_analysis(id, &analysis).await.unwrap();
+        catalog.store_analysis(id, &analysis).await.unwrap();
         assert_eq!(catalog.analysis(id, Histograms::All).await.unwrap().as_ref(), Some(&analysis));
         assert_eq!(catalog.analysis(id, Histograms::Of(&[2, 1])).await.unwrap().as_ref(), Some(&analysis));
         assert_eq!(catalog.analysis(other, Histograms::All).await.unwrap(), None);
@@ -33,8 +33,8 @@ fn analyses_are_kept() {
 
         // A column again, without a histogram: the other stays.
         let again = Analysis { snapshot: 6, rows: 50, columns: BTreeMap::from([(2, column(9, None))]) };
-        catalog.put_analysis(id, &again).await.unwrap();
-        catalog.put_analysis(other, &again).await.unwrap();
+        catalog.store_analysis(id, &again).await.unwrap();
+        catalog.store_analysis(other, &again).await.unwrap();
         let all = catalog.analyses().await.unwrap();
         assert_eq!((all.len(), all[&id].rows, all[&id].snapshot), (2, 50, 6));
         assert_eq!(all[&id].columns[&1].histogram.as_ref(), Some(&histogram));
@@ -48,11 +48,13 @@ fn changes_are_counted() {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
-        change(catalog, |transaction| transaction.data_of(id).added = vec![file("1.parquet", 0, 100)]).await;
+        change(catalog, |transaction| transaction.changes_of(id).added = vec![file("1.parquet", 0, 100)])
+            .await;
         let since = catalog.head().await.unwrap().snapshot;
         assert_eq!(catalog.rows_changed(id, since).await.unwrap(), 0);
         assert_eq!(catalog.rows_changed(id, 0).await.unwrap(), 100);
-        change(catalog, |transaction| transaction.data_of(id).added = vec![file("2.parquet", 100, 30)]).await;
+        change(catalog, |transaction| transaction.changes_of(id).added = vec![file("2.parquet", 100, 30)])
+            .await;
         assert_eq!(catalog.rows_changed(id, since).await.unwrap(), 30);
     });
 }

@@ -25,7 +25,7 @@ fn eight_tasks_insert_fifty_times_each() {
             tasks.spawn(async move {
                 for number in 0..COMMITS {
                     let committed = change(&catalog, |transaction| match number % 2 {
-                        0 => transaction.data_of(id).added.push(file(&format!("{task}-{number}"), 0, 3)),
+                        0 => transaction.changes_of(id).added.push(file(&format!("{task}-{number}"), 0, 3)),
                         _ => keep_rows(transaction, id, &[task * 1000 + number]),
                     });
                     committed.await;
@@ -79,7 +79,7 @@ fn of_two_who_delete_from_one_file_exactly_one_wins() {
         let lake = lake(kind).await;
         let id = made_table(&lake.catalog, "t").await;
         for round in 0..20 {
-            change(&lake.catalog, |transaction| transaction.data_of(id).added.push(file(&uuid(), 0, 10)))
+            change(&lake.catalog, |transaction| transaction.changes_of(id).added.push(file(&uuid(), 0, 10)))
                 .await;
             let target = data(&lake.catalog, id).await.files.last().unwrap().id;
             let mut begun = Vec::new();
@@ -89,7 +89,7 @@ fn of_two_who_delete_from_one_file_exactly_one_wins() {
                     _ => Catalog::open(&lake.url).await.unwrap(),
                 };
                 let mut transaction = begin(&catalog).await;
-                transaction.data_of(id).deleted.insert(target, inline_delete(&[position]));
+                transaction.changes_of(id).deleted.insert(target, inline_delete(&[position]));
                 begun.push((catalog, transaction));
             }
             let mut tasks = JoinSet::new();
@@ -135,8 +135,8 @@ fn readers_see_whole_snapshots_while_others_commit() {
         let writer = tokio::spawn(async move {
             for number in 0..40 {
                 change(&catalog, |transaction| {
-                    transaction.data_of(one).added.push(file(&format!("{number}"), 0, 1));
-                    transaction.data_of(two).added.push(file(&format!("{number}"), 0, 1));
+                    transaction.changes_of(one).added.push(file(&format!("{number}"), 0, 1));
+                    transaction.changes_of(two).added.push(file(&format!("{number}"), 0, 1));
                 })
                 .await;
             }

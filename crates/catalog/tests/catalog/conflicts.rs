@@ -26,9 +26,9 @@ async fn ground(kind: Kind) -> Ground {
     let s = create_schema(&mut transaction, "s");
     let t = create_table(&mut transaction, 0, "t", integers("a"));
     let u = create_table(&mut transaction, 0, "u", integers("a"));
-    let v = transaction.new_object();
-    transaction.changing_state().views.insert(v, Arc::new(view(v, 0, "v", "SELECT 1")));
-    transaction.data_of(t).added.extend([file("0", 0, 10), file("1", 10, 10)]);
+    let v = transaction.allocate_object();
+    transaction.state_mut().views.insert(v, Arc::new(view(v, 0, "v", "SELECT 1")));
+    transaction.changes_of(t).added.extend([file("0", 0, 10), file("1", 10, 10)]);
     keep_rows(&mut transaction, t, &[20, 21]);
     let made = commit(&lake.catalog, &transaction).await.unwrap().objects;
     let files = data(&lake.catalog, made[&t]).await.files;
@@ -40,41 +40,41 @@ async fn ground(kind: Kind) -> Ground {
 type Change = (&'static str, fn(&Ground, &mut Transaction));
 
 const CHANGES: &[Change] = &[
-    ("insert", |ground, own| own.data_of(ground.t).added.push(file(&uuid(), 100, 5))),
+    ("insert", |ground, own| own.changes_of(ground.t).added.push(file(&uuid(), 100, 5))),
     ("insert kept", |ground, own| keep_rows(own, ground.t, &[30])),
     ("delete 0 inline", |ground, own| {
-        own.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
+        own.changes_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
     }),
     ("delete 0 by file", |ground, own| {
         let deletes = NewDeletes::File { file: delete_file(&uuid(), 1), positions: [2].into() };
-        own.data_of(ground.t).deleted.insert(ground.files[0], deletes);
+        own.changes_of(ground.t).deleted.insert(ground.files[0], deletes);
     }),
     ("delete 1 inline", |ground, own| {
-        own.data_of(ground.t).deleted.insert(ground.files[1], inline_delete(&[1]));
+        own.changes_of(ground.t).deleted.insert(ground.files[1], inline_delete(&[1]));
     }),
     ("remove 1", |ground, own| {
-        own.data_of(ground.t).removed.insert(ground.files[1]);
+        own.changes_of(ground.t).removed.insert(ground.files[1]);
     }),
     ("delete kept 20", |ground, own| {
         let version = own.base.schema_version.min(1);
-        own.data_of(ground.t).deleted_inlined.insert((version, 20));
+        own.changes_of(ground.t).deleted_inlined.insert((version, 20));
     }),
     ("delete kept 21", |ground, own| {
-        own.data_of(ground.t).deleted_inlined.insert((1, 21));
+        own.changes_of(ground.t).deleted_inlined.insert((1, 21));
     }),
     ("truncate", |ground, own| {
-        let changes = own.data_of(ground.t);
+        let changes = own.changes_of(ground.t);
         changes.removed.extend(ground.files);
         (changes.removed_inlined, changes.replaces) = (true, true);
     }),
     ("compact 0", |ground, own| {
-        let changes = own.data_of(ground.t);
+        let changes = own.changes_of(ground.t);
         changes.removed.insert(ground.files[0]);
         changes.added.push(file(&uuid(), 0, 10));
         changes.compacts = true;
     }),
     ("flush", |ground, own| {
-        let changes = own.data_of(ground.t);
+        let changes = own.changes_of(ground.t);
         changes.added.push(file(&uuid(), 20, 2));
         (changes.compacts, changes.removed_inlined) = (true, true);
     }),
@@ -114,8 +114,8 @@ const CHANGES: &[Change] = &[
         create_table(own, 0, "n", integers("a"));
     }),
     ("create view n", |_, own| {
-        let id = own.new_object();
-        own.changing_state().views.insert(id, Arc::new(view(id, 0, "n", "SELECT 2")));
+        let id = own.allocate_object();
+        own.state_mut().views.insert(id, Arc::new(view(id, 0, "n", "SELECT 2")));
     }),
     ("create m", |_, own| {
         create_table(own, 0, "m", integers("a"));
@@ -126,15 +126,15 @@ const CHANGES: &[Change] = &[
     ("create schema x", |_, own| {
         create_schema(own, "x");
     }),
-    ("drop schema s", |ground, own| drop(own.changing_state().schemas.remove(&ground.s))),
+    ("drop schema s", |ground, own| drop(own.state_mut().schemas.remove(&ground.s))),
     ("alter view v", |ground, own| {
-        Arc::make_mut(own.changing_state().views.get_mut(&ground.v).unwrap()).sql = "SELECT 3".into()
+        Arc::make_mut(own.state_mut().views.get_mut(&ground.v).unwrap()).sql = "SELECT 3".into()
     }),
     ("rename view v to n", |ground, own| {
-        Arc::make_mut(own.changing_state().views.get_mut(&ground.v).unwrap()).name = "n".into()
+        Arc::make_mut(own.state_mut().views.get_mut(&ground.v).unwrap()).name = "n".into()
     }),
-    ("drop view v", |ground, own| drop(own.changing_state().views.remove(&ground.v))),
-    ("insert into u", |ground, own| own.data_of(ground.u).added.push(file(&uuid(), 0, 5))),
+    ("drop view v", |ground, own| drop(own.state_mut().views.remove(&ground.v))),
+    ("insert into u", |ground, own| own.changes_of(ground.u).added.push(file(&uuid(), 0, 5))),
     ("drop u", |ground, own| drop_table(own, ground.u)),
 ];
 
@@ -381,12 +381,12 @@ fn a_read_committed_transaction_sees_newer_snapshots_until_one_conflicts() {
         let ground = ground(kind).await;
         let catalog = &ground.lake.catalog;
         let mut own = begin(catalog).await;
-        own.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
+        own.changes_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
         create_table(&mut own, 0, "mine", integers("a"));
         change(catalog, |other| {
             create_table(other, 0, "theirs", integers("a"));
-            other.data_of(ground.t).added.push(file("2", 30, 5));
-            other.data_of(ground.t).deleted.insert(ground.files[1], inline_delete(&[1]));
+            other.changes_of(ground.t).added.push(file("2", 30, 5));
+            other.changes_of(ground.t).deleted.insert(ground.files[1], inline_delete(&[1]));
         })
         .await;
         catalog.rebase(&mut own).await.unwrap();
@@ -394,7 +394,7 @@ fn a_read_committed_transaction_sees_newer_snapshots_until_one_conflicts() {
         let savepoint = own.clone();
         // What it deletes now it has seen in the newer snapshot; what it deleted before it has not.
         change(catalog, |other| {
-            other.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[5]));
+            other.changes_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[5]));
         })
         .await;
         let seen = own.base.snapshot;
@@ -420,12 +420,12 @@ fn a_read_committed_transaction_does_not_outlive_what_its_changes_were_made_on()
         let before = inserts.clone();
         keep_rows(&mut inserts, ground.t, &[30]);
         let mut deletes = begin(catalog).await;
-        deletes.data_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
+        deletes.changes_of(ground.t).deleted.insert(ground.files[0], inline_delete(&[1]));
         let mut deletes_kept = begin(catalog).await;
-        deletes_kept.data_of(ground.t).deleted_inlined.insert((1, 20));
+        deletes_kept.changes_of(ground.t).deleted_inlined.insert((1, 20));
 
         change(catalog, |other| {
-            let changes = other.data_of(ground.t);
+            let changes = other.changes_of(ground.t);
             changes.removed.insert(ground.files[0]);
             changes.added.extend([file("2", 0, 10), file("3", 20, 2)]);
             (changes.compacts, changes.removed_inlined) = (true, true);
@@ -473,7 +473,7 @@ fn changes_of_definitions_do_not_outlive_what_they_were_made_on() {
         let mut creates = begin(catalog).await;
         create_table(&mut creates, ground.s, "n", integers("a"));
         let mut drops = begin(catalog).await;
-        drops.changing_state().schemas.remove(&ground.s);
+        drops.state_mut().schemas.remove(&ground.s);
         let mut sets = begin(catalog).await;
         alter(&mut sets, ground.u, |table| drop(table.options.insert("own".into(), "1".into())));
 
@@ -499,7 +499,7 @@ fn changes_of_definitions_do_not_outlive_what_they_were_made_on() {
         change(catalog, |other| {
             let m = other.state.table(ground.s, "m").unwrap().id;
             drop_table(other, m);
-            other.changing_state().schemas.remove(&ground.s);
+            other.state_mut().schemas.remove(&ground.s);
         })
         .await;
         assert!(is_conflict(&catalog.rebase(&mut creates).await));

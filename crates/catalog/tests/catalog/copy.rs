@@ -7,7 +7,7 @@ use harrier_catalog::files::{Cell, TableData};
 use harrier_catalog::sequences::{Sequence, SequenceType};
 use harrier_catalog::state::{Location, State};
 use harrier_catalog::types::ColumnType::*;
-use harrier_catalog::{Catalog, Copied, Error, Line, copy_in};
+use harrier_catalog::{Catalog, CopySummary, Error, Line, copy_in};
 
 /// All that a catalog shows at a snapshot, but for where its files are.
 async fn picture(catalog: &Catalog, snapshot: i64) -> (State, Vec<Arc<TableData>>) {
@@ -19,7 +19,7 @@ async fn picture(catalog: &Catalog, snapshot: i64) -> (State, Vec<Arc<TableData>
     (State { warehouse: None, data_path: String::new(), ..State::clone(&state) }, rows)
 }
 
-async fn copied(catalog: &Catalog) -> (Vec<Line>, Copied) {
+async fn copied(catalog: &Catalog) -> (Vec<Line>, CopySummary) {
     let mut lines = Vec::new();
     let mut put = |line| {
         lines.push(line);
@@ -49,7 +49,7 @@ async fn filled(kind: Kind) -> Lake {
     change(catalog, |own| {
         let id = create_table(own, 0, "kinds", columns);
         let text = |text: &str| Cell::Text(text.to_string());
-        own.data_of(id).inlined.push(vec![
+        own.changes_of(id).inlined.push(vec![
             Cell::Integer(1),
             Cell::Integer(-5),
             text("18446744073709551615"),
@@ -61,29 +61,31 @@ async fn filled(kind: Kind) -> Lake {
             text("1 year 2 months 3 days"),
             text("2026-11-28 09:00:00.5"),
         ]);
-        own.data_of(id).inlined.push(vec![Cell::Null; 10]);
+        own.changes_of(id).inlined.push(vec![Cell::Null; 10]);
     })
     .await;
     let id = made_table(catalog, "t").await;
     change(catalog, |own| {
-        own.data_of(id).added.extend([file("0", 0, 10), file("1", 10, 10), file("k=a%20b/2", 20, 10)]);
+        own.changes_of(id).added.extend([file("0", 0, 10), file("1", 10, 10), file("k=a%20b/2", 20, 10)]);
         let elsewhere = Location { path: "/elsewhere/x.parquet".into(), relative: false };
-        own.data_of(id).added.push(harrier_catalog::files::NewFile { path: elsewhere, ..file("", 30, 10) });
+        own.changes_of(id)
+            .added
+            .push(harrier_catalog::files::NewFile { path: elsewhere, ..file("", 30, 10) });
         keep_rows(own, id, &[100, 101]);
     })
     .await;
     let files = data(catalog, id).await.files;
     change(catalog, |own| {
-        own.data_of(id).deleted.insert(files[0].id, inline_delete(&[1, 2]));
-        own.data_of(id).removed.insert(files[1].id);
+        own.changes_of(id).deleted.insert(files[0].id, inline_delete(&[1, 2]));
+        own.changes_of(id).removed.insert(files[1].id);
         alter(own, id, |table| table.comment = Some("it's".into()));
-        let (s, v) = (create_schema(own, "s"), own.new_object());
-        own.changing_state().views.insert(v, Arc::new(view(v, s, "v", "SELECT 'x'")));
-        own.changing_state().options.insert("a".into(), "b'c".into());
+        let (s, v) = (create_schema(own, "s"), own.allocate_object());
+        own.state_mut().views.insert(v, Arc::new(view(v, s, "v", "SELECT 'x'")));
+        own.state_mut().options.insert("a".into(), "b'c".into());
     })
     .await;
     change(catalog, |own| {
-        let id = own.new_object();
+        let id = own.allocate_object();
         let sequence = Sequence {
             id,
             comment: None,
@@ -99,7 +101,7 @@ async fn filled(kind: Kind) -> Lake {
             cycles: false,
             owner: None,
         };
-        own.changing_state().sequences.insert(id, Arc::new(sequence));
+        own.state_mut().sequences.insert(id, Arc::new(sequence));
     })
     .await;
     lake

@@ -71,10 +71,10 @@ fn duckdb_sees_schemas_tables_columns_defaults_comments_and_views() {
                 nulls_first: false,
             }];
         });
-        let v = transaction.new_object();
+        let v = transaction.allocate_object();
         let mut a_view = view(v, s, "v", "SELECT id FROM \"my \"\"schema\"\"\".\"it's a table\"");
         a_view.comment = Some("a view".into());
-        transaction.changing_state().views.insert(v, Arc::new(a_view));
+        transaction.state_mut().views.insert(v, Arc::new(a_view));
         commit(&lake.catalog, &transaction).await.unwrap();
         let seen = duck(
             &lake,
@@ -161,7 +161,7 @@ fn duckdb_reads_kept_rows_of_every_type() {
         let cells = cells();
         change(&lake.catalog, |transaction| {
             let id = create_table(transaction, 0, "t", columns_of(&cells));
-            let rows = &mut transaction.data_of(id).inlined;
+            let rows = &mut transaction.changes_of(id).inlined;
             rows.push(cells.iter().map(|(_, cell, _)| cell.clone()).collect());
             rows.push(vec![Cell::Null; cells.len()]);
         })
@@ -188,7 +188,7 @@ fn kept_rows_of_every_type_by_duckdb_are_loaded() {
             create_table(transaction, 0, "t", columns_of(&cells));
             create_table(transaction, 0, "copy", columns_of(&cells));
             let id = -1;
-            transaction.data_of(id).inlined.push(cells.iter().map(|(_, cell, _)| cell.clone()).collect());
+            transaction.changes_of(id).inlined.push(cells.iter().map(|(_, cell, _)| cell.clone()).collect());
         })
         .await;
         // Read from one table and written into the other by DuckDB, the cells are the same.
@@ -229,14 +229,14 @@ fn duckdb_reads_files_deletes_and_kept_rows_together_and_deletes_more() {
         change(catalog, |transaction| {
             let mut new_file = file("1.parquet", 0, 100);
             (new_file.bytes, new_file.footer_bytes) = sizes(&lake, "main/t/1.parquet");
-            transaction.data_of(id).added.push(new_file);
+            transaction.changes_of(id).added.push(new_file);
             keep_rows(transaction, id, &[1000, 1001]);
         })
         .await;
         let file = data(catalog, id).await.files[0].id;
         change(catalog, |transaction| {
-            transaction.data_of(id).deleted.insert(file, inline_delete(&[0, 1, 2]));
-            transaction.data_of(id).deleted_inlined.insert((1, 100));
+            transaction.changes_of(id).deleted.insert(file, inline_delete(&[0, 1, 2]));
+            transaction.changes_of(id).deleted_inlined.insert((1, 100));
         })
         .await;
         let seen = duck(
@@ -305,7 +305,7 @@ fn duckdb_goes_on_after_alterations_and_inserts_under_the_new_version() {
         assert_eq!(columns, [vec!["a"], vec!["aa", "b"], vec!["aa", "c"]]);
         // And back again.
         change(catalog, |transaction| {
-            transaction.data_of(id).inlined.push(vec![Cell::Integer(4), Cell::Text("y".into())]);
+            transaction.changes_of(id).inlined.push(vec![Cell::Integer(4), Cell::Text("y".into())]);
         })
         .await;
         assert_eq!(duck(&lake, "show('SELECT * FROM again ORDER BY 1')"), "1|None\n2|None\n3|x\n4|y");
@@ -409,7 +409,7 @@ run("CREATE TABLE w (a VARIANT)")
                 catalog.data(table, state.snapshot).await.unwrap();
             }
         }
-        change(catalog, |transaction| transaction.changing_state().unusable.clear()).await;
+        change(catalog, |transaction| transaction.state_mut().unusable.clear()).await;
         assert_eq!(
             duck(
                 &lake,
@@ -489,16 +489,16 @@ fn ours_of(what: &str, own: &mut Transaction, id: i64, file_id: i64) {
     match what {
         "insert" => keep_rows(own, id, &[1]),
         "option" => {
-            own.changing_state().options.insert("target_file_size".into(), "1MB".into());
+            own.state_mut().options.insert("target_file_size".into(), "1MB".into());
         }
         "compact" => {
-            let changes = own.data_of(id);
+            let changes = own.changes_of(id);
             changes.removed.insert(file_id);
             changes.added.push(file("compacted.parquet", 0, 100));
             changes.compacts = true;
         }
         "truncate" => {
-            let changes = own.data_of(id);
+            let changes = own.changes_of(id);
             changes.removed.insert(file_id);
             (changes.removed_inlined, changes.replaces) = (true, true);
         }
@@ -537,7 +537,7 @@ fn harrier_conflicts_with_what_duckdb_did() {
         ] {
             let mut own = begin(catalog).await;
             let Some(first) = data(catalog, id).await.files.first().map(|file| file.id) else { break };
-            own.data_of(id).deleted.insert(first, inline_delete(&[5]));
+            own.changes_of(id).deleted.insert(first, inline_delete(&[5]));
             duck(&lake, &format!("run(\"{theirs}\")"));
             let newer = catalog.head().await.unwrap();
             assert!(newer.snapshot > own.base.snapshot, "{theirs} did nothing");

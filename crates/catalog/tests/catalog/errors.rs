@@ -140,24 +140,24 @@ fn what_makes_no_sense_in_a_transaction_is_refused() {
             change(&mut own);
             commit(&lake.catalog, &own).await.unwrap_err().to_string()
         };
-        let message = refused(&|own| own.changing_state().schemas.clear()).await;
+        let message = refused(&|own| own.state_mut().schemas.clear()).await;
         assert!(message.contains("without its schema"), "{message}");
         let rename = |own: &mut harrier_catalog::Transaction| {
-            std::sync::Arc::make_mut(own.changing_state().schemas.get_mut(&0).unwrap()).name = "x".into();
+            std::sync::Arc::make_mut(own.state_mut().schemas.get_mut(&0).unwrap()).name = "x".into();
         };
         let message = refused(&rename).await;
         assert!(message.contains("cannot be renamed"), "{message}");
         let message =
-            refused(&|own| drop(own.changing_state().options.insert("version".into(), "3".into()))).await;
+            refused(&|own| drop(own.state_mut().options.insert("version".into(), "3".into()))).await;
         assert!(message.contains("no option"), "{message}");
         let message = refused(&|own| alter(own, id, |table| table.name = "a\0b".into())).await;
         assert!(message.contains("code 0"), "{message}");
-        let message = refused(&|own| own.data_of(id).inlined.push(vec![])).await;
+        let message = refused(&|own| own.changes_of(id).inlined.push(vec![])).await;
         assert!(message.contains("0 cells"), "{message}");
         let partitioned = |own: &mut harrier_catalog::Transaction| {
             let mut new_file = file("1", 0, 1);
             new_file.partition_values.push(None);
-            own.data_of(id).added.push(new_file);
+            own.changes_of(id).added.push(new_file);
         };
         let message = refused(&partitioned).await;
         assert!(message.contains("partition values"), "{message}");

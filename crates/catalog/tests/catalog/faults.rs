@@ -28,7 +28,7 @@ async fn ground(kind: Kind) -> (Lake, i64) {
     let lake = lake(kind).await;
     let id = made_table(&lake.catalog, "t").await;
     change(&lake.catalog, |transaction| {
-        transaction.data_of(id).added.extend([file("0", 0, 10), file("1", 10, 10)]);
+        transaction.changes_of(id).added.extend([file("0", 0, 10), file("1", 10, 10)]);
         keep_rows(transaction, id, &[20, 21]);
     })
     .await;
@@ -41,7 +41,7 @@ async fn everything(catalog: &Catalog, id: i64) -> Transaction {
     let mut transaction = begin(catalog).await;
     let s = create_schema(&mut transaction, "s");
     let new = create_table(&mut transaction, s, "new", integers("a"));
-    transaction.data_of(new).added.push(file("2", 0, 10));
+    transaction.changes_of(new).added.push(file("2", 0, 10));
     alter(&mut transaction, id, |table| {
         table.name = "renamed".into();
         table.columns.push(column(2, "b", Varchar));
@@ -50,9 +50,9 @@ async fn everything(catalog: &Catalog, id: i64) -> Transaction {
         table.comment = Some("x".into());
         table.options.insert("a".into(), "b".into());
     });
-    let v = transaction.new_object();
-    transaction.changing_state().views.insert(v, Arc::new(view(v, s, "v", "SELECT 1")));
-    let changes = transaction.data_of(id);
+    let v = transaction.allocate_object();
+    transaction.state_mut().views.insert(v, Arc::new(view(v, s, "v", "SELECT 1")));
+    let changes = transaction.changes_of(id);
     changes.deleted.insert(files[0].id, inline_delete(&[1, 2]));
     changes.removed.insert(files[1].id);
     changes.deleted_inlined.insert((1, 20));
@@ -246,11 +246,11 @@ fn what_reads_goes_on_over_a_lost_connection() {
             end_connections(&lake.url);
             assert_eq!(catalog.referenced_paths().await.unwrap(), files);
             end_connections(&lake.url);
-            assert!(catalog.begin_writing("w").await.unwrap());
+            assert!(catalog.register_writer("w").await.unwrap());
             end_connections(&lake.url);
             assert_eq!(catalog.writers().await.unwrap().len(), 1);
             end_connections(&lake.url);
-            catalog.end_writing(&["w".to_string()].into()).await.unwrap();
+            catalog.unregister_writers(&["w".to_string()].into()).await.unwrap();
             assert!(catalog.column_stats(id, &[1], 0, 10).await.is_ok());
         }
     });
@@ -320,7 +320,7 @@ fn child() {
             println!("begun");
             for number in 0.. {
                 change(&catalog, |transaction| {
-                    transaction.data_of(id).added.push(file(&format!("{number}"), 0, 5));
+                    transaction.changes_of(id).added.push(file(&format!("{number}"), 0, 5));
                     keep_rows(transaction, id, &[1, 2]);
                 })
                 .await;

@@ -34,7 +34,7 @@ async fn make(catalog: &Catalog, name: &str) -> Result<(), Error> {
 
 async fn taken(part: &Part, time: Duration) -> i64 {
     for _ in 0..200 {
-        if let Some(term) = part.lease.take(time).await.unwrap() {
+        if let Some(term) = part.lease.acquire(time).await.unwrap() {
             return term;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -52,8 +52,8 @@ fn only_the_holder_commits() {
         let (one, other) = (part(&lake, "one").await, part(&lake, "other").await);
         assert!(matches!(make(&one.catalog, "early").await, Err(Error::ReadOnly(_))));
         assert_eq!(one.lease.holder().await.unwrap(), None);
-        assert_eq!(one.lease.take(SHORT).await.unwrap(), Some(1));
-        assert_eq!(other.lease.take(SHORT).await.unwrap(), None);
+        assert_eq!(one.lease.acquire(SHORT).await.unwrap(), Some(1));
+        assert_eq!(other.lease.acquire(SHORT).await.unwrap(), None);
         make(&one.catalog, "a").await.unwrap();
         assert!(matches!(make(&other.catalog, "b").await, Err(Error::ReadOnly(_))));
         assert!(one.lease.renew(SHORT).await.unwrap());
@@ -69,9 +69,9 @@ fn only_the_holder_commits() {
         // Who takes no part is not shut out.
         make(&lake.catalog, "e").await.unwrap();
         // What is given back is free at once; what one has already it may take again.
-        other.lease.give_up().await.unwrap();
-        assert_eq!(one.lease.take(LONG).await.unwrap(), Some(3));
-        assert_eq!(one.lease.take(LONG).await.unwrap(), Some(4));
+        other.lease.release().await.unwrap();
+        assert_eq!(one.lease.acquire(LONG).await.unwrap(), Some(3));
+        assert_eq!(one.lease.acquire(LONG).await.unwrap(), Some(4));
         make(&one.catalog, "f").await.unwrap();
         let state = lake.catalog.head().await.unwrap();
         let mut names: Vec<_> = state.tables.values().map(|table| table.name.as_str()).collect();
@@ -88,7 +88,7 @@ fn a_holder_that_stops_in_a_commit_holds_nobody_up() {
     run(async {
         let lake = lake(Kind::Postgres).await;
         let (one, other) = (part(&lake, "one").await, part(&lake, "other").await);
-        one.lease.take(SHORT).await.unwrap().unwrap();
+        one.lease.acquire(SHORT).await.unwrap().unwrap();
         // It has its locks, and then nothing is heard of it for long.
         let hook: Hook = Arc::new(|step| {
             Box::pin(async move {
@@ -121,7 +121,7 @@ fn a_commit_of_an_ended_term_is_not_done_in_the_next_one() {
     run(async {
         let lake = lake(Kind::Postgres).await;
         let one = Arc::new(part(&lake, "one").await);
-        one.lease.take(LONG).await.unwrap().unwrap();
+        one.lease.acquire(LONG).await.unwrap().unwrap();
         let (holder, url, begun) = (Arc::clone(&one), lake.url.clone(), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&begun);
         let hook: Hook = Arc::new(move |step| {
@@ -132,7 +132,7 @@ fn a_commit_of_an_ended_term_is_not_done_in_the_next_one() {
                     // The connection is lost, and with it the lock of the term.
                     end_connections(&url);
                     holder.fence.close();
-                    assert_eq!(holder.lease.take(LONG).await.unwrap(), Some(2));
+                    assert_eq!(holder.lease.acquire(LONG).await.unwrap(), Some(2));
                 }
                 Ok(())
             })
@@ -159,13 +159,13 @@ fn a_term_begins_when_commits_of_the_last_one_are_over() {
     run(async {
         let lake = lake(Kind::Postgres).await;
         let one = Arc::new(part(&lake, "one").await);
-        one.lease.take(LONG).await.unwrap().unwrap();
+        one.lease.acquire(LONG).await.unwrap().unwrap();
         let (holder, url) = (Arc::clone(&one), lake.url.clone());
         let hook: Hook = Arc::new(move |step| {
             let (holder, url) = (Arc::clone(&holder), url.clone());
             Box::pin(async move {
                 if step == Step::BeforeCommit {
-                    let next = tokio::spawn(async move { holder.lease.take(LONG).await });
+                    let next = tokio::spawn(async move { holder.lease.acquire(LONG).await });
                     // Either is certain to come.
                     while !next.is_finished() && waiting_for_locks(&url) == "0" {
                         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -208,7 +208,7 @@ fn many_that_want_it_get_it_one_at_a_time() {
             async move { Lease::open(&url, Fence::new(name)).await.unwrap() }
         }))
         .await;
-        let terms = futures_of(parts.iter().map(|lease| async { lease.take(LONG).await.unwrap() })).await;
+        let terms = futures_of(parts.iter().map(|lease| async { lease.acquire(LONG).await.unwrap() })).await;
         assert_eq!(terms.iter().flatten().count(), 1, "{terms:?}");
     });
 }

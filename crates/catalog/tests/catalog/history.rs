@@ -133,7 +133,7 @@ impl Run {
         match self.random.random_range(0..20) {
             0..6 => {
                 let (name, rows) = (format!("f{}", self.fresh()), self.random.random_range(1..20));
-                open.transaction.data_of(id).added.push(file(&name, 0, rows));
+                open.transaction.changes_of(id).added.push(file(&name, 0, rows));
                 open.added.entry(number).or_default().push((name, rows));
             }
             6..10 => {
@@ -141,7 +141,7 @@ impl Run {
                 let mut row = vec![Cell::Null; columns];
                 row[0] = Cell::Integer(value);
                 // Rows kept so far in this transaction have as many columns as the table had then.
-                let inlined = &mut open.transaction.data_of(id).inlined;
+                let inlined = &mut open.transaction.changes_of(id).inlined;
                 if inlined.iter().all(|other| other.len() == columns) {
                     inlined.push(row);
                     open.kept.entry(number).or_default().push(value);
@@ -167,7 +167,7 @@ impl Run {
                         positions: [position].into(),
                     }
                 };
-                open.transaction.data_of(id).deleted.insert(stored.id, deletes);
+                open.transaction.changes_of(id).deleted.insert(stored.id, deletes);
                 open.deleted.entry(number).or_default().insert(name, [position].into());
             }
             14..16 => {
@@ -176,7 +176,7 @@ impl Run {
                     for (row, row_id) in rows.rows.iter().zip(&rows.row_ids) {
                         if row[0] == Cell::Integer(value) {
                             let of_row = (rows.schema_version, *row_id);
-                            open.transaction.data_of(id).deleted_inlined.insert(of_row);
+                            open.transaction.changes_of(id).deleted_inlined.insert(of_row);
                         }
                     }
                 }
@@ -190,10 +190,10 @@ impl Run {
                     model.files.keys().rev().filter(touched).take(TARGETS).choose(&mut self.random).cloned();
                 let Some(name) = found else { return };
                 let stored = data.files.iter().find(|file| file.path.path == name).unwrap().id;
-                open.transaction.data_of(id).removed.insert(stored);
+                open.transaction.changes_of(id).removed.insert(stored);
                 open.removed.entry(number).or_default().insert(name);
             }
-            18 if model.columns < 6 && open.transaction.data_of(id).inlined.is_empty() => {
+            18 if model.columns < 6 && open.transaction.changes_of(id).inlined.is_empty() => {
                 alter(&mut open.transaction, id, |table| {
                     table.columns.push(column(table.next_column, &format!("c{}", table.next_column), Int64));
                     table.next_column += 1;

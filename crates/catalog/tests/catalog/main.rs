@@ -2,6 +2,7 @@
 
 mod access;
 mod analysis;
+mod cache;
 mod concurrency;
 mod conflicts;
 mod copy;
@@ -10,10 +11,9 @@ mod errors;
 mod faults;
 mod fence;
 mod history;
-mod kept;
 mod layout;
+mod maintenance;
 mod rows;
 mod sequences;
 mod state;
 mod support;
-mod upkeep;

@@ -25,7 +25,7 @@ fn files_come_and_go() {
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
         change(catalog, |transaction| {
-            let changes = transaction.data_of(id);
+            let changes = transaction.changes_of(id);
             changes.added = vec![file("1.parquet", 0, 100), file("it's 2.parquet", 100, 50)];
             changes.added[1].path = Location { path: "/abs/it's 2.parquet".into(), relative: false };
         })
@@ -42,7 +42,7 @@ fn files_come_and_go() {
         let (first, second) = (first.id, second.id);
         let delete = async |deletes: NewDeletes| {
             change(catalog, |transaction| {
-                transaction.data_of(id).deleted.insert(first, deletes);
+                transaction.changes_of(id).deleted.insert(first, deletes);
             })
             .await;
             data(catalog, id).await
@@ -62,7 +62,7 @@ fn files_come_and_go() {
 
         // A whole file goes.
         change(catalog, |transaction| {
-            transaction.data_of(id).removed.insert(first);
+            transaction.changes_of(id).removed.insert(first);
         })
         .await;
         let at_6 = data(catalog, id).await;
@@ -111,7 +111,7 @@ fn partition_values_and_statistics_come_back() {
             max: max.map(str::to_string),
             nan,
         };
-        let changes = transaction.data_of(new);
+        let changes = transaction.changes_of(new);
         for (name, value, of_a, of_c) in [
             (
                 "1",
@@ -173,8 +173,8 @@ fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
         assert_eq!(catalog.table_stats(id).await.unwrap(), None);
-        change(catalog, |transaction| transaction.data_of(id).added.push(file("1", 50, 10))).await;
-        change(catalog, |transaction| transaction.data_of(id).added.push(file("2", 5, 10))).await;
+        change(catalog, |transaction| transaction.changes_of(id).added.push(file("1", 50, 10))).await;
+        change(catalog, |transaction| transaction.changes_of(id).added.push(file("2", 5, 10))).await;
         change(catalog, |transaction| keep_rows(transaction, id, &[100, 7])).await;
         let stats = catalog.table_stats(id).await.unwrap().unwrap();
         assert_eq!(
@@ -189,7 +189,7 @@ fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
                 if name == "3" {
                     unknown.stats.clear();
                 }
-                transaction.data_of(id).added.push(unknown);
+                transaction.changes_of(id).added.push(unknown);
             })
             .await;
             let stats = catalog.table_stats(id).await.unwrap().unwrap();
@@ -203,7 +203,7 @@ fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
             });
             let mut new_file = file("5", 0, 1);
             new_file.stats.insert(2, new_file.stats[&1].clone());
-            transaction.data_of(id).added.push(new_file);
+            transaction.changes_of(id).added.push(new_file);
         })
         .await;
         assert!(!catalog.table_stats(id).await.unwrap().unwrap().columns.contains_key(&2));
@@ -224,7 +224,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
                 table.next_column = 3;
             });
             let row = vec![Cell::Integer(40), Cell::Text("x".into())];
-            transaction.data_of(id).inlined.push(row);
+            transaction.changes_of(id).inlined.push(row);
         })
         .await;
         let at_3 = data(catalog, id).await;
@@ -236,7 +236,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
         assert_eq!(integer_rows(&at_3.inlined[1]), [(3, 40)]);
 
         change(catalog, |transaction| {
-            transaction.data_of(id).deleted_inlined.extend([(1, 1), (2, 3)]);
+            transaction.changes_of(id).deleted_inlined.extend([(1, 1), (2, 3)]);
         })
         .await;
         let at_4 = data(catalog, id).await;
@@ -245,7 +245,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
 
         // A flush: the rows go into a file, and nothing is different but for where they are.
         change(catalog, |transaction| {
-            let changes = transaction.data_of(id);
+            let changes = transaction.changes_of(id);
             (changes.compacts, changes.removed_inlined) = (true, true);
             changes.added.push(file("flushed", 10, 2));
         })
@@ -321,7 +321,7 @@ fn kept_rows_of_every_type_come_back() {
         }
         let committed = change(catalog, |transaction| {
             let id = create_table(transaction, 0, "t", columns);
-            let rows = &mut transaction.data_of(id).inlined;
+            let rows = &mut transaction.changes_of(id).inlined;
             for row in 0..2 {
                 rows.push(cases.iter().map(|(_, values)| values[row].clone()).collect());
             }
@@ -351,7 +351,7 @@ fn rows_written_and_deleted_by_one_transaction_are_not_there() {
             by_file.deletes = Some(delete_file("d1", 2));
             let mut inline = file("2", 10, 10);
             inline.deleted.extend([3]);
-            transaction.data_of(id).added.extend([by_file, inline]);
+            transaction.changes_of(id).added.extend([by_file, inline]);
         })
         .await;
         let files = data(catalog, id).await.files;
@@ -368,13 +368,13 @@ fn a_table_that_is_replaced_has_only_the_new_rows() {
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
         change(catalog, |transaction| {
-            transaction.data_of(id).added.push(file("old", 0, 10));
+            transaction.changes_of(id).added.push(file("old", 0, 10));
             keep_rows(transaction, id, &[5]);
         })
         .await;
         let old = data(catalog, id).await.files[0].id;
         change(catalog, |transaction| {
-            let changes = transaction.data_of(id);
+            let changes = transaction.changes_of(id);
             changes.removed.insert(old);
             (changes.removed_inlined, changes.replaces) = (true, true);
             changes.added.push(file("new", 0, 3));
@@ -393,7 +393,7 @@ fn dropped_tables_still_have_their_rows_in_the_past() {
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
         change(catalog, |transaction| {
-            transaction.data_of(id).added.push(file("1", 0, 10));
+            transaction.changes_of(id).added.push(file("1", 0, 10));
             keep_rows(transaction, id, &[5]);
         })
         .await;
@@ -418,11 +418,11 @@ fn a_table_whose_columns_have_reserved_names_keeps_its_rows_in_files() {
             let mut transaction = begin(catalog).await;
             let id = create_table(&mut transaction, 0, &uuid(), columns);
             assert!(!catalog.can_inline(&transaction.state.tables[&id]));
-            transaction.data_of(id).added.push(file("1", 0, 10));
+            transaction.changes_of(id).added.push(file("1", 0, 10));
             commit(catalog, &transaction).await.unwrap();
             let mut transaction = begin(catalog).await;
             let table = Arc::clone(transaction.state.tables.values().last().unwrap());
-            transaction.data_of(table.id).inlined.push(vec![Cell::Integer(1); table.columns.len()]);
+            transaction.changes_of(table.id).inlined.push(vec![Cell::Integer(1); table.columns.len()]);
             let refused = commit(catalog, &transaction).await;
             assert!(matches!(refused, Err(harrier_catalog::Error::Unsupported(_))), "{refused:?}");
         }
@@ -452,7 +452,7 @@ fn ten_thousand_files_are_one_commit() {
 }
 
 fn many_files(transaction: &mut Transaction, table: i64, count: i64) {
-    let changes = transaction.data_of(table);
+    let changes = transaction.changes_of(table);
     for number in 0..count {
         let mut new_file = file(&format!("{}.parquet", uuid()), number * 100, 100);
         let stats = new_file.stats[&1].clone();

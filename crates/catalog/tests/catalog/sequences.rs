@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::*;
 use harrier_catalog::sequences::{
-    OwnValue, Sequence, SequenceOwner, SequenceType, SequenceValue, get, own_value,
+    Sequence, SequenceOwner, SequenceType, SequenceValue, UncommittedValue, get, uncommitted_value,
 };
 use harrier_catalog::state::ObjectId;
 use harrier_catalog::{Catalog, Error, Expiry, Fence, Lease, Transaction};
@@ -30,11 +30,11 @@ fn sequence(name: &str) -> Sequence {
     }
 }
 
-fn add(transaction: &mut Transaction, mut sequence: Sequence) -> OwnValue {
-    sequence.id = transaction.new_object();
-    let value = own_value(sequence.beginning());
+fn add(transaction: &mut Transaction, mut sequence: Sequence) -> UncommittedValue {
+    sequence.id = transaction.allocate_object();
+    let value = uncommitted_value(sequence.start_value());
     transaction.values.insert(sequence.id, Arc::clone(&value));
-    transaction.changing_state().sequences.insert(sequence.id, Arc::new(sequence));
+    transaction.state_mut().sequences.insert(sequence.id, Arc::new(sequence));
     value
 }
 
@@ -75,7 +75,7 @@ fn sequences_are_kept() {
         let owner = Some(SequenceOwner { table, ..own.owner.unwrap() });
         assert_eq!(**found, Sequence { id: found.id, owner, ..own });
         assert_eq!(other.sequence_values().await.unwrap()[&found.id], get(&value));
-        assert_eq!(other.take_values(found.id, 1).await.unwrap().first, i64::MIN + 1);
+        assert_eq!(other.allocate_values(found.id, 1).await.unwrap().first, i64::MIN + 1);
 
         // Another program drops the table: the sequence is gone with it.
         lake.execute("UPDATE ducklake_table SET end_snapshot = begin_snapshot").await;
@@ -96,7 +96,7 @@ fn no_value_is_given_twice() {
                 let catalog = Catalog::open(&url).await.unwrap();
                 let mut values = Vec::new();
                 for round in 0..10 {
-                    let taken = catalog.take_values(id, 1 + (number + round) % 3).await.unwrap();
+                    let taken = catalog.allocate_values(id, 1 + (number + round) % 3).await.unwrap();
                     values.extend((0..taken.count).map(|at| taken.value(at)));
                 }
                 values
@@ -120,21 +120,21 @@ fn values_stay_where_a_transaction_does_not() {
         let mut transaction = begin(&lake.catalog).await;
         let value = add(&mut transaction, sequence("gone"));
         let copy = transaction.clone();
-        sequence("gone").take(&mut value.lock().unwrap(), 3).unwrap();
+        sequence("gone").allocate(&mut value.lock().unwrap(), 3).unwrap();
         // A savepoint gives no value back.
         assert_eq!(get(copy.values.values().next().unwrap()).last, 3);
-        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().first, 1);
+        assert_eq!(lake.catalog.allocate_values(id, 2).await.unwrap().first, 1);
         drop(transaction);
-        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().first, 3);
+        assert_eq!(lake.catalog.allocate_values(id, 2).await.unwrap().first, 3);
         assert_eq!(lake.catalog.head().await.unwrap().sequences.len(), 1);
 
         // Begun anew, it is there when that is committed.
         let mut transaction = begin(&lake.catalog).await;
-        transaction.values.insert(id, own_value(SequenceValue { last: 70, is_called: false }));
+        transaction.values.insert(id, uncommitted_value(SequenceValue { last: 70, is_called: false }));
         assert!(!transaction.is_empty());
-        assert_eq!(lake.catalog.take_values(id, 1).await.unwrap().first, 5);
+        assert_eq!(lake.catalog.allocate_values(id, 1).await.unwrap().first, 5);
         commit(&lake.catalog, &transaction).await.unwrap();
-        assert_eq!(lake.catalog.take_values(id, 1).await.unwrap().first, 70);
+        assert_eq!(lake.catalog.allocate_values(id, 1).await.unwrap().first, 70);
 
         assert_eq!(
             state_of(lake.catalog.set_value(id + 1, SequenceValue { last: 1, is_called: true }).await),
@@ -150,7 +150,7 @@ fn changes_of_sequences_conflict() {
         let id = made(&lake.catalog, "s").await;
         let alter = |transaction: &mut Transaction, increment: i64| {
             let other = Sequence { increment, ..Sequence::clone(&transaction.state.sequences[&id]) };
-            transaction.changing_state().sequences.insert(id, Arc::new(other));
+            transaction.state_mut().sequences.insert(id, Arc::new(other));
         };
         let (mut one, mut two) = (begin(&lake.catalog).await, begin(&lake.catalog).await);
         let mut three = begin(&lake.catalog).await;
@@ -161,14 +161,14 @@ fn changes_of_sequences_conflict() {
         alter(&mut two, 6);
         add(&mut three, sequence("new"));
         create_table(&mut four, 0, "new", integers("a"));
-        five.changing_state().sequences.remove(&id);
+        five.state_mut().sequences.remove(&id);
         commit(&lake.catalog, &one).await.unwrap();
         for other in [&two, &three, &four] {
             assert!(matches!(commit(&lake.catalog, other).await, Err(Error::Conflict(_))));
         }
-        assert_eq!(lake.catalog.take_values(id, 2).await.unwrap().value(1), 6);
+        assert_eq!(lake.catalog.allocate_values(id, 2).await.unwrap().value(1), 6);
         commit(&lake.catalog, &five).await.unwrap();
-        assert_eq!(state_of(lake.catalog.take_values(id, 1).await), "42P01");
+        assert_eq!(state_of(lake.catalog.allocate_values(id, 1).await), "42P01");
     });
 }
 
@@ -178,7 +178,7 @@ fn what_nobody_sees_is_forgotten() {
         let lake = lake(kind).await;
         let id = made(&lake.catalog, "s").await;
         let mut transaction = begin(&lake.catalog).await;
-        transaction.changing_state().sequences.remove(&id);
+        transaction.state_mut().sequences.remove(&id);
         commit(&lake.catalog, &transaction).await.unwrap();
         assert_eq!(lake.catalog.sequence_values().await.unwrap().len(), 1);
         assert!(lake.catalog.at(1).await.unwrap().sequences.contains_key(&id));
@@ -199,11 +199,11 @@ fn only_the_holder_takes_values() {
         let fence = Fence::new("one");
         let lease = Lease::open(&lake.url, fence.clone()).await.unwrap();
         let catalog = Catalog::open_fenced(&lake.url, Some(&fence)).await.unwrap();
-        assert!(matches!(catalog.take_values(id, 1).await, Err(Error::ReadOnly(_))));
-        lease.take(std::time::Duration::from_secs(60)).await.unwrap().unwrap();
-        assert_eq!(catalog.take_values(id, 1).await.unwrap().first, 1);
+        assert!(matches!(catalog.allocate_values(id, 1).await, Err(Error::ReadOnly(_))));
+        lease.acquire(std::time::Duration::from_secs(60)).await.unwrap().unwrap();
+        assert_eq!(catalog.allocate_values(id, 1).await.unwrap().first, 1);
         lake.execute("UPDATE harrier_term SET term = term + 1").await;
-        assert!(matches!(catalog.take_values(id, 1).await, Err(Error::ReadOnly(_))));
+        assert!(matches!(catalog.allocate_values(id, 1).await, Err(Error::ReadOnly(_))));
         let value = SequenceValue { last: 9, is_called: true };
         assert!(matches!(catalog.set_value(id, value).await, Err(Error::ReadOnly(_))));
     });

@@ -143,17 +143,16 @@ fn everything_about_tables_comes_back() {
             table.tags.insert("harrier.y".into(), "'2'".into());
             table.options.insert("target_file_size".into(), "1MB".into());
         });
-        let view_id = transaction.new_object();
+        let view_id = transaction.allocate_object();
         let mut a_view = view(view_id, schema, "v", "SELECT 'x' AS a");
         a_view.comment = Some("a view".into());
         a_view.column_aliases = "(a)".into();
-        transaction.changing_state().views.insert(view_id, Arc::new(a_view));
-        Arc::make_mut(transaction.changing_state().schemas.get_mut(&schema).unwrap()).comment =
-            Some("s".into());
-        Arc::make_mut(transaction.changing_state().schemas.get_mut(&0).unwrap())
+        transaction.state_mut().views.insert(view_id, Arc::new(a_view));
+        Arc::make_mut(transaction.state_mut().schemas.get_mut(&schema).unwrap()).comment = Some("s".into());
+        Arc::make_mut(transaction.state_mut().schemas.get_mut(&0).unwrap())
             .options
             .insert("a".into(), "b".into());
-        transaction.changing_state().options.insert("expire_older_than".into(), "1 week".into());
+        transaction.state_mut().options.insert("expire_older_than".into(), "1 week".into());
         let first = round_trip(catalog, &transaction).await;
 
         // Changes of all of it.
@@ -185,11 +184,11 @@ fn everything_about_tables_comes_back() {
             table.tags.insert("harrier.y".into(), "3".into());
             table.options.clear();
         });
-        let view = Arc::make_mut(transaction.changing_state().views.get_mut(&view_id).unwrap());
+        let view = Arc::make_mut(transaction.state_mut().views.get_mut(&view_id).unwrap());
         view.sql = "SELECT 2 AS a".into();
         view.name = "w".into();
         view.comment = Some("another".into());
-        transaction.changing_state().options.insert("expire_older_than".into(), "2 weeks".into());
+        transaction.state_mut().options.insert("expire_older_than".into(), "2 weeks".into());
         let second = round_trip(catalog, &transaction).await;
 
         // Columns in another order.
@@ -221,7 +220,7 @@ fn everything_about_tables_comes_back() {
 
         // And all of it goes.
         let mut transaction = Transaction::new(third);
-        let state = transaction.changing_state();
+        let state = transaction.state_mut();
         let schema = state.tables[&id].schema;
         state.tables.clear();
         state.views.clear();
@@ -279,7 +278,7 @@ fn an_empty_transaction_commits_nothing() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
-        transaction.data_of(1);
+        transaction.changes_of(1);
         let committed = commit(&lake.catalog, &transaction).await.unwrap();
         assert_eq!((committed.snapshot, committed.state_changed), (0, false));
         assert_eq!(lake.catalog.snapshots().await.unwrap().len(), 1);
@@ -292,10 +291,10 @@ fn a_savepoint_is_a_clone() {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
         let kept = create_table(&mut transaction, 0, "kept", integers("a"));
-        transaction.data_of(kept).added.push(file("1.parquet", 0, 5));
+        transaction.changes_of(kept).added.push(file("1.parquet", 0, 5));
         let savepoint = transaction.clone();
         create_table(&mut transaction, 0, "undone", integers("a"));
-        transaction.data_of(kept).added.push(file("2.parquet", 5, 5));
+        transaction.changes_of(kept).added.push(file("2.parquet", 5, 5));
         drop_table(&mut transaction, kept);
         transaction = savepoint;
         let committed = commit(&lake.catalog, &transaction).await.unwrap();
@@ -311,7 +310,7 @@ fn a_table_made_and_dropped_in_one_transaction_leaves_nothing() {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
         let id = create_table(&mut transaction, 0, "t", integers("a"));
-        transaction.data_of(id).added.push(file("1.parquet", 0, 5));
+        transaction.changes_of(id).added.push(file("1.parquet", 0, 5));
         drop_table(&mut transaction, id);
         commit(&lake.catalog, &transaction).await.unwrap();
         assert!(lake.catalog.head().await.unwrap().tables.is_empty());

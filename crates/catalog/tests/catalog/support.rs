@@ -260,26 +260,26 @@ pub fn create_table(
     name: &str,
     columns: Vec<Column>,
 ) -> ObjectId {
-    let id = transaction.new_object();
+    let id = transaction.allocate_object();
     let table = table(id, schema, name, columns);
-    transaction.changing_state().tables.insert(id, Arc::new(table));
+    transaction.state_mut().tables.insert(id, Arc::new(table));
     id
 }
 
 pub fn create_schema(transaction: &mut Transaction, name: &str) -> ObjectId {
-    let id = transaction.new_object();
-    transaction.changing_state().schemas.insert(id, Arc::new(schema(id, name)));
+    let id = transaction.allocate_object();
+    transaction.state_mut().schemas.insert(id, Arc::new(schema(id, name)));
     id
 }
 
 /// Changes a table in a transaction.
 pub fn alter(transaction: &mut Transaction, id: ObjectId, change: impl FnOnce(&mut Table)) {
-    let table = transaction.changing_state().tables.get_mut(&id).unwrap();
+    let table = transaction.state_mut().tables.get_mut(&id).unwrap();
     change(Arc::make_mut(table));
 }
 
 pub fn drop_table(transaction: &mut Transaction, id: ObjectId) {
-    transaction.changing_state().tables.remove(&id).unwrap();
+    transaction.state_mut().tables.remove(&id).unwrap();
 }
 
 /// A file of so many rows of one column of integers, from `first` on.
@@ -314,7 +314,7 @@ pub fn inline_delete(positions: &[i64]) -> NewDeletes {
 
 /// Adds rows of one integer each for the catalog to keep.
 pub fn keep_rows(transaction: &mut Transaction, table: ObjectId, values: &[i64]) {
-    let changes = transaction.data_of(table);
+    let changes = transaction.changes_of(table);
     changes.inlined.extend(values.iter().map(|value| vec![Cell::Integer(*value)]));
     let (min, max) = (values.iter().min().unwrap(), values.iter().max().unwrap());
     let stats = ColumnStats {

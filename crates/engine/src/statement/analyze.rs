@@ -84,7 +84,7 @@ impl Session {
             let committed = Sight { data: Arc::default(), ..sight.clone() };
             let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
             let found = self.collect_statistics(&looking, target, sample).await?;
-            catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
+            catalog.store_analysis(table.id, &found).await.map_err(warehouse::explain)?;
         }
         Ok(())
     }

@@ -202,7 +202,7 @@ impl Ddl<'_> {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
-                let id = transaction.new_object();
+                let id = transaction.allocate_object();
                 let uuid = Uuid::new_v4();
                 let mut table = Table {
                     id,
@@ -224,9 +224,9 @@ impl Ddl<'_> {
                 check_codecs(&transaction.state, &table)?;
                 if let Some(existing) = existing {
                     transaction.data.remove(&existing);
-                    transaction.changing_state().tables.remove(&existing);
+                    transaction.state_mut().tables.remove(&existing);
                 }
-                transaction.changing_state().tables.insert(id, Arc::clone(&table));
+                transaction.state_mut().tables.insert(id, Arc::clone(&table));
                 sequences::settle(transaction, &[])?;
                 Ok(Some(table))
             })
@@ -272,8 +272,8 @@ impl Ddl<'_> {
                     let message = format!("relation \"{}\" already exists", name.table());
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }
-                (view.id, view.schema) = (transaction.new_object(), schema);
-                let state = transaction.changing_state();
+                (view.id, view.schema) = (transaction.allocate_object(), schema);
+                let state = transaction.state_mut();
                 if let Some(existing) = existing {
                     state.views.remove(&existing);
                 }
@@ -318,7 +318,7 @@ impl Ddl<'_> {
                 let view = state.view(schema, name.table()).ok_or_else(|| no_relation("view", name))?;
                 self.viewer().check_owner(Object::View(view.id), state)?;
                 let view = View { name: new, ..View::clone(view) };
-                transaction.changing_state().views.insert(view.id, Arc::new(view));
+                transaction.state_mut().views.insert(view.id, Arc::new(view));
                 Ok(())
             })
             .await
@@ -368,7 +368,7 @@ impl Ddl<'_> {
                         format!("schema \"{name}\" is the system's own"),
                     ));
                 }
-                let id = transaction.new_object();
+                let id = transaction.allocate_object();
                 let uuid = Uuid::new_v4();
                 let schema = Schema {
                     id,
@@ -378,7 +378,7 @@ impl Ddl<'_> {
                     comment: None,
                     options: BTreeMap::new(),
                 };
-                transaction.changing_state().schemas.insert(id, Arc::new(schema));
+                transaction.state_mut().schemas.insert(id, Arc::new(schema));
                 Ok(true)
             })
             .await
@@ -396,7 +396,7 @@ impl Ddl<'_> {
                     Some(id) => {
                         self.check_drop(Object::Table(id), &transaction.state)?;
                         transaction.data.remove(&id);
-                        transaction.changing_state().tables.remove(&id);
+                        transaction.state_mut().tables.remove(&id);
                         sequences::settle(transaction, &[])?;
                         Ok(true)
                     }
@@ -419,7 +419,7 @@ impl Ddl<'_> {
                 match id {
                     Some(id) => {
                         self.check_drop(Object::View(id), &transaction.state)?;
-                        transaction.changing_state().views.remove(&id);
+                        transaction.state_mut().views.remove(&id);
                         Ok(true)
                     }
                     None if is_table => Err(wrong_kind(name, "view")),
@@ -475,7 +475,7 @@ impl Ddl<'_> {
                 for table in &tables {
                     transaction.data.remove(table);
                 }
-                let state = transaction.changing_state();
+                let state = transaction.state_mut();
                 tables.iter().for_each(|table| drop(state.tables.remove(table)));
                 views.iter().for_each(|view| drop(state.views.remove(view)));
                 state.schemas.remove(&id);
@@ -570,7 +570,7 @@ impl Ddl<'_> {
                 }
                 sequences::generate(transaction, &mut changed, &generated)?;
                 notices.extend(case_collisions::notice(Some(table.as_ref()), &changed));
-                transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
+                transaction.state_mut().tables.insert(changed.id, Arc::new(changed));
                 sequences::settle(transaction, &[])?;
                 Ok(notices)
             })
@@ -916,7 +916,7 @@ impl Ddl<'_> {
                         })?;
                         self.viewer().check_owner(Object::Schema(schema.id), &transaction.state)?;
                         let schema = Schema { comment, ..Schema::clone(schema) };
-                        transaction.changing_state().schemas.insert(schema.id, Arc::new(schema));
+                        transaction.state_mut().schemas.insert(schema.id, Arc::new(schema));
                         Ok(())
                     })
                     .await
@@ -931,7 +931,7 @@ impl Ddl<'_> {
                         let view = view.ok_or_else(|| no_relation("view", &name))?;
                         self.viewer().check_owner(Object::View(view.id), &transaction.state)?;
                         let view = View { comment, ..View::clone(view) };
-                        transaction.changing_state().views.insert(view.id, Arc::new(view));
+                        transaction.state_mut().views.insert(view.id, Arc::new(view));
                         Ok(())
                     })
                     .await
@@ -955,7 +955,7 @@ impl Ddl<'_> {
                 let mut table = Table::clone(table.ok_or_else(|| no_relation("relation", name))?);
                 self.viewer().check_owner(Object::Table(table.id), &transaction.state)?;
                 change(&mut table)?;
-                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                transaction.state_mut().tables.insert(table.id, Arc::new(table));
                 Ok(())
             })
             .await

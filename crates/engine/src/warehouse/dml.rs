@@ -459,12 +459,12 @@ impl Pending {
 
     /// To be called before the statement's plan runs.
     ///
-    /// Errors: those of [`Transactions::begin_writing`].
+    /// Errors: those of [`Transactions::register_writer`].
     pub(crate) async fn begin(&self, transactions: &Transactions) -> Result<()> {
         match self.work {
             Work::Files { .. } | Work::Compact => {
                 let folder = self.target.state().table_path(self.target.table());
-                transactions.begin_writing(&self.name, Some(folder)).await
+                transactions.register_writer(&self.name, Some(folder)).await
             }
             // Its rows go into the catalog, or only if there are many into files.
             Work::Keep | Work::Delete => Ok(()),
@@ -519,7 +519,7 @@ impl Pending {
         let table = Arc::clone(self.target.table());
         transactions
             .change(|transaction| {
-                let changes = transaction.data_of(table.id);
+                let changes = transaction.changes_of(table.id);
                 check_compaction(changes, is_compaction, &table.name)?;
                 let forgets = !deletes.added_kept.is_empty();
                 deletes.make(changes);
@@ -603,7 +603,7 @@ impl Pending {
             .collect();
         transactions
             .change(|transaction| {
-                let changes = transaction.data_of(id);
+                let changes = transaction.changes_of(id);
                 check_compaction(changes, false, &name)?;
                 changes.inlined.extend(rows);
                 for (column, seen) in stats {
@@ -693,7 +693,7 @@ impl Pending {
     ) -> Result<NewDeleteFile> {
         let name = format!("{}-{number}-delete.parquet", self.name);
         let location = format!("{folder}{name}");
-        transactions.begin_writing(&self.name, None).await?;
+        transactions.register_writer(&self.name, None).await?;
         transactions.will_write(location.clone()).await;
         let positions: Vec<i64> = rows.iter().copied().collect();
         let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
@@ -784,7 +784,7 @@ impl Pending {
         let table = Arc::clone(target.table());
         transactions
             .change(|transaction| {
-                let changes = transaction.data_of(table.id);
+                let changes = transaction.changes_of(table.id);
                 check_compaction(changes, false, &table.name)?;
                 deletes.make(changes);
                 Ok(())
@@ -800,7 +800,7 @@ impl Pending {
         let table = Arc::clone(target.table());
         transactions
             .change(|transaction| {
-                let changes = transaction.data_of(table.id);
+                let changes = transaction.changes_of(table.id);
                 check_compaction(changes, false, &table.name)?;
                 replaced.make(changes, &table)
             })

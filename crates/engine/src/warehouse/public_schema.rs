@@ -93,7 +93,7 @@ fn has_word(text: &str, word: &str) -> bool {
 
 /// The name of a schema as a statement is told it.
 pub(super) fn told_name<'s>(state: &State, schema: &'s Schema, says_main: bool) -> &'s str {
-    if says_main { &schema.name } else { state.told_name(schema) }
+    if says_main { &schema.name } else { state.display_name(schema) }
 }
 
 /// The name by which it is found as well.
@@ -104,7 +104,7 @@ pub(super) fn other_name(state: &State, schema: &Schema, says_main: bool) -> Opt
 
 /// Whether it is what PostgreSQL's clients know as `public`.
 pub(super) fn is_public(state: &State, schema: &Schema) -> bool {
-    state.told_name(schema) == PUBLIC_SCHEMA
+    state.display_name(schema) == PUBLIC_SCHEMA
 }
 
 #[cfg(test)]

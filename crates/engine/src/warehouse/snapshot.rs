@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use harrier_catalog::Catalog;
 use harrier_catalog::files::TableChanges;
-use harrier_catalog::sequences::OwnValue;
+use harrier_catalog::sequences::UncommittedValue;
 use harrier_catalog::state::{DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, State, Table};
 
 use crate::planning::stored_sql::Asker;
@@ -21,7 +21,7 @@ pub(crate) struct Sight {
     /// What the transaction has done to rows so far.
     pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
     /// Where sequences are that the transaction has made or begun anew.
-    pub values: Arc<BTreeMap<ObjectId, OwnValue>>,
+    pub values: Arc<BTreeMap<ObjectId, UncommittedValue>>,
     /// As whom it sees that.
     pub viewer: Viewer,
     /// Who asks, whoever the viewer is.

@@ -335,7 +335,7 @@ impl Transactions {
     ///
     /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the
     /// catalog cannot be written.
-    pub(crate) async fn begin_writing(&self, name: &str, folder: Option<String>) -> Result<()> {
+    pub(crate) async fn register_writer(&self, name: &str, folder: Option<String>) -> Result<()> {
         let mut inner = self.inner.lock().await;
         let open = inner.open.as_mut().ok_or_else(outside)?;
         if open.read_only {

@@ -64,7 +64,7 @@ impl Standby {
         loop {
             let requested = Instant::now();
             let time = self.time;
-            let taken = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.take(time).await }).await;
+            let taken = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.acquire(time).await }).await;
             match taken {
                 Ok(Ok(Some(term))) => {
                     self.trouble.clear();
@@ -108,7 +108,7 @@ impl Standby {
     /// Releases the lease, so that another server takes over at once.
     pub(super) async fn give_up(&mut self) {
         self.fence.close();
-        let given = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.give_up().await }).await;
+        let given = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.release().await }).await;
         if let Ok(Err(error)) = given {
             tracing::warn!(%error, "the lease could not be given up; it runs out by itself");
         }

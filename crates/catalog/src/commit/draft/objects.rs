@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::inlined;
 use crate::load;
 use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, Table, View, column_tag_key};
-use crate::stats::{keeps_texts, retyped_stats};
+use crate::stats::{convert_stats, has_same_text};
 
 use super::{Draft, uuid};
 use crate::commit::INLINING_OPTION;
@@ -281,12 +281,12 @@ impl Draft<'_> {
         self.statements.extend(rows.finish());
         let retyped = new.iter().filter_map(|(column, _)| {
             let (before, _) = old.get(&column.id)?;
-            (!keeps_texts(before.kind, column.kind)).then_some((*before, *column))
+            (!has_same_text(before.kind, column.kind)).then_some((*before, *column))
         });
         for (before, column) in retyped {
             let kept: Vec<String> = load::inlined_tables(session, id).await?.into_values().collect();
             let kinds = (before.kind, column.kind);
-            let stats = retyped_stats(session, id, column.id, kinds, (&kept, &before.name)).await?;
+            let stats = convert_stats(session, id, column.id, kinds, (&kept, &before.name)).await?;
             self.statements.extend(stats);
             // DuckDB caches a table's statistics until this number changes.
             self.next_file_id += 1;

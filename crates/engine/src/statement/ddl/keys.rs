@@ -44,7 +44,7 @@ impl Ddl<'_> {
                     self.add_key(&transaction.state, &mut table, key)?;
                 }
                 let notices = notices_of(&table, declared);
-                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                transaction.state_mut().tables.insert(table.id, Arc::new(table));
                 Ok(notices)
             })
             .await
@@ -325,7 +325,7 @@ impl Ddl<'_> {
                 let made = change::add_index(state, &mut table, index, &columns, create.if_not_exists)?;
                 let notice = match made {
                     Some(name) => {
-                        transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                        transaction.state_mut().tables.insert(table.id, Arc::new(table));
                         format!("index \"{name}\" is declared and not built")
                     }
                     None => format!("relation \"{wanted}\" already exists, skipping"),
@@ -351,7 +351,7 @@ impl Ddl<'_> {
                     };
                 };
                 let notices = change::drop_index(&transaction.state, &mut table, name.table(), is_cascade)?;
-                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                transaction.state_mut().tables.insert(table.id, Arc::new(table));
                 Ok(notices)
             })
             .await
@@ -376,7 +376,7 @@ impl Ddl<'_> {
                     };
                 };
                 change::rename_index(&transaction.state, &mut table, name.table(), &new)?;
-                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                transaction.state_mut().tables.insert(table.id, Arc::new(table));
                 Ok(("ALTER INDEX", vec![]))
             })
             .await

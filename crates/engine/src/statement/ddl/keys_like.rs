@@ -33,7 +33,7 @@ impl Ddl<'_> {
                     }
                 }
                 let notices = if has_keys { vec![keys_notice(&table.name)] } else { vec![] };
-                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                transaction.state_mut().tables.insert(table.id, Arc::new(table));
                 Ok(notices)
             })
             .await

@@ -7,7 +7,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{self, AlterColumnOperation, ObjectName};
 use harrier_catalog::Transaction;
 use harrier_catalog::access::Object;
-use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceValue, get, own_value};
+use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceValue, get, uncommitted_value};
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
@@ -175,7 +175,7 @@ impl Ddl<'_> {
             Some(catalog) => catalog.sequence_values().await.map_err(explain)?.get(&sequence.id).copied(),
             None => None,
         };
-        Ok(committed.unwrap_or_else(|| sequence.beginning()))
+        Ok(committed.unwrap_or_else(|| sequence.start_value()))
     }
 
     /// Its UUID; `None` if it is not there.
@@ -269,7 +269,7 @@ impl Ddl<'_> {
                 if cascade {
                     forget_default(transaction, &sequence.uuid);
                 }
-                transaction.changing_state().sequences.remove(&sequence.id);
+                transaction.state_mut().sequences.remove(&sequence.id);
                 settle(transaction, &[sequence])?;
                 Ok(true)
             })
@@ -316,7 +316,7 @@ impl Ddl<'_> {
                 self.transactions
                     .change(|transaction| {
                         generate(transaction, &mut changed, &[generated])?;
-                        transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
+                        transaction.state_mut().tables.insert(changed.id, Arc::new(changed));
                         Ok(None)
                     })
                     .await
@@ -335,7 +335,7 @@ impl Ddl<'_> {
                 let uuid = column.tags.remove(SEQUENCE_TAG);
                 self.transactions
                     .change(|transaction| {
-                        let state = transaction.changing_state();
+                        let state = transaction.state_mut();
                         state.tables.insert(changed.id, Arc::new(changed));
                         let own = |sequence: &Sequence| Some(&sequence.uuid) == uuid.as_ref();
                         state.sequences.retain(|_, sequence| !own(sequence));
@@ -359,7 +359,7 @@ impl Ddl<'_> {
                 self.transactions
                     .change(|transaction| {
                         let (other, restart) = altered(&sequence, options, value)?;
-                        transaction.changing_state().tables.insert(changed.id, Arc::new(changed));
+                        transaction.state_mut().tables.insert(changed.id, Arc::new(changed));
                         replace(transaction, other, restart);
                         Ok(Some(sequence.uuid.clone()))
                     })
@@ -378,7 +378,7 @@ impl Ddl<'_> {
                     transaction.state.sequences.values().filter(owned).cloned().collect();
                 for sequence in &sequences {
                     self.viewer().check_owner(Object::Sequence(sequence.id), &transaction.state)?;
-                    transaction.values.insert(sequence.id, own_value(sequence.beginning()));
+                    transaction.values.insert(sequence.id, uncommitted_value(sequence.start_value()));
                 }
                 Ok(sequences.iter().map(|sequence| sequence.uuid.clone()).collect())
             })
@@ -433,18 +433,18 @@ fn taken(name: &str) -> DataFusionError {
 
 /// Puts a new sequence into a transaction.
 fn add(transaction: &mut Transaction, mut sequence: Sequence) {
-    sequence.id = transaction.new_object();
-    transaction.values.insert(sequence.id, own_value(sequence.beginning()));
-    transaction.changing_state().sequences.insert(sequence.id, Arc::new(sequence));
+    sequence.id = transaction.allocate_object();
+    transaction.values.insert(sequence.id, uncommitted_value(sequence.start_value()));
+    transaction.state_mut().sequences.insert(sequence.id, Arc::new(sequence));
 }
 
 /// Puts a sequence in the place of what it was.
 fn replace(transaction: &mut Transaction, sequence: Sequence, restart: Option<SequenceValue>) {
     if let Some(value) = restart {
-        transaction.values.insert(sequence.id, own_value(value));
+        transaction.values.insert(sequence.id, uncommitted_value(value));
     }
     if transaction.state.sequences.get(&sequence.id).map(|before| &**before) != Some(&sequence) {
-        transaction.changing_state().sequences.insert(sequence.id, Arc::new(sequence));
+        transaction.state_mut().sequences.insert(sequence.id, Arc::new(sequence));
     }
 }
 
@@ -457,7 +457,7 @@ fn forget_default(transaction: &mut Transaction, uuid: &str) {
         for column in table.columns.iter_mut().filter(|column| uses(column)) {
             column.tags.remove(SEQUENCE_TAG);
         }
-        transaction.changing_state().tables.insert(table.id, Arc::new(table));
+        transaction.state_mut().tables.insert(table.id, Arc::new(table));
     }
 }
 
@@ -489,11 +489,11 @@ pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -
         let kind = column_of(sequence).and_then(|column| type_of_sequence(column.kind));
         if let Some(kind) = kind.filter(|kind| kept_type(*kind) != sequence.kind) {
             let options = SequenceOptions { kind: Some(kind), ..SequenceOptions::default() };
-            widened.push(altered(sequence, &options, sequence.beginning())?.0);
+            widened.push(altered(sequence, &options, sequence.start_value())?.0);
         }
     }
     if !gone.is_empty() {
-        let sequences = &mut transaction.changing_state().sequences;
+        let sequences = &mut transaction.state_mut().sequences;
         gone.iter().for_each(|sequence| drop(sequences.remove(&sequence.id)));
     }
     for sequence in widened {

@@ -22,7 +22,7 @@ impl Writers {
     ///
     /// Errors: the catalog cannot be written.
     pub(crate) async fn begin(&mut self, catalog: &Catalog, name: &str) -> harrier_catalog::Result<()> {
-        if self.known.contains(name) || !catalog.begin_writing(name).await? {
+        if self.known.contains(name) || !catalog.register_writer(name).await? {
             return Ok(());
         }
         self.known.insert(name.to_string());
@@ -31,7 +31,7 @@ impl Writers {
             loop {
                 tokio::time::sleep(PAUSE).await;
                 // The commit finds out whether it was too late.
-                if let Err(error) = to.keep_writing(&names).await {
+                if let Err(error) = to.renew_writers(&names).await {
                     tracing::warn!(%error, "the catalog could not be told that a transaction still writes");
                 }
             }
@@ -60,7 +60,7 @@ impl Drop for Writers {
         // If this is never done, they are forgotten when the process has ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                if let Err(error) = catalog.end_writing(&names).await {
+                if let Err(error) = catalog.unregister_writers(&names).await {
                     tracing::debug!(%error, "the catalog could not be told that a transaction was rolled back");
                 }
             });

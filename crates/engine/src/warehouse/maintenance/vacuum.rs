@@ -129,7 +129,7 @@ impl Leftovers {
             limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
         let root = catalog.head().await.map_err(explain)?.data_path.clone();
         let mut expired = Vec::new();
-        for file in catalog.scheduled().await.map_err(explain)? {
+        for file in catalog.scheduled_files().await.map_err(explain)? {
             // What lies elsewhere was laid there by others, who may have given it to several warehouses.
             if micros_of(&file.since)? <= limit_micros && file.path.starts_with(&root) {
                 expired.push(file);

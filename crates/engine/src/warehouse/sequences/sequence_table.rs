@@ -28,7 +28,7 @@ pub(crate) async fn table_of(sight: &Sight, sequence: &Sequence) -> Result<Arc<d
         _ => None,
     };
     let own = sight.values.get(&sequence.id).map(get);
-    let value = own.or(committed).unwrap_or_else(|| sequence.beginning());
+    let value = own.or(committed).unwrap_or_else(|| sequence.start_value());
     let schema = Arc::new(Schema::new(vec![
         Field::new("last_value", DataType::Int64, false),
         Field::new("log_cnt", DataType::Int64, false),

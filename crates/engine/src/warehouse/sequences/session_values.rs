@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use harrier_catalog::sequences::Taken;
+use harrier_catalog::sequences::ValueRange;
 use parking_lot::Mutex;
 
 /// What a session remembers of sequences, by their UUIDs.
@@ -21,7 +21,7 @@ pub(crate) struct Remembered {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cached {
-    pub(crate) taken: Taken,
+    pub(crate) taken: ValueRange,
     /// Of the catalog, when they were taken: [`Catalog::histories`].
     pub(crate) histories: u64,
 }

@@ -132,7 +132,7 @@ impl WarehouseSession {
             let cached = match (cached, &sight.catalog) {
                 // A catalog that was put back to an earlier state gives them to others.
                 (Some(Cached { taken, histories }), Some(catalog)) => {
-                    let is_given = catalog.has_given(sequence.id, &taken, histories).await;
+                    let is_given = catalog.is_allocated(sequence.id, &taken, histories).await;
                     is_given.map_err(explain)?.then_some(taken)
                 }
                 _ => None,
@@ -140,19 +140,19 @@ impl WarehouseSession {
             let taken = match (cached, sight.values.get(&sequence.id), &sight.catalog) {
                 (_, Some(own), _) => {
                     let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-                    sequence.take(&mut own, wanted).map_err(explain)?
+                    sequence.allocate(&mut own, wanted).map_err(explain)?
                 }
                 (Some(cached), ..) => cached,
                 (None, None, Some(catalog)) => {
                     let cache = u64::try_from(sequence.cache).unwrap_or(1);
-                    catalog.take_values(sequence.id, wanted.max(cache)).await.map_err(explain)?
+                    catalog.allocate_values(sequence.id, wanted.max(cache)).await.map_err(explain)?
                 }
                 (None, None, None) => return Err(DataFusionError::Internal("no warehouse".to_string())),
             };
             let used = taken.count.min(wanted);
             values.extend((0..used).map(|at| taken.value(at)));
             let mut remembered = self.sequences.0.lock();
-            if let Some(taken) = taken.behind(used) {
+            if let Some(taken) = taken.skip(used) {
                 remembered.cached.insert(sequence.uuid.clone(), Cached { taken, histories });
             }
             remembered.last.insert(sequence.uuid.clone(), taken.value(used - 1));

@@ -111,7 +111,7 @@ fn a_sweep_leaves_files_to_who_copies_them() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let catalog = runtime.block_on(Catalog::open(&url)).unwrap();
     let name = reader_name();
-    assert!(runtime.block_on(catalog.begin_writing(&name)).unwrap());
+    assert!(runtime.block_on(catalog.register_writer(&name)).unwrap());
     let mut copied = Vec::new();
     let mut put = |line| {
         copied.push(line);
@@ -130,7 +130,7 @@ fn a_sweep_leaves_files_to_who_copies_them() {
     run(&mut session, "BEGIN");
     run(&mut session, "INSERT INTO t SELECT v FROM generate_series(1, 1000) AS g(v)");
     run(&mut session, "ROLLBACK");
-    runtime.block_on(catalog.end_writing(&[name].into())).unwrap();
+    runtime.block_on(catalog.unregister_writers(&[name].into())).unwrap();
     assert_eq!(count(&mut session, "VACUUM"), files.len() as u64);
     there(false);
 }

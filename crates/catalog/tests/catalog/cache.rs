@@ -56,7 +56,7 @@ fn whoever_keeps_tables_sees_what_others_commit() {
         let keeping = Catalog::open(&lake.url).await.unwrap();
         // The same with room for a part of it.
         let narrow = Catalog::open(&lake.url).await.unwrap();
-        narrow.set_kept_bytes_max(random.random_range(0..400_000));
+        narrow.set_cache_bytes_max(random.random_range(0..400_000));
         let writer = &lake.catalog;
         let mut transaction = begin(writer).await;
         let id = create_table(&mut transaction, 0, "t", vec![column(1, "a", Int64), column(2, "b", Varchar)]);
@@ -75,7 +75,7 @@ fn whoever_keeps_tables_sees_what_others_commit() {
             }
             made
         };
-        transaction.data_of(id).added = (0..FILES).map(|_| new_file(&mut random)).collect();
+        transaction.changes_of(id).added = (0..FILES).map(|_| new_file(&mut random)).collect();
         let made = commit(writer, &transaction).await.unwrap();
         let id = made.objects[&id];
         let first = made.snapshot;
@@ -92,30 +92,30 @@ fn whoever_keeps_tables_sees_what_others_commit() {
             match (what, any(&mut random)) {
                 (0 | 1, _) => {
                     let count = random.random_range(1..60);
-                    transaction.data_of(id).added = (0..count).map(|_| new_file(&mut random)).collect();
+                    transaction.changes_of(id).added = (0..count).map(|_| new_file(&mut random)).collect();
                 }
                 (2, _) => {
                     keep_rows(&mut transaction, id, &[step]);
-                    transaction.data_of(id).inlined.iter_mut().for_each(|row| row.push(Cell::Null));
+                    transaction.changes_of(id).inlined.iter_mut().for_each(|row| row.push(Cell::Null));
                 }
                 (3, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
-                    transaction.data_of(id).deleted.insert(some.id, inline_delete(&[1, 5]));
+                    transaction.changes_of(id).deleted.insert(some.id, inline_delete(&[1, 5]));
                 }
                 (4, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
                     let of_file = NewDeletes::File {
                         file: delete_file(&format!("deletes {step}"), 2),
                         positions: [2, 7].into(),
                     };
-                    transaction.data_of(id).deleted.insert(some.id, of_file);
+                    transaction.changes_of(id).deleted.insert(some.id, of_file);
                 }
-                (5, Some(some)) => drop(transaction.data_of(id).removed.insert(some.id)),
+                (5, Some(some)) => drop(transaction.changes_of(id).removed.insert(some.id)),
                 (6, Some(_)) => {
                     // OPTIMIZE: some files become one.
                     let changes_of = random.random_range(2..40);
                     let some: Vec<i64> =
                         (0..changes_of).filter_map(|_| any(&mut random)).map(|file| file.id).collect();
                     let made = new_file(&mut random);
-                    let changes = transaction.data_of(id);
+                    let changes = transaction.changes_of(id);
                     changes.removed.extend(some);
                     changes.added.push(made);
                     changes.compacts = true;
@@ -144,7 +144,7 @@ fn whoever_keeps_tables_sees_what_others_commit() {
         change(writer, |transaction| drop_table(transaction, id)).await;
         let made = change(writer, |transaction| {
             let made = create_table(transaction, 0, "t", integers("a"));
-            transaction.data_of(made).added.push(file("again", 0, 10));
+            transaction.changes_of(made).added.push(file("again", 0, 10));
         })
         .await;
         let again = *made.objects.values().next().unwrap();
@@ -161,7 +161,7 @@ fn statistics_whose_rows_others_move_are_read_again() {
         let id = made_table(catalog, "t").await;
         let keeping = Catalog::open(&lake.url).await.unwrap();
         let snapshot = change(catalog, |transaction| {
-            transaction.data_of(id).added =
+            transaction.changes_of(id).added =
                 (0..FILES).map(|number| file(&number.to_string(), number, 1)).collect();
         })
         .await
@@ -174,7 +174,7 @@ fn statistics_whose_rows_others_move_are_read_again() {
         )
         .await;
         let snapshot = change(catalog, |transaction| {
-            transaction.data_of(id).added.push(file("new", 7, 1));
+            transaction.changes_of(id).added.push(file("new", 7, 1));
         })
         .await
         .snapshot;
@@ -195,7 +195,7 @@ fn files_that_change_in_the_database_are_read_again() {
         let keeping = Catalog::open(&lake.url).await.unwrap();
         let add = async || {
             let add = |transaction: &mut harrier_catalog::Transaction| {
-                transaction.data_of(id).added =
+                transaction.changes_of(id).added =
                     (0..FILES).map(|number| file(&number.to_string(), number, 1)).collect();
             };
             change(catalog, add).await.snapshot
@@ -253,7 +253,7 @@ fn nothing_is_kept_of_a_history_that_was_put_back() {
         let id = made_table(catalog, "t").await;
         let add = async |catalog: &Catalog, name: &str, first: i64| {
             let add = |transaction: &mut harrier_catalog::Transaction| {
-                transaction.data_of(id).added.push(file(name, first, 10));
+                transaction.changes_of(id).added.push(file(name, first, 10));
             };
             change(catalog, add).await.snapshot
         };
@@ -265,7 +265,7 @@ fn nothing_is_kept_of_a_history_that_was_put_back() {
         let lost_file = serving.data_in(&before, &before.tables[&id]).await.unwrap().files[1].clone();
         serving.column_stats(id, &[1], 0, lost_file.id).await.unwrap();
         let (mut reading, mut writing) = (begin(&serving).await, begin(&serving).await);
-        writing.data_of(id).deleted.insert(lost_file.id, inline_delete(&[3]));
+        writing.changes_of(id).deleted.insert(lost_file.id, inline_delete(&[3]));
 
         for (table, column) in [
             ("ducklake_snapshot", "snapshot_id"),

@@ -20,9 +20,9 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         let id = made_table(catalog, "t").await; // 1
         let gone = made_table(catalog, "gone").await; // 2
         change(catalog, |transaction| {
-            transaction.data_of(id).added.extend([file("a", 0, 10), file("b", 10, 10)]);
-            transaction.data_of(id).added[1].path = Location { path: "/abs/b".into(), relative: false };
-            transaction.data_of(gone).added.push(file("c", 0, 10));
+            transaction.changes_of(id).added.extend([file("a", 0, 10), file("b", 10, 10)]);
+            transaction.changes_of(id).added[1].path = Location { path: "/abs/b".into(), relative: false };
+            transaction.changes_of(gone).added.push(file("c", 0, 10));
             keep_rows(transaction, id, &[20, 21]);
             keep_rows(transaction, gone, &[5]);
         })
@@ -33,14 +33,14 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
             positions: positions.iter().copied().collect(),
         };
         change(catalog, |transaction| {
-            let changes = transaction.data_of(id);
+            let changes = transaction.changes_of(id);
             changes.deleted.insert(files[0].id, delete("d1", &[1]));
             changes.deleted.insert(files[1].id, inline_delete(&[3]));
             changes.deleted_inlined.insert((1, 20));
         })
         .await; // 4
         change(catalog, |transaction| {
-            let changes = transaction.data_of(id);
+            let changes = transaction.changes_of(id);
             changes.deleted.insert(files[0].id, delete("d2", &[2]));
             changes.removed.insert(files[1].id);
         })
@@ -56,7 +56,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
             .chain(["/abs/b".to_string()])
             .collect();
         assert_eq!(referenced, all);
-        assert!(catalog.scheduled().await.unwrap().is_empty());
+        assert!(catalog.scheduled_files().await.unwrap().is_empty());
 
         // What some snapshot still sees, stays.
         let expired = catalog.expire(&versions(&[3])).await.unwrap();
@@ -73,7 +73,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         assert_eq!((expired.snapshots.len(), expired.files), (6, 3));
         assert_eq!(catalog.snapshots().await.unwrap().len(), 1);
         let scheduled: BTreeSet<String> =
-            catalog.scheduled().await.unwrap().into_iter().map(|file| file.path).collect();
+            catalog.scheduled_files().await.unwrap().into_iter().map(|file| file.path).collect();
         let expected = ["/abs/b".to_string(), format!("{root}main/gone/c"), format!("{root}main/t/d1")];
         assert_eq!(scheduled, expected.into());
         // Until they are deleted, they are known.
@@ -81,9 +81,9 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         assert_eq!(data(catalog, id).await, now);
         assert_eq!(*catalog.head().await.unwrap(), *state);
 
-        let ids: Vec<i64> = catalog.scheduled().await.unwrap().iter().map(|file| file.id).collect();
+        let ids: Vec<i64> = catalog.scheduled_files().await.unwrap().iter().map(|file| file.id).collect();
         catalog.unschedule(&ids[..2]).await.unwrap();
-        assert_eq!(catalog.scheduled().await.unwrap().len(), 1);
+        assert_eq!(catalog.scheduled_files().await.unwrap().len(), 1);
         catalog.unschedule(&ids).await.unwrap();
         let left: BTreeSet<String> =
             ["main/t/a", "main/t/d2"].iter().map(|path| format!("{root}{path}")).collect();
@@ -91,7 +91,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         assert_eq!(catalog.expire(&versions(&[7])).await.unwrap(), Default::default());
 
         // Work goes on.
-        change(catalog, |transaction| transaction.data_of(id).added.push(file("e", 0, 1))).await;
+        change(catalog, |transaction| transaction.changes_of(id).added.push(file("e", 0, 1))).await;
         assert_eq!(catalog.head().await.unwrap().snapshot, 8);
     });
 }
@@ -121,7 +121,7 @@ fn a_transaction_from_before_an_expiry_cannot_tell_what_happened_since() {
         let lake = lake(kind).await;
         let id = made_table(&lake.catalog, "t").await;
         let mut own = begin(&lake.catalog).await;
-        own.data_of(id).added.push(file("mine", 0, 1));
+        own.changes_of(id).added.push(file("mine", 0, 1));
         for number in 0..3 {
             change(&lake.catalog, |transaction| keep_rows(transaction, id, &[number])).await;
         }
@@ -142,18 +142,18 @@ fn writers_are_known_until_their_transaction_ends() {
         let id = made_table(catalog, "t").await;
         assert!(catalog.writers().await.unwrap().is_empty());
         for name in ["one", "other", "back"] {
-            assert!(catalog.begin_writing(name).await.unwrap());
+            assert!(catalog.register_writer(name).await.unwrap());
         }
         assert_eq!(catalog.writers().await.unwrap(), named(&["back", "one", "other"]));
-        catalog.end_writing(&named(&["back"])).await.unwrap();
+        catalog.unregister_writers(&named(&["back"])).await.unwrap();
         let mut own = begin(catalog).await;
-        own.data_of(id).added.push(file("one-0", 0, 1));
+        own.changes_of(id).added.push(file("one-0", 0, 1));
         own.writers = named(&["one"]);
         commit(catalog, &own).await.unwrap();
         assert_eq!(catalog.writers().await.unwrap(), named(&["other"]));
         // A conflict leaves them known: their files are there until they are removed.
         let mut late = begin(catalog).await;
-        late.data_of(id).added.push(file("other-0", 0, 1));
+        late.changes_of(id).added.push(file("other-0", 0, 1));
         late.writers = named(&["other"]);
         change(catalog, |transaction| drop_table(transaction, id)).await;
         assert!(is_conflict(&commit(catalog, &late).await));
@@ -168,18 +168,18 @@ fn a_writer_that_was_silent_for_too_long_cannot_commit() {
         let catalog = &lake.catalog;
         let id = made_table(catalog, "t").await;
         for name in ["silent", "still"] {
-            catalog.begin_writing(name).await.unwrap();
+            catalog.register_writer(name).await.unwrap();
         }
         let back = WRITER_SILENCE.as_secs() + 2;
         lake.execute(&format!("UPDATE harrier_writer SET seen = seen - {back}")).await;
-        catalog.keep_writing(&named(&["still"])).await.unwrap();
+        catalog.renew_writers(&named(&["still"])).await.unwrap();
         assert_eq!(catalog.writers().await.unwrap(), named(&["still"]));
         // Too late.
-        catalog.keep_writing(&named(&["silent", "still"])).await.unwrap();
+        catalog.renew_writers(&named(&["silent", "still"])).await.unwrap();
         for (names, commits) in [(&["silent", "still"][..], false), (&["silent"], false), (&["still"], true)]
         {
             let mut own = begin(catalog).await;
-            own.data_of(id).added.push(file(names[0], 0, 1));
+            own.changes_of(id).added.push(file(names[0], 0, 1));
             own.writers = named(names);
             let outcome = commit(catalog, &own).await;
             assert_eq!(outcome.is_ok(), commits, "{names:?}: {outcome:?}");
@@ -193,7 +193,7 @@ fn writers_whose_process_has_ended_are_forgotten_at_once() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         for name in ["dead", "alive"] {
-            lake.catalog.begin_writing(name).await.unwrap();
+            lake.catalog.register_writer(name).await.unwrap();
         }
         // The same process number, of an earlier process.
         let earlier = "UPDATE harrier_writer SET process = process || '0' WHERE name = 'dead'";
@@ -217,7 +217,7 @@ fn duckdb_reads_on_after_an_expiry_and_cleans_up_what_it_scheduled() {
         let expired = lake.catalog.expire(&Expiry::OlderThan("9999-01-01".into())).await.unwrap();
         assert!(expired.files >= 2, "{expired:?}");
         let paths: Vec<String> =
-            lake.catalog.scheduled().await.unwrap().into_iter().map(|file| file.path).collect();
+            lake.catalog.scheduled_files().await.unwrap().into_iter().map(|file| file.path).collect();
         assert!(paths.iter().all(|path| std::path::Path::new(path).is_file()), "{paths:?}");
         let seen = duckdb(
             &lake.url,
@@ -225,7 +225,7 @@ fn duckdb_reads_on_after_an_expiry_and_cleans_up_what_it_scheduled() {
              show('SELECT count(*) FROM t')",
         );
         assert_eq!(seen, "20\n20");
-        assert!(lake.catalog.scheduled().await.unwrap().is_empty());
+        assert!(lake.catalog.scheduled_files().await.unwrap().is_empty());
         assert!(paths.iter().all(|path| !std::path::Path::new(path).exists()));
         for path in lake.catalog.referenced_paths().await.unwrap() {
             assert!(std::path::Path::new(&path).is_file(), "{path}");
