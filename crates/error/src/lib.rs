@@ -1,8 +1,6 @@
-//! What a user is told of a failure: SQLSTATEs, the error of a statement, and the exit statuses of the
-//! command line.
+//! Errors as users see them: SQLSTATEs, the error of a statement, and the exit statuses of the command line.
 //!
-//! Depends on nothing. The code of an error of DataFusion or Arrow is looked up in `harrier_sqlstate`, which
-//! knows these.
+//! Depends on nothing. `harrier_sqlstate` maps the errors of DataFusion and Arrow to these codes.
 
 pub mod exit;
 mod sql_error;

@@ -1,4 +1,4 @@
-//! The error of a statement or a session, as PostgreSQL's clients want to have it.
+//! The error of a statement or a session, in the fields of PostgreSQL's protocol.
 
 use std::error::Error;
 use std::fmt;
@@ -9,13 +9,13 @@ use crate::SqlState;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError {
     pub sqlstate: SqlState,
-    /// The session is over as well.
+    /// The session has ended as well.
     pub is_fatal: bool,
     /// PostgreSQL's style: lower case, no full stop, the object and its kind named.
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
-    /// Where it happened, such as a line of what was copied.
+    /// Where it happened, such as a line of a copied file.
     pub context: Option<String>,
     /// 1-based offset in characters into the statement's text.
     pub position: Option<usize>,
@@ -39,7 +39,7 @@ impl SqlError {
         Self { is_fatal: true, ..Self::new(sqlstate, message) }
     }
 
-    /// What every front end says when the user interrupts.
+    /// The error of every front end when the user interrupts.
     pub fn canceled() -> Self {
         Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
     }
@@ -58,8 +58,8 @@ impl SqlError {
         self
     }
 
-    /// All the lines for standard error, without a final newline. With the statement's text at hand, a
-    /// position is shown as psql does: the line, and a caret below the place.
+    /// Formats all the lines for standard error, without a final newline. If the statement's text is given,
+    /// the position is shown as in psql: the line, and a caret below the place.
     pub fn report(&self, sql: Option<&str>) -> String {
         let mut report = format!("ERROR {}: {}", self.sqlstate, self.message);
         if let (Some(sql), Some(position)) = (sql, self.position) {
@@ -82,11 +82,11 @@ impl fmt::Display for SqlError {
 
 impl Error for SqlError {}
 
-/// How many characters of a long line are shown before the position, and in all.
+/// Characters of a long line shown before the position, and in total.
 const MARKED_BEFORE_MAX: usize = 60;
 const MARKED_LINE_MAX: usize = 120;
 
-/// `\nLINE 2: select x\n               ^`, the line shortened on both sides where it is long.
+/// `\nLINE 2: select x\n               ^`; long lines are shortened on both sides.
 fn marked_line(sql: &str, position: usize) -> String {
     let mut line_number = 1;
     let mut left = position.saturating_sub(1);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_all_there_is_to_say() {
+    fn reports_include_all_fields() {
         let error = SqlError {
             position: Some(8),
             ..SqlError::new(SqlState::UNDEFINED_COLUMN, "column \"x\" does not exist")

@@ -1,7 +1,7 @@
-//! The five-character code of an error that PostgreSQL's clients know.
+//! SQLSTATE, the five-character error code of PostgreSQL's protocol.
 //!
-//! This is the only place that spells a code. Source: PostgreSQL's appendix "PostgreSQL Error Codes"; the
-//! names are its condition names, without words that say nothing here.
+//! The only place that spells a code. Source: PostgreSQL's appendix "PostgreSQL Error Codes"; the names are
+//! its condition names, without redundant words.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SqlState([u8; 5]);
 
-/// Declares the codes: a constant for each, and what people are told of those that they may meet.
+/// Declares a constant for each code, with cause and remedy for the codes that users may see.
 macro_rules! states {
     ($($name:ident $code:literal $($cause:literal, $remedy:literal)?;)+) => {
         impl SqlState {
             $(pub const $name: Self = Self::literal($code);)+
 
-            /// The codes that users may meet, in their order.
+            /// The codes that users may see, in ascending order.
             pub const EXPLAINED: &[Explained] = &[$($(Explained {
                 state: Self::$name,
                 name: stringify!($name),
@@ -26,7 +26,7 @@ macro_rules! states {
     };
 }
 
-/// A code, and what there is to know of it.
+/// A code with its explanation.
 #[derive(Debug, Clone, Copy)]
 pub struct Explained {
     pub state: SqlState,
@@ -34,7 +34,7 @@ pub struct Explained {
     pub name: &'static str,
     /// The usual cause.
     pub cause: &'static str,
-    /// What to do.
+    /// The usual remedy.
     pub remedy: &'static str,
 }
 
@@ -368,8 +368,8 @@ states! {
 }
 
 impl SqlState {
-    /// A code known when the program is compiled. Panics, at compile time for a constant, unless it has
-    /// five digits or capital letters.
+    /// A code known at compile time. Panics, at compile time for a constant, unless it has five digits or
+    /// capital letters.
     pub const fn literal(code: &'static str) -> Self {
         match Self::parse(code) {
             Some(state) => state,
@@ -377,7 +377,7 @@ impl SqlState {
         }
     }
 
-    /// A code that came from somewhere else; `None` unless it has five digits or capital letters.
+    /// Parses a code from an external source; `None` unless it has five digits or capital letters.
     pub const fn parse(code: &str) -> Option<Self> {
         let bytes = code.as_bytes();
         if bytes.len() != 5 {
@@ -395,7 +395,7 @@ impl SqlState {
         Some(Self(state))
     }
 
-    /// The first two characters: what kind of condition it is.
+    /// The first two characters, the kind of condition.
     pub fn class(&self) -> &str {
         &self.as_str()[..2]
     }
@@ -420,7 +420,7 @@ impl fmt::Debug for SqlState {
     }
 }
 
-/// Compares with a code in letters, as tests and answers of databases have it.
+/// Compares with a code as text, for tests and database responses.
 impl PartialEq<str> for SqlState {
     fn eq(&self, code: &str) -> bool {
         self.as_str() == code

@@ -1,14 +1,13 @@
-//! Streams of bytes, and how they are compressed: in chunks that can be read one by one.
+//! Byte streams and their compression in chunks that can be read one by one.
 
 use std::io;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-/// Bytes of a chunk before it is compressed, as other writers have them. The header of a chunk has 23 bits
-/// for its length.
+/// Uncompressed bytes of a chunk, as in other writers. The header of a chunk has 23 bits for its length.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// How the parts of a file are compressed.
+/// The compression codec of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
     None,
@@ -32,7 +31,7 @@ impl Codec {
     }
 }
 
-/// Bytes that are appended to, in pieces of a chunk each.
+/// A growing byte buffer, in pieces of one chunk each.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     full: Vec<Vec<u8>>,
@@ -46,7 +45,7 @@ impl Stream {
 
     pub fn push(&mut self, byte: u8) {
         self.last.push(byte);
-        self.turn();
+        self.seal_chunk();
     }
 
     pub fn extend(&mut self, mut bytes: &[u8]) {
@@ -54,17 +53,17 @@ impl Stream {
             let fits = bytes.len().min(CHUNK_BYTES - self.last.len());
             self.last.extend_from_slice(&bytes[..fits]);
             bytes = &bytes[fits..];
-            self.turn();
+            self.seal_chunk();
         }
     }
 
-    fn turn(&mut self) {
+    fn seal_chunk(&mut self) {
         if self.last.len() == CHUNK_BYTES {
             self.full.push(std::mem::take(&mut self.last));
         }
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Appends a varint: seven bits a byte, lowest first.
     pub fn varint(&mut self, mut value: u128) {
         while value >= 0x80 {
             self.push(value as u8 | 0x80);
@@ -73,32 +72,32 @@ impl Stream {
         self.push(value as u8);
     }
 
-    /// Where the next value begins.
+    /// The position of the next value.
     pub fn mark(&self) -> Mark {
         Mark { offset: self.len(), skip: None, bit: None }
     }
 }
 
-/// Where a value begins in a stream that is not compressed yet.
+/// The position of a value in a stream that is not compressed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     pub offset: usize,
-    /// Values between there and it, of a stream that is run length encoded.
+    /// Values to skip after `offset`, in a run length encoded stream.
     pub skip: Option<usize>,
-    /// Bits between the last of these and it, of a stream of bits.
+    /// Bits to skip after those, in a bit stream.
     pub bit: Option<u8>,
 }
 
-/// A stream as the file has it.
-pub(crate) struct Packed {
+/// A stream as it is stored in the file.
+pub(crate) struct PackedStream {
     pub pieces: Vec<Vec<u8>>,
     pub len: u64,
-    /// Where its chunks begin; none: they are not compressed.
+    /// Offsets of its chunks; empty if uncompressed.
     starts: Vec<u64>,
 }
 
-impl Packed {
-    /// Appends what a row index says of a place in the stream.
+impl PackedStream {
+    /// Appends the row index entry of a position in the stream.
     pub fn position(&self, mark: Mark, positions: &mut Vec<u64>) {
         if self.starts.is_empty() {
             positions.push(mark.offset as u64);
@@ -111,7 +110,7 @@ impl Packed {
     }
 }
 
-/// Compresses chunks.
+/// A chunk compressor.
 pub(crate) struct Packer {
     codec: Codec,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -125,24 +124,24 @@ impl Packer {
             Codec::Zstd => Some(zstd::bulk::Compressor::new(zstd::DEFAULT_COMPRESSION_LEVEL)?),
             _ => None,
         };
-        // Without zlib's header and checksum.
+        // Raw deflate: without zlib's header and checksum.
         let zlib = Compress::new(Compression::default(), false);
         Ok(Self { codec, zstd, zlib, snappy: snap::raw::Encoder::new() })
     }
 
-    pub fn pack(&mut self, stream: Stream) -> io::Result<Packed> {
+    pub fn pack(&mut self, stream: Stream) -> io::Result<PackedStream> {
         let mut chunks = stream.full;
         let ends_whole = stream.last.is_empty();
         chunks.push(stream.last);
         if self.codec == Codec::None {
             let len = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-            return Ok(Packed { pieces: chunks, len, starts: Vec::new() });
+            return Ok(PackedStream { pieces: chunks, len, starts: Vec::new() });
         }
-        let mut packed = Packed { pieces: Vec::new(), len: 0, starts: Vec::new() };
+        let mut packed = PackedStream { pieces: Vec::new(), len: 0, starts: Vec::new() };
         let last = chunks.len() - 1;
         for (at, chunk) in chunks.into_iter().enumerate() {
             packed.starts.push(packed.len);
-            // A place at the end of the stream may be marked, where no chunk is.
+            // A mark may be at the end of the stream, where no chunk starts.
             if at == last && ends_whole {
                 break;
             }
@@ -158,7 +157,7 @@ impl Packer {
         Ok(packed)
     }
 
-    /// `None`: it does not become smaller.
+    /// `None` if compression does not make it smaller.
     fn compress(&mut self, chunk: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut output = match self.codec {
             Codec::None => return Ok(None),

@@ -1,4 +1,4 @@
-//! Columns: values of Arrow's arrays on their way into the streams of a stripe.
+//! Column writers: encode Arrow arrays into the streams of a stripe.
 
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, FixedSizeListArray, GenericListArray,
@@ -18,36 +18,36 @@ use crate::rle::{Bits, Bytes, Integers};
 use crate::statistics::{Statistics, Values};
 use crate::texts::Texts;
 
-/// 2015-01-01 in UTC, from which times count their seconds.
+/// 2015-01-01 in UTC, the epoch of ORC timestamps in seconds.
 const EPOCH_SECONDS: i64 = 1_420_070_400;
 
-/// A column, with those that it is made of.
+/// A column and its children.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub id: u32,
-    /// With those of the columns that it is part of.
+    /// Qualified by the parent columns.
     name: String,
     content: Content,
     pub children: Vec<Column>,
-    /// A bit for each value.
+    /// A bit for each row: not null.
     present: Bits,
-    /// Of this stripe: whether `present` is written.
+    /// Whether `present` is written for this stripe.
     has_null: bool,
     groups: Vec<Group>,
-    of_group: Statistics,
-    of_stripe: Statistics,
-    of_file: Statistics,
+    group_statistics: Statistics,
+    stripe_statistics: Statistics,
+    file_statistics: Statistics,
 }
 
 #[derive(Debug)]
 struct Group {
     present: Mark,
-    /// Of texts they are elsewhere.
+    /// Of all content except texts, which record their own.
     marks: Vec<(StreamKind, Mark)>,
     statistics: ColumnStatistics,
 }
 
-/// What is written of the values that are not null.
+/// Streams of the non-null values.
 #[derive(Debug)]
 pub(crate) enum Content {
     Booleans(Bits),
@@ -130,7 +130,7 @@ impl Content {
         }
     }
 
-    /// Where the next value begins, in the order in which readers expect it.
+    /// The positions of the next value, in the order in which readers expect them.
     fn marks(&self) -> Vec<(StreamKind, Mark)> {
         match self {
             Self::Booleans(bits) => vec![(StreamKind::Data, bits.mark())],
@@ -169,7 +169,7 @@ impl Content {
         }
     }
 
-    /// The streams of a stripe, of all but texts.
+    /// Ends the streams of a stripe, except for texts.
     fn finish(&mut self) -> Vec<(StreamKind, Stream)> {
         match self {
             Self::Booleans(bits) => vec![(StreamKind::Data, bits.finish())],
@@ -191,8 +191,8 @@ impl Content {
     }
 }
 
-/// A column of a stripe.
-pub(crate) struct Finished {
+/// An encoded column of a stripe.
+pub(crate) struct FinishedColumn {
     pub id: u32,
     pub encoding: ColumnEncoding,
     pub streams: Vec<(StreamKind, Stream)>,
@@ -212,9 +212,9 @@ impl Column {
             present: Bits::default(),
             has_null: false,
             groups: Vec::new(),
-            of_group: statistics.clone(),
-            of_stripe: statistics.clone(),
-            of_file: statistics,
+            group_statistics: statistics.clone(),
+            stripe_statistics: statistics.clone(),
+            file_statistics: statistics,
         }
     }
 
@@ -236,16 +236,16 @@ impl Column {
     }
 
     pub fn end_group(&mut self) {
-        let statistics = self.of_group.take();
-        self.of_stripe.merge(&statistics);
+        let statistics = self.group_statistics.take();
+        self.stripe_statistics.merge(&statistics);
         if let Some(group) = self.groups.last_mut() {
             group.statistics = statistics.message();
         }
         self.children.iter_mut().for_each(Self::end_group);
     }
 
-    /// Ends a stripe, and begins the next one; adds this column and those that it is made of.
-    pub fn finish(&mut self, columns: &mut Vec<Finished>) {
+    /// Ends a stripe and begins the next one; appends this column and its descendants.
+    pub fn finish(&mut self, columns: &mut Vec<FinishedColumn>) {
         let mut encoding =
             ColumnEncoding { kind: Some(self.content.encoding().into()), dictionary_size: None };
         let mut streams = vec![(StreamKind::Present, self.present.finish())];
@@ -274,26 +274,32 @@ impl Column {
                 marks.remove(0);
             }
         }
-        let statistics = self.of_stripe.take();
-        self.of_file.merge(&statistics);
-        columns.push(Finished { id: self.id, encoding, streams, groups, statistics: statistics.message() });
+        let statistics = self.stripe_statistics.take();
+        self.file_statistics.merge(&statistics);
+        columns.push(FinishedColumn {
+            id: self.id,
+            encoding,
+            streams,
+            groups,
+            statistics: statistics.message(),
+        });
         for child in &mut self.children {
             child.finish(columns);
         }
     }
 
-    /// Of the file, of this column and those that it is made of.
+    /// Appends the file statistics of this column and its descendants.
     pub fn statistics(&self, all: &mut Vec<ColumnStatistics>) {
-        all.push(self.of_file.message());
+        all.push(self.file_statistics.message());
         for child in &self.children {
             child.statistics(all);
         }
     }
 
-    /// Rows of the root, without a value of its own.
+    /// Writes rows of the root struct, which has no values of its own.
     pub fn write_rows(&mut self, columns: &[ArrayRef], rows: usize) -> Result<()> {
         self.present.fill(rows);
-        self.of_group.count += rows as u64;
+        self.group_statistics.count += rows as u64;
         for (child, column) in self.children.iter_mut().zip(columns) {
             child.write(column)?;
         }
@@ -305,7 +311,7 @@ impl Column {
         let array = match array.data_type() {
             DataType::Dictionary(_, value) => {
                 unpacked = cast(array, value)?;
-                // Of dictionaries of dictionaries.
+                // Dictionaries of dictionaries.
                 return self.write(&unpacked);
             }
             _ => array,
@@ -315,11 +321,11 @@ impl Column {
             Some(nulls) => {
                 nulls.iter().for_each(|is_valid| self.present.push(is_valid));
                 self.has_null = true;
-                self.of_group.has_null = true;
+                self.group_statistics.has_null = true;
             }
             None => self.present.fill(array.len()),
         }
-        self.of_group.count += (array.len() - nulls.map_or(0, NullBuffer::null_count)) as u64;
+        self.group_statistics.count += (array.len() - nulls.map_or(0, NullBuffer::null_count)) as u64;
         match array.data_type() {
             DataType::Boolean => self.booleans(array.as_boolean(), nulls),
             DataType::Int8 => self.bytes(array, nulls),
@@ -384,7 +390,7 @@ impl Column {
         let Content::Booleans(bits) = &mut self.content else { return Ok(()) };
         for_valid(array.len(), nulls, |at| {
             bits.push(array.value(at));
-            self.of_group.values.boolean(array.value(at));
+            self.group_statistics.values.boolean(array.value(at));
         });
         Ok(())
     }
@@ -394,7 +400,7 @@ impl Column {
         let values = array.as_primitive::<Int8Type>().values();
         for_valid(values.len(), nulls, |at| {
             bytes.push(values[at] as u8);
-            self.of_group.values.integer(values[at].into());
+            self.group_statistics.values.integer(values[at].into());
         });
         Ok(())
     }
@@ -409,7 +415,7 @@ impl Column {
         for_valid(values.len(), nulls, |at| match values[at].try_into() {
             Ok(value) => {
                 integers.push(value);
-                self.of_group.values.integer(value);
+                self.group_statistics.values.integer(value);
             }
             Err(_) => too_large = Some(values[at]),
         });
@@ -428,7 +434,7 @@ impl Column {
         for_valid(rows, nulls, |at| {
             let (value, bytes) = value(at);
             stream.extend(&bytes);
-            self.of_group.values.float(value);
+            self.group_statistics.values.float(value);
         });
         Ok(())
     }
@@ -443,7 +449,7 @@ impl Column {
             let value: i128 = values[at].into();
             digits.varint((value << 1 ^ value >> 127) as u128);
             scales.push((*scale).into());
-            self.of_group.values.decimal(value);
+            self.group_statistics.values.decimal(value);
         });
         Ok(())
     }
@@ -457,7 +463,7 @@ impl Column {
         let Content::Texts(texts) = &mut self.content else { return Ok(()) };
         for_valid(rows, nulls, |at| {
             texts.push(value(at));
-            self.of_group.values.text(value(at));
+            self.group_statistics.values.text(value(at));
         });
         Ok(())
     }
@@ -472,7 +478,7 @@ impl Column {
         for_valid(rows, nulls, |at| {
             bytes.extend(value(at));
             lengths.push(value(at).len() as i64);
-            self.of_group.values.binary(value(at));
+            self.group_statistics.values.binary(value(at));
         });
         Ok(())
     }
@@ -482,14 +488,14 @@ impl Column {
         let values = array.as_primitive::<Date32Type>().values();
         for_valid(values.len(), nulls, |at| {
             days.push(values[at].into());
-            self.of_group.values.day(values[at]);
+            self.group_statistics.values.day(values[at]);
         });
         Ok(())
     }
 
-    /// Readers expect what the first writers did: before 1970, seconds are rounded up and not down where
-    /// there is a millisecond or more beside them. So the last second before 1970 has no number of its own
-    /// (ORC-763).
+    /// Encodes times as the first writers did, as readers expect: before 1970, seconds are rounded up, not
+    /// down, if there is a millisecond or more beside them. So the last second before 1970 has no number of
+    /// its own (ORC-763).
     fn times(&mut self, array: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<()> {
         let Content::Times { seconds, nanos, unit } = &mut self.content else { return Ok(()) };
         let (units, unit_nanos) = match unit {
@@ -508,8 +514,8 @@ impl Column {
             match stored {
                 Some(stored) if !(is_rounded_up && whole == -1) => {
                     seconds.push(stored);
-                    nanos.push(shortened(part));
-                    self.of_group.values.time(whole, part);
+                    nanos.push(strip_zeros(part));
+                    self.group_statistics.values.time(whole, part);
                 }
                 _ => fits = false,
             }
@@ -519,13 +525,13 @@ impl Column {
 
     fn structs(&mut self, array: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<()> {
         let columns = array.as_struct().columns();
-        // Values are only there where the whole is.
+        // Children have values only where the struct is not null.
         let is_there = nulls.map(|nulls| BooleanArray::new(nulls.inner().clone(), None));
         for (child, column) in self.children.iter_mut().zip(columns) {
             match &is_there {
                 Some(is_there) => {
                     child.write(&filter(column, is_there)?)?;
-                    child.note_null();
+                    child.record_null();
                 }
                 None => child.write(column)?,
             }
@@ -533,12 +539,12 @@ impl Column {
         Ok(())
     }
 
-    /// That it is null in a row, as what it is part of is. Readers that look for such rows go by the part's
-    /// statistics.
-    fn note_null(&mut self) {
-        self.of_group.has_null = true;
+    /// Records a null because the parent is null. Readers that prune by IS NULL use the statistics of the
+    /// child.
+    fn record_null(&mut self) {
+        self.group_statistics.has_null = true;
         if let Content::Struct = self.content {
-            self.children.iter_mut().for_each(Self::note_null);
+            self.children.iter_mut().for_each(Self::record_null);
         }
     }
 
@@ -563,7 +569,7 @@ impl Column {
         self.ranges(map.len(), nulls, range, &[map.keys(), map.values()])
     }
 
-    /// Values of lists: those that lie side by side at once.
+    /// Writes the values of lists; adjacent ones at once.
     fn ranges(
         &mut self,
         rows: usize,
@@ -598,9 +604,9 @@ fn for_valid(rows: usize, nulls: Option<&NullBuffer>, each: impl FnMut(usize)) {
     }
 }
 
-/// Nanoseconds without their trailing zeros: in the last three bits is how many, less one, were left out, if
-/// two or more.
-fn shortened(nanos: i64) -> i64 {
+/// Strips trailing zeros from nanoseconds; the last three bits hold the number stripped, less one, if two or
+/// more.
+fn strip_zeros(nanos: i64) -> i64 {
     if nanos == 0 || nanos % 100 != 0 {
         return nanos << 3;
     }

@@ -1,4 +1,4 @@
-//! What can go wrong while a file is written.
+//! Errors of writing a file.
 
 use std::{fmt, io};
 
@@ -7,27 +7,27 @@ use arrow::error::ArrowError;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a file was not written. Whatever it is, the file is not one.
+/// Why writing failed. After any of these the output is not a valid file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The format has no place for a column's type.
+    /// ORC has no equivalent of a column's type.
     Type {
-        /// With the names of the columns that it is part of: `a.b`.
+        /// Qualified by the parent columns: `a.b`.
         column: String,
-        /// Of that part, not of the whole column.
+        /// The type of this nested field, not of the whole column.
         kind: DataType,
     },
-    /// An integer without a sign is too large.
+    /// An unsigned integer is too large.
     Number { column: String, value: String },
-    /// The format has no number for a point in time: it is in the last second before 1970 and has a fraction
-    /// of a millisecond or more, or it is some 290 thousand million years away.
+    /// ORC cannot represent a point in time: it is in the last second before 1970 with a fraction of a
+    /// millisecond or more, or some 290 thousand million years away.
     Time { column: String },
-    /// A batch does not have the columns of the file.
+    /// A batch's columns differ from the file's.
     Schema { expected: DataType, found: DataType },
-    /// Of Arrow's, while a column was taken apart.
+    /// An Arrow error while decoding a column.
     Arrow(ArrowError),
-    /// The bytes could not be written.
+    /// Writing to the output failed.
     Io(io::Error),
 }
 

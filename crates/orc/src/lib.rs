@@ -1,7 +1,7 @@
-//! Writes ORC files, version 1 of the format, from Arrow's record batches.
+//! ORC writer: encodes Arrow record batches as files of format version 1.
 //!
-//! Architecture invariant: this crate never knows SQL, a plan or a store: it turns batches into bytes, in
-//! order, for any [`std::io::Write`].
+//! Architecture invariant: this crate never knows SQL, a plan or a store. It encodes batches, in order, to
+//! any [`std::io::Write`].
 //!
 //! ```text
 //! batches ─► columns ──────────────► streams ─► packed chunks ─► stripe ─┐
@@ -9,16 +9,16 @@
 //!            statistics.rs ─────────► row index, stripe and file statistics ┘
 //! ```
 //!
-//! Integers are written in version 2 of the run length encoding, in its runs SHORT_REPEAT, DIRECT and DELTA.
-//! PATCHED_BASE, which only saves bytes where a run has outliers, is not: what it saves is mostly saved by
-//! the compression of the stream.
+//! Integers use version 2 of the run length encoding with SHORT_REPEAT, DIRECT and DELTA runs. PATCHED_BASE,
+//! which only saves bytes for runs with outliers, is not written: the stream's compression saves most of
+//! these bytes.
 //!
 //! # Memory bound
-//! A stripe is written when its streams have [`Options::stripe_bytes`]. Until then they are in memory, not
-//! compressed; beyond them there are one batch, and the statistics of the stripes written before.
+//! A stripe is written when its streams reach [`Options::stripe_bytes`]. Until then they are in memory,
+//! uncompressed, plus one batch and the statistics of the stripes already written.
 //!
 //! # Errors
-//! After an error the writer is of no more use, and what it has written is no file.
+//! After an error the writer is unusable, and its output is not a valid file.
 //!
 //! # Source
 //! The ORC specification v1 (<https://orc.apache.org/specification/ORCv1/>).

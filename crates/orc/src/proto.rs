@@ -1,5 +1,5 @@
-//! The messages of a file, as the specification numbers their fields; those that are not written are left
-//! out.
+//! Protobuf messages of a file, with the field numbers of the specification. Fields that are not written are
+//! omitted.
 
 use prost::Message;
 
@@ -39,7 +39,7 @@ pub(crate) struct StringStatistics {
     pub upper_bound: Option<String>,
 }
 
-/// Of booleans: how many are true.
+/// For booleans: the number of true values.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BucketStatistics {
     #[prost(uint64, repeated, packed = "true", tag = "1")]
@@ -231,7 +231,7 @@ pub(crate) struct Metadata {
     pub stripe_stats: Vec<StripeStatistics>,
 }
 
-/// Days and times are of the Gregorian calendar, also before it was introduced.
+/// Dates and times use the proleptic Gregorian calendar.
 pub(crate) const PROLEPTIC_GREGORIAN: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]

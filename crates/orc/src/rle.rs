@@ -1,20 +1,19 @@
-//! Run length encodings: of integers (version 2), of bytes and of bits.
+//! Run length encoders: integers (version 2), bytes and bits.
 //!
-//! Each gathers [`WINDOW`] values and then cuts them into runs. A place in a stream is that of the last
-//! window, and how many values of the present one come before it: readers skip that many, over as many runs
-//! as they are in.
+//! Each buffers [`WINDOW`] values and then cuts them into runs. A position in a stream is the start of the
+//! last window plus the number of values before it in the present one: readers skip that many values, across
+//! as many runs as these are in.
 
 use crate::chunks::{Mark, Stream};
 
-/// Most values of a run of integers.
+/// Most values of an integer run.
 const WINDOW: usize = 512;
-/// Below this many values of equal differences, a run of their own does not save what the header of the next
-/// one costs.
+/// With fewer values of equal differences, a run of their own does not save the header of the next one.
 const EVEN_MIN: usize = 10;
-/// Values of a SHORT_REPEAT.
+/// Lengths of a SHORT_REPEAT run.
 const REPEAT: std::ops::RangeInclusive<usize> = 3..=10;
 
-/// Integers.
+/// Integer run length encoder, version 2.
 #[derive(Debug)]
 pub(crate) struct Integers {
     is_signed: bool,
@@ -27,7 +26,7 @@ impl Integers {
         Self { is_signed: true, window: Vec::new(), output: Stream::default() }
     }
 
-    /// Of values that are not negative.
+    /// An encoder for non-negative values.
     pub fn unsigned() -> Self {
         Self { is_signed: false, window: Vec::new(), output: Stream::default() }
     }
@@ -44,12 +43,12 @@ impl Integers {
         Mark { skip: Some(self.window.len()), ..self.output.mark() }
     }
 
-    /// Bytes in memory, of which the last are estimated.
+    /// Bytes in memory; those of the current window are estimated.
     pub fn size(&self) -> usize {
         self.output.len() + self.window.len() * size_of::<i64>()
     }
 
-    /// What was encoded; begins anew.
+    /// Returns the encoded stream and resets the encoder.
     pub fn finish(&mut self) -> Stream {
         self.flush();
         std::mem::take(&mut self.output)
@@ -72,7 +71,7 @@ impl Integers {
                 at += length;
                 literals = at;
             } else {
-                // The last of these may begin another run.
+                // The last value of a run may start the next one.
                 at += (length - 1).max(1);
             }
         }
@@ -81,7 +80,7 @@ impl Integers {
         self.window.clear();
     }
 
-    /// Values without a long run of equal differences.
+    /// Encodes values without a long run of equal differences, as DELTA or DIRECT.
     fn literals(&mut self, values: &[i64]) {
         let Some((first, rest)) = values.split_first() else { return };
         if REPEAT.contains(&values.len()) && rest.iter().all(|value| value == first) {
@@ -90,7 +89,7 @@ impl Integers {
         let raw = |value: &i64| if self.is_signed { zigzag(*value) } else { *value as u64 };
         let bits = fixed_bits(values.iter().map(raw).fold(0, |all, raw| all | raw));
         if let Some(steps) = steps(values) {
-            // Width 0 is for runs whose differences are equal, and width 1 has no code of its own.
+            // Width 0 means equal differences, and width 1 has no code of its own.
             let step_bits = fixed_bits(steps.largest).max(2);
             if step_bits * (values.len() - 2) + 2 * 64 < bits * values.len() {
                 self.delta_header(step_bits, values.len());
@@ -114,7 +113,7 @@ impl Integers {
         self.output.extend(&raw.to_be_bytes()[8 - bytes..]);
     }
 
-    /// `bits`: 0 is for equal differences.
+    /// Writes the header of a DELTA run. `bits`: 0 means equal differences.
     fn delta_header(&mut self, bits: usize, length: usize) {
         let code = if bits == 0 { 0 } else { code(bits) };
         self.output.push(0xC0 | code << 1 | ((length - 1) >> 8) as u8);
@@ -127,7 +126,7 @@ impl Integers {
     }
 }
 
-/// How many of the first values, at least one, have equal differences, and which.
+/// Returns the length of the leading run (at least one value) of equal differences, and the difference.
 fn even(values: &[i64]) -> (usize, i64) {
     let Some(difference) = values.get(1).and_then(|second| second.checked_sub(values[0])) else {
         return (1, 0);
@@ -138,17 +137,18 @@ fn even(values: &[i64]) -> (usize, i64) {
 
 struct Steps {
     first: i64,
-    /// Without its sign.
+    /// Absolute value.
     largest: u64,
 }
 
-/// `None`: the values go up and down, or too far, or are too few for a run of differences.
+/// Returns the steps of a monotonic run; `None` if the values go up and down, overflow, or are too few for a
+/// DELTA run.
 fn steps(values: &[i64]) -> Option<Steps> {
     if values.len() < 3 {
         return None;
     }
-    // The sign of the first is that of all. Readers differ in what 0 says, and in whether they hold the
-    // largest.
+    // The first step's sign is that of all. Readers differ in how they take 0, and in whether they hold the
+    // largest value.
     let first = values[1].checked_sub(values[0]).filter(|first| *first != 0)?;
     let mut largest = first.unsigned_abs();
     for pair in values[1..].windows(2) {
@@ -165,7 +165,7 @@ fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
 
-/// The least width that has a code and holds a value.
+/// The smallest width with a code that holds a value.
 fn fixed_bits(value: u64) -> usize {
     match 64 - value.leading_zeros() as usize {
         0 => 1,
@@ -175,7 +175,7 @@ fn fixed_bits(value: u64) -> usize {
     }
 }
 
-/// Of a width that [`fixed_bits`] returns.
+/// The code of a width that [`fixed_bits`] returned.
 fn code(bits: usize) -> u8 {
     match bits {
         1..=24 => bits as u8 - 1,
@@ -184,7 +184,7 @@ fn code(bits: usize) -> u8 {
     }
 }
 
-/// Writes values of `bits` bits each, the highest first, up to a whole byte.
+/// Writes values of `bits` bits each, most significant first, padded to a whole byte.
 fn pack(values: impl Iterator<Item = u64>, bits: usize, output: &mut Stream) {
     let (mut gathered, mut held) = (0u128, 0);
     for value in values {
@@ -201,14 +201,14 @@ fn pack(values: impl Iterator<Item = u64>, bits: usize, output: &mut Stream) {
     }
 }
 
-/// Bytes.
+/// Byte run length encoder.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     window: Vec<u8>,
     output: Stream,
 }
 
-/// Bytes of a run, and of a list of bytes that are no run.
+/// Lengths of a run, and of a list of literal bytes.
 const RUN: std::ops::RangeInclusive<usize> = 3..=130;
 const LITERALS_MAX: usize = 128;
 
@@ -259,7 +259,7 @@ impl Bytes {
     }
 }
 
-/// Bits, the first of them the highest of a byte.
+/// Bit run length encoder; the first bit is the most significant of its byte.
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
     byte: u8,
@@ -272,11 +272,11 @@ impl Bits {
         self.byte |= u8::from(bit) << (7 - self.used);
         self.used += 1;
         if self.used == 8 {
-            self.turn();
+            self.flush_byte();
         }
     }
 
-    /// Ones.
+    /// Appends `count` ones.
     pub fn fill(&mut self, mut count: usize) {
         while count > 0 {
             if self.used == 0 && count >= 8 {
@@ -289,7 +289,7 @@ impl Bits {
         }
     }
 
-    fn turn(&mut self) {
+    fn flush_byte(&mut self) {
         self.bytes.push(std::mem::take(&mut self.byte));
         self.used = 0;
     }
@@ -304,7 +304,7 @@ impl Bits {
 
     pub fn finish(&mut self) -> Stream {
         if self.used > 0 {
-            self.turn();
+            self.flush_byte();
         }
         self.bytes.finish()
     }

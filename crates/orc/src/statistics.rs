@@ -1,21 +1,21 @@
-//! What is told of the values of a column, of a group of rows, a stripe and a file. Readers leave out rows by
-//! it, so what cannot be told exactly is left out.
+//! Statistics of a column's values, for a row group, a stripe or the file. Readers prune by them, so values
+//! that have no exact representation are omitted.
 
 use crate::proto;
 
-/// Longer texts are told as bounds of this many bytes.
+/// Longer texts are recorded as bounds of this many bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Of one column.
+/// Statistics of one column.
 #[derive(Debug, Clone)]
 pub(crate) struct Statistics {
-    /// That are not null.
+    /// Non-null values.
     pub count: u64,
     pub has_null: bool,
     pub values: Values,
 }
 
-/// By what a column has; `range` is `None` as long as there are no values.
+/// Statistics by kind of column; `range` is `None` while there are no values.
 #[derive(Debug, Clone)]
 pub(crate) enum Values {
     Counted,
@@ -54,7 +54,7 @@ pub(crate) enum Values {
     },
 }
 
-/// A value, or what is below or above it.
+/// A value, or a lower or upper bound of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bound {
     text: Vec<u8>,
@@ -82,7 +82,7 @@ impl Values {
         Self::Times { range: None, is_bounded: true }
     }
 
-    /// Of no values.
+    /// The same kind without values.
     fn none(&self) -> Self {
         match self {
             Self::Counted => Self::Counted,
@@ -115,7 +115,7 @@ impl Values {
             if value.is_nan() {
                 *has_nan = true;
             } else {
-                // Readers take -0 for less than 0, or for equal.
+                // Some readers order -0 before 0, others take them as equal.
                 let (low, high) = if value == 0.0 { (-0.0, 0.0) } else { (value, value) };
                 widen(range, low, high);
                 *sum += value;
@@ -166,7 +166,7 @@ impl Values {
         }
     }
 
-    /// Seconds, rounded down, and the nanoseconds within them.
+    /// Adds a timestamp: seconds, rounded down, and the nanoseconds within them.
     pub fn time(&mut self, seconds: i64, nanos: i64) {
         if let Self::Times { range, is_bounded } = self {
             let millis = seconds.checked_mul(1000).and_then(|millis| millis.checked_add(nanos / 1_000_000));
@@ -242,14 +242,14 @@ impl Statistics {
         self.values.merge(&other.values);
     }
 
-    /// Begins anew.
+    /// Returns the statistics and resets them.
     pub fn take(&mut self) -> Self {
         let none = Self::new(self.values.none());
         std::mem::replace(self, none)
     }
 
-    /// Without minimum and maximum, what is of a type is left out as a whole: there are readers that take it
-    /// for that of no values.
+    /// Encodes the statistics. Without minimum and maximum, the typed part is omitted as a whole: some
+    /// readers would take it for a column without values.
     pub fn message(&self) -> proto::ColumnStatistics {
         let mut message = proto::ColumnStatistics {
             number_of_values: Some(self.count),
@@ -348,15 +348,15 @@ impl Bound {
         (value.len() <= TEXT_BYTES_MAX).then(|| Self { text: value.to_vec(), is_exact: true })
     }
 
-    /// A value, or a text that is less and all that is known of it.
+    /// A value, or a prefix that is a lower bound of it.
     fn below(value: &[u8]) -> Self {
-        Self::exact(value).unwrap_or_else(|| Self { text: begin(value).to_vec(), is_exact: false })
+        Self::exact(value).unwrap_or_else(|| Self { text: prefix(value).to_vec(), is_exact: false })
     }
 
-    /// A value, or a text that is greater; `None`: there is none of this length.
+    /// A value, or an upper bound of it; `None` if no text of this length is greater.
     fn above(value: &[u8]) -> Option<Self> {
         Self::exact(value).or_else(|| {
-            let mut text: Vec<char> = std::str::from_utf8(begin(value)).ok()?.chars().collect();
+            let mut text: Vec<char> = std::str::from_utf8(prefix(value)).ok()?.chars().collect();
             while let Some(last) = text.pop() {
                 // There are no characters between D800 and DFFF.
                 let next =
@@ -372,8 +372,8 @@ impl Bound {
     }
 }
 
-/// Whole characters of a text that is longer.
-fn begin(value: &[u8]) -> &[u8] {
+/// The longest prefix of whole characters within the limit.
+fn prefix(value: &[u8]) -> &[u8] {
     let mut end = TEXT_BYTES_MAX;
     while end > 0 && value[end] & 0xC0 == 0x80 {
         end -= 1;
@@ -406,7 +406,7 @@ mod tests {
         check_decimal(-100, 2, "-1.00");
     }
 
-    fn of_texts(texts: &[&str]) -> Option<proto::StringStatistics> {
+    fn text_statistics(texts: &[&str]) -> Option<proto::StringStatistics> {
         let mut values = Statistics::new(Values::texts());
         for text in texts {
             let mut one = Statistics::new(Values::texts());
@@ -422,29 +422,29 @@ mod tests {
 
     #[test]
     fn long_texts_are_bounds() {
-        let short = of_texts(&["b", "a", "ä"]).unwrap();
+        let short = text_statistics(&["b", "a", "ä"]).unwrap();
         assert_eq!((short.minimum.as_deref(), short.maximum.as_deref()), (Some("a"), Some("ä")));
         assert_eq!((short.lower_bound, short.upper_bound, short.sum), (None, None, Some(4)));
         // Two bytes a character: the last one that fits ends at byte 1023.
         let long = format!("x{}", "ä".repeat(600));
-        let bounds = of_texts(&[&long, "y"]).unwrap();
+        let bounds = text_statistics(&[&long, "y"]).unwrap();
         assert_eq!(bounds.minimum, None);
         assert_eq!(bounds.lower_bound, Some(format!("x{}", "ä".repeat(511))));
         assert_eq!((bounds.maximum.as_deref(), bounds.upper_bound), (Some("y"), None));
-        let bounds = of_texts(&[&long, "a"]).unwrap();
+        let bounds = text_statistics(&[&long, "a"]).unwrap();
         assert_eq!(bounds.upper_bound, Some(format!("x{}å", "ä".repeat(510))));
-        // Nothing of this length is greater.
-        assert_eq!(of_texts(&[&"\u{10FFFF}".repeat(300), "a"]), None);
-        assert_eq!(of_texts(&["a", &"\u{10FFFF}".repeat(300)]), None);
+        // No text of this length is greater.
+        assert_eq!(text_statistics(&[&"\u{10FFFF}".repeat(300), "a"]), None);
+        assert_eq!(text_statistics(&["a", &"\u{10FFFF}".repeat(300)]), None);
         let last_before_surrogates = format!("{}\u{D7FF}{}", "a".repeat(1021), "b".repeat(9));
         assert_eq!(
-            of_texts(&[&last_before_surrogates]).unwrap().upper_bound,
+            text_statistics(&[&last_before_surrogates]).unwrap().upper_bound,
             Some(format!("{}\u{E000}", "a".repeat(1021)))
         );
     }
 
     #[test]
-    fn what_cannot_be_told_is_left_out() {
+    fn inexact_statistics_are_omitted() {
         let mut integers = Statistics::new(Values::integers());
         assert_eq!(integers.message().int_statistics, None);
         integers.values.integer(i64::MAX);

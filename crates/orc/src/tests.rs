@@ -1,4 +1,5 @@
-//! Files are read back by another implementation of the format, and by hand where it does not look.
+//! Round trips through another implementation of the format, with byte-level checks of what that does not
+//! read.
 
 mod values;
 
@@ -22,7 +23,7 @@ use crate::{Codec, Error, Options, Writer, check};
 
 const CODECS: [Codec; 5] = [Codec::None, Codec::Zlib, Codec::Snappy, Codec::Lz4, Codec::Zstd];
 
-fn written(batches: &[RecordBatch], options: Options) -> Bytes {
+fn write_file(batches: &[RecordBatch], options: Options) -> Bytes {
     let mut writer = Writer::new(Vec::new(), batches[0].schema(), options).unwrap();
     for batch in batches {
         writer.write(batch).unwrap();
@@ -30,7 +31,7 @@ fn written(batches: &[RecordBatch], options: Options) -> Bytes {
     writer.finish().unwrap().into()
 }
 
-fn read(file: &Bytes, columns: &[&str], precision: TimestampPrecision) -> RecordBatch {
+fn read_file(file: &Bytes, columns: &[&str], precision: TimestampPrecision) -> RecordBatch {
     let builder = ArrowReaderBuilder::try_new(file.clone()).unwrap();
     let mask = ProjectionMask::named_roots(builder.file_metadata().root_data_type(), columns);
     let builder = builder.with_timestamp_precision(precision).with_projection(mask);
@@ -40,7 +41,8 @@ fn read(file: &Bytes, columns: &[&str], precision: TimestampPrecision) -> Record
     concat_batches(&schema, &batches).unwrap()
 }
 
-/// Times are read as nanoseconds where they are, else as microseconds, which hold more years.
+/// Compares columns. Times are read as nanoseconds if they are such, else as microseconds, which cover more
+/// years.
 fn check_columns(file: &Bytes, expected: &RecordBatch, what: &str) {
     for precision in [TimestampPrecision::Nanosecond, TimestampPrecision::Microsecond] {
         let is_nanos = |kind: &DataType| matches!(kind, DataType::Timestamp(TimeUnit::Nanosecond, _));
@@ -54,7 +56,7 @@ fn check_columns(file: &Bytes, expected: &RecordBatch, what: &str) {
         if columns.is_empty() {
             continue;
         }
-        let found = read(file, &columns, precision);
+        let found = read_file(file, &columns, precision);
         assert_eq!(found.num_rows(), expected.num_rows(), "{what}");
         for name in columns {
             let found = found.column_by_name(name).unwrap();
@@ -86,7 +88,7 @@ fn all_types_come_back() {
             pieces.push(all.slice(at, length));
             at += length;
         }
-        check_columns(&written(&pieces, options), &all, &format!("seed {seed}, {options:?}"));
+        check_columns(&write_file(&pieces, options), &all, &format!("seed {seed}, {options:?}"));
     }
 }
 
@@ -104,17 +106,17 @@ fn integers_that_were_written_wrongly() {
         outlier.collect(),
         vec![i32::MIN, i32::MAX, i32::MIN, 0],
         [vec![5, 7, 7], vec![9; 3], vec![1; 600]].concat(),
-        // Up and down from two that are equal.
+        // Up and down from two equal values.
         [vec![0], (0..300).map(|at| at * at).collect(), vec![0; 212], (0..300).map(|at| -at * at).collect()]
             .concat(),
     ];
     for values in all {
         let batch = one(Int32Array::from(values));
-        check_columns(&written(std::slice::from_ref(&batch), plain), &batch, "integers");
+        check_columns(&write_file(std::slice::from_ref(&batch), plain), &batch, "integers");
     }
 }
 
-/// Bytes as the specification has them, and what decodes to the same by its words.
+/// Example bytes of the specification, and alternative encodings that it decodes to the same values.
 #[test]
 fn runs_are_those_of_the_specification() {
     let unsigned = |values: &[i64]| {
@@ -144,7 +146,7 @@ fn bytes_of(stream: crate::chunks::Stream) -> Vec<u8> {
     crate::chunks::Packer::new(Codec::None).unwrap().pack(stream).unwrap().pieces.concat()
 }
 
-/// The end of a file that is not compressed.
+/// The tail of an uncompressed file.
 struct End {
     metadata: Metadata,
     footer: Footer,
@@ -169,7 +171,7 @@ fn check_integers(found: &ColumnStatistics, values: &Int64Array) {
     let statistics = found.int_statistics.as_ref();
     assert_eq!(statistics.map(|found| (found.minimum.unwrap(), found.maximum.unwrap())), range);
     let sum = values.iter().flatten().try_fold(0i64, |sum, value| sum.checked_add(value));
-    // Which sums overflow depends on the order.
+    // The order of additions decides which sums overflow.
     if let Some(found) = statistics.and_then(|found| found.sum) {
         let exact: i128 = values.iter().flatten().map(i128::from).sum();
         assert_eq!(i128::from(found), exact);
@@ -187,7 +189,7 @@ fn statistics_are_those_of_the_rows() {
         .map(|(at, value)| (!(2_000..4_000).contains(&at) && value % 5 != 0).then_some(value))
         .collect();
     let options = Options { codec: Codec::None, stripe_bytes: 12_000, group_rows: 500 };
-    let file = written(&[one(values.clone())], options);
+    let file = write_file(&[one(values.clone())], options);
     let End { metadata, footer } = end(&file);
     check_integers(&footer.statistics[1], &values);
     assert!(footer.stripes.len() > 2);
@@ -215,18 +217,18 @@ fn statistics_are_those_of_the_rows() {
     assert_eq!(footer.number_of_rows, Some(row as u64));
 }
 
-/// Who looks for rows in which `s.a` is null has to find those in which `s` is.
+/// A reader that prunes by `s.a IS NULL` must find the rows in which `s` is null.
 #[test]
-fn parts_of_null_are_null() {
+fn children_of_null_are_null() {
     let a: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let fields: Fields = vec![Field::new("a", DataType::Int64, true)].into();
     let structs = StructArray::new(fields, vec![a], Some(vec![true, false].into()));
-    let file = written(&[one(structs)], Options { codec: Codec::None, ..Options::default() });
+    let file = write_file(&[one(structs)], Options { codec: Codec::None, ..Options::default() });
     let statistics = &end(&file).footer.statistics;
     assert_eq!((statistics[2].number_of_values, statistics[2].has_null), (Some(1), Some(true)));
 }
 
-/// The encodings of a column of texts, stripe after stripe.
+/// The encodings of a text column, by stripe.
 fn encodings(file: &[u8]) -> Vec<EncodingKind> {
     let footer = end(file).footer;
     let encoding = |stripe: &crate::proto::StripeInformation| {
@@ -242,15 +244,15 @@ fn texts_have_dictionaries_where_these_pay() {
     let options = Options { codec: Codec::None, stripe_bytes: 100_000, group_rows: 1_000 };
     let few = one(StringArray::from_iter_values((0..40_000).map(|at| format!("text {}", at % 100))));
     let many = one(StringArray::from_iter_values((0..40_000).map(|at| format!("text {at}"))));
-    let file = written(std::slice::from_ref(&few), options);
+    let file = write_file(std::slice::from_ref(&few), options);
     assert!(encodings(&file).iter().all(|kind| *kind == EncodingKind::DictionaryV2));
     check_columns(&file, &few, "few");
-    let file = written(std::slice::from_ref(&many), options);
+    let file = write_file(std::slice::from_ref(&many), options);
     assert!(encodings(&file).iter().all(|kind| *kind == EncodingKind::DirectV2));
     check_columns(&file, &many, "many");
-    // From the second group on they are all different, which the third one finds.
+    // From the second group on all values are distinct; the third group detects it.
     let mixed = concat_batches(&few.schema(), &[few.slice(0, 1_000), many]).unwrap();
-    check_columns(&written(std::slice::from_ref(&mixed), options), &mixed, "mixed");
+    check_columns(&write_file(std::slice::from_ref(&mixed), options), &mixed, "mixed");
 }
 
 #[test]
@@ -258,14 +260,14 @@ fn stripes_are_bounded() {
     let mut random = StdRng::seed_from_u64(3);
     let values: Vec<i64> = (0..400_000).map(|_| random.random()).collect();
     let options = Options { codec: Codec::None, stripe_bytes: 500_000, ..Options::default() };
-    let file = written(&[one(Int64Array::from(values))], options);
+    let file = write_file(&[one(Int64Array::from(values))], options);
     let stripes = end(&file).footer.stripes;
     assert!(stripes.len() >= 6);
     assert!(stripes.iter().all(|stripe| stripe.data_length < Some(520_000)), "{stripes:?}");
 }
 
 #[test]
-fn what_has_no_place_is_an_error() {
+fn unsupported_values_are_errors() {
     let refused = [
         DataType::Interval(IntervalUnit::MonthDayNano),
         DataType::Time64(TimeUnit::Microsecond),

@@ -1,4 +1,4 @@
-//! Columns of texts: with a dictionary for each stripe as long as that saves bytes, else value after value.
+//! Text columns: dictionary-encoded per stripe while that saves bytes, else direct.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,26 +6,26 @@ use crate::chunks::{Mark, Stream};
 use crate::proto::{ColumnEncoding, EncodingKind, StreamKind};
 use crate::rle::Integers;
 
-/// A dictionary beyond this is none that saves much, and takes memory.
+/// A larger dictionary saves little and takes memory.
 const DICTIONARY_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Texts {
     bytes: Stream,
     lengths: Integers,
-    /// Where groups of rows begin in these two.
+    /// Positions of the row groups in `bytes` and `lengths`.
     marks: Vec<[Mark; 2]>,
-    /// Of this stripe.
+    /// The dictionary of the current stripe.
     dictionary: Option<Dictionary>,
-    /// Whether the next stripe begins with one.
-    tries: bool,
+    /// Whether the next stripe starts with a dictionary.
+    tries_dictionary: bool,
 }
 
-/// What a column is written as in a stripe.
-pub(crate) struct Encoded {
+/// An encoded text column of a stripe.
+pub(crate) struct EncodedTexts {
     pub encoding: ColumnEncoding,
     pub streams: Vec<(StreamKind, Stream)>,
-    /// For each group of rows, in the order in which readers expect them.
+    /// By row group, in the order in which readers expect them.
     pub marks: Vec<Vec<(StreamKind, Mark)>>,
 }
 
@@ -36,7 +36,7 @@ impl Texts {
             lengths: Integers::unsigned(),
             marks: Vec::new(),
             dictionary: Some(Dictionary::default()),
-            tries: true,
+            tries_dictionary: true,
         }
     }
 
@@ -45,7 +45,7 @@ impl Texts {
             Some(dictionary) => {
                 dictionary.push(value);
                 if dictionary.text.len() > DICTIONARY_BYTES_MAX {
-                    self.give_up();
+                    self.abandon_dictionary();
                 }
             }
             None => self.append(value),
@@ -63,7 +63,7 @@ impl Texts {
             .as_ref()
             .is_some_and(|dictionary| !dictionary.groups.is_empty() && !dictionary.pays())
         {
-            self.give_up();
+            self.abandon_dictionary();
         }
         match &mut self.dictionary {
             Some(dictionary) => dictionary.groups.push(dictionary.places.len()),
@@ -71,10 +71,10 @@ impl Texts {
         }
     }
 
-    /// Writes out what a dictionary was gathered for.
-    fn give_up(&mut self) {
+    /// Abandons the dictionary: writes its rows out directly.
+    fn abandon_dictionary(&mut self) {
         let Some(dictionary) = self.dictionary.take() else { return };
-        self.tries &= dictionary.places.is_empty();
+        self.tries_dictionary &= dictionary.places.is_empty();
         let mut groups = dictionary.groups.iter().peekable();
         for (at, place) in dictionary.places.iter().enumerate() {
             while groups.next_if(|group| **group == at).is_some() {
@@ -91,14 +91,14 @@ impl Texts {
         self.bytes.len() + self.lengths.size() + dictionary
     }
 
-    /// Ends a stripe, and begins the next one.
-    pub fn finish(&mut self) -> Encoded {
+    /// Ends a stripe and begins the next one.
+    pub fn finish(&mut self) -> EncodedTexts {
         if self.dictionary.as_ref().is_some_and(|dictionary| !dictionary.pays()) {
-            self.give_up();
+            self.abandon_dictionary();
         }
         let encoded = match self.dictionary.take() {
             Some(dictionary) => dictionary.encode(),
-            None => Encoded {
+            None => EncodedTexts {
                 encoding: ColumnEncoding { kind: Some(EncodingKind::DirectV2.into()), dictionary_size: None },
                 streams: vec![
                     (StreamKind::Data, std::mem::take(&mut self.bytes)),
@@ -110,23 +110,23 @@ impl Texts {
                     .collect(),
             },
         };
-        self.dictionary = self.tries.then(Dictionary::default);
+        self.dictionary = self.tries_dictionary.then(Dictionary::default);
         encoded
     }
 }
 
 #[derive(Debug, Default)]
 struct Dictionary {
-    /// Different values, one after the other.
+    /// Distinct values, concatenated.
     text: Vec<u8>,
-    /// Where they end.
+    /// End offsets of the values.
     ends: Vec<usize>,
-    /// A table of hashes: places in `ends`, plus one. It is at most half full.
+    /// Open-addressing hash table of indexes into `ends`, plus one. At most half full.
     slots: Vec<u32>,
     hasher: RandomState,
-    /// What each row has.
+    /// The dictionary index of each row.
     places: Vec<u32>,
-    /// How many rows come before each group.
+    /// Rows before each row group.
     groups: Vec<usize>,
     /// Bytes of all rows.
     bytes: usize,
@@ -181,7 +181,7 @@ impl Dictionary {
             + size_of::<usize>() * self.ends.len()
     }
 
-    /// Whether it takes clearly fewer bytes than its values one after the other.
+    /// Whether it takes clearly fewer bytes than direct encoding.
     fn pays(&self) -> bool {
         let index_bits = usize::BITS - self.ends.len().leading_zeros();
         let with = self.text.len() + self.ends.len() + self.places.len() * index_bits as usize / 8;
@@ -189,8 +189,8 @@ impl Dictionary {
         !self.places.is_empty() && with * 5 < without * 4
     }
 
-    /// Its values are sorted: there are readers that look them up.
-    fn encode(self) -> Encoded {
+    /// Values are sorted: some readers look them up.
+    fn encode(self) -> EncodedTexts {
         let mut sorted: Vec<u32> = (0..self.ends.len() as u32).collect();
         sorted.sort_unstable_by(|a, b| self.value(*a).cmp(self.value(*b)));
         let mut ranks = vec![0; sorted.len()];
@@ -220,6 +220,6 @@ impl Dictionary {
             (StreamKind::Length, lengths.finish()),
             (StreamKind::DictionaryData, text),
         ];
-        Encoded { encoding, streams, marks }
+        EncodedTexts { encoding, streams, marks }
     }
 }

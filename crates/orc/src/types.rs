@@ -1,4 +1,4 @@
-//! Arrow's types as those of a file, with the columns that write them.
+//! Maps Arrow types to ORC types and creates their column writers.
 
 use arrow::datatypes::{DataType, Field, Schema};
 
@@ -6,21 +6,21 @@ use crate::column::{Column, Content};
 use crate::error::{Error, Result};
 use crate::proto::{Type, TypeKind};
 
-/// Whether columns can be written.
+/// Checks that columns can be written.
 ///
 /// Errors: [`Error::Type`].
 pub fn check(schema: &Schema) -> Result<()> {
     columns(schema).map(drop)
 }
 
-/// The root of a file's columns, and their types, each before those that it has.
+/// The root of a file's columns, and their types in pre-order.
 pub(crate) fn columns(schema: &Schema) -> Result<(Column, Vec<Type>)> {
     let mut types = Vec::new();
     let root = column(String::new(), &DataType::Struct(schema.fields().clone()), &mut types)?;
     Ok((root, types))
 }
 
-/// `name`: with those of the columns that it is part of.
+/// `name` is qualified by the parent columns.
 fn column(name: String, kind: &DataType, types: &mut Vec<Type>) -> Result<Column> {
     let id = types.len();
     let mut own = Type::default();

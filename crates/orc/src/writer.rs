@@ -1,4 +1,4 @@
-//! The file: header, stripes, and what is told of them at its end.
+//! File writer: header, stripes, footer and postscript.
 
 use std::io::Write;
 
@@ -6,8 +6,8 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use prost::Message;
 
-use crate::chunks::{CHUNK_BYTES, Codec, Packed, Packer, Stream};
-use crate::column::{Column, Finished};
+use crate::chunks::{CHUNK_BYTES, Codec, PackedStream, Packer, Stream};
+use crate::column::{Column, FinishedColumn};
 use crate::error::{Error, Result};
 use crate::proto::{
     self, Footer, Metadata, PostScript, RowIndex, RowIndexEntry, StreamKind, StripeFooter, StripeInformation,
@@ -16,21 +16,20 @@ use crate::proto::{
 use crate::types;
 
 const MAGIC: &str = "ORC";
-/// The version of the format: that of Hive 0.12, which readers have had ever since.
+/// The format version: Hive 0.12, which every reader since understands.
 const VERSION: [u32; 2] = [0, 12];
-/// Which of the mistakes of early writers are not in this file: all of those that have a number.
+/// The number of early writers' bugs that this file does not have: all numbered ones.
 const WRITER_VERSION: u32 = 9;
-/// After how many rows it is seen whether a stripe is full.
+/// The stripe's size is checked after this many rows.
 const PIECE_ROWS: usize = 1024;
 
-/// How a file is written.
+/// Options of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub codec: Codec,
-    /// Bytes of a stripe before they are compressed, and of its index, after which it is written; 64 MiB by
-    /// default.
+    /// Uncompressed bytes of a stripe, index included, after which it is written; 64 MiB by default.
     pub stripe_bytes: usize,
-    /// Rows of a group of the row index, one or more; 10 000 by default.
+    /// Rows of a row group, one or more; 10 000 by default.
     pub group_rows: usize,
 }
 
@@ -40,7 +39,7 @@ impl Default for Options {
     }
 }
 
-/// Writes one file. Blocks where its output does; nothing is written by dropping it.
+/// Writes one file. Blocks when its output does; dropping it writes nothing.
 pub struct Writer<W> {
     output: W,
     schema: SchemaRef,
@@ -58,7 +57,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Errors: a column has a type that cannot be written; the output's.
+    /// Errors: a column has a type that cannot be written; errors of the output.
     pub fn new(output: W, schema: SchemaRef, options: Options) -> Result<Self> {
         let options = Options { group_rows: options.group_rows.max(1), ..options };
         let (root, types) = types::columns(&schema)?;
@@ -80,9 +79,9 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Rows of the columns that the file was begun with, whatever their names are.
+    /// Writes rows whose column types match the file's; names are ignored.
     ///
-    /// Errors: the batch has other columns; a value cannot be written; the output's.
+    /// Errors: the batch has other columns; a value cannot be written; errors of the output.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let types = |schema: &SchemaRef| -> Vec<DataType> {
             schema.fields().iter().map(|field| field.data_type().clone()).collect()
@@ -117,7 +116,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left, and the end of the file; returns the output, which is flushed.
+    /// Writes the last stripe and the footer; returns the flushed output.
     pub fn finish(mut self) -> Result<W> {
         if self.rows_in_stripe > 0 {
             self.end_stripe()?;
@@ -165,8 +164,8 @@ impl<W: Write> Writer<W> {
         let (mut indexes, mut data) = (Vec::new(), Vec::new());
         let mut footer = StripeFooter { writer_timezone: Some("UTC".to_string()), ..Default::default() };
         let mut statistics = StripeStatistics::default();
-        for Finished { id, encoding, streams, groups, statistics: of_stripe } in columns {
-            let mut packed: Vec<(StreamKind, Packed)> = Vec::new();
+        for FinishedColumn { id, encoding, streams, groups, statistics: of_stripe } in columns {
+            let mut packed: Vec<(StreamKind, PackedStream)> = Vec::new();
             for (kind, stream) in streams {
                 packed.push((kind, self.packer.pack(stream)?));
             }
@@ -216,17 +215,17 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    fn append_packed(&mut self, packed: Packed) -> Result<()> {
+    fn append_packed(&mut self, packed: PackedStream) -> Result<()> {
         packed.pieces.iter().try_for_each(|piece| self.append(piece))
     }
 
-    fn pack_message(&mut self, message: &impl Message) -> Result<Packed> {
+    fn pack_message(&mut self, message: &impl Message) -> Result<PackedStream> {
         let mut bytes = Stream::default();
         bytes.extend(&message.encode_to_vec());
         Ok(self.packer.pack(bytes)?)
     }
 
-    /// Returns its bytes.
+    /// Appends a message; returns its length in bytes.
     fn append_message(&mut self, message: &impl Message) -> Result<u64> {
         let packed = self.pack_message(message)?;
         let length = packed.len;

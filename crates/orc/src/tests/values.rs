@@ -1,4 +1,4 @@
-//! Batches of all types, with nulls, runs, outliers and extremes, from a seed.
+//! Seeded random batches of all types, with nulls, runs, outliers and extremes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::*;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Integers of `bits` bits, in stretches of every kind that an encoder treats in its own way.
+/// Integers of `bits` bits, in stretches that exercise each encoding.
 pub fn integers(random: &mut StdRng, rows: usize, bits: u32) -> Vec<i64> {
     let shift = 64 - bits;
     let any = |random: &mut StdRng| random.random::<i64>() >> shift;
@@ -56,14 +56,14 @@ pub fn integers(random: &mut StdRng, rows: usize, bits: u32) -> Vec<i64> {
     values
 }
 
-/// `None`: of these columns there are none.
+/// `None`: the column has no nulls.
 fn nulls(random: &mut StdRng, rows: usize) -> Option<NullBuffer> {
     let share = match random.random_range(0..5) {
         0 => return None,
         1 => 0.01,
         2 => 0.5,
         3 => 1.0,
-        // In runs.
+        // Nulls in runs.
         _ => {
             let mut valid = Vec::with_capacity(rows);
             while valid.len() < rows {
@@ -117,7 +117,7 @@ fn times(random: &mut StdRng, rows: usize, units: i64) -> Vec<i64> {
                 2 => random.random_range(0..units),
                 _ => units - 1,
             };
-            // What the format has no number for.
+            // Skip the times that the format cannot represent.
             let nanos = part * (1_000_000_000 / units);
             whole * units + if whole == -1 && nanos > 999_999 { 0 } else { part }
         })
@@ -142,7 +142,7 @@ fn structs(random: &mut StdRng, children: Vec<(&str, ArrayRef)>) -> ArrayRef {
     Arc::new(StructArray::new(fields, children.into_iter().map(|(_, child)| child).collect(), nulls))
 }
 
-/// Of rows that are null the values are there, too.
+/// Null rows have values, too.
 fn lists(random: &mut StdRng, rows: usize, values: impl Fn(&mut StdRng, usize) -> ArrayRef) -> ArrayRef {
     let offsets = offsets(random, rows);
     let values = values(random, *offsets.last().unwrap() as usize);
@@ -183,7 +183,7 @@ fn decimals(random: &mut StdRng, rows: usize, precision: u8, scale: i8) -> Array
     Arc::new(Decimal128Array::new(values.into(), nulls).with_precision_and_scale(precision, scale).unwrap())
 }
 
-/// Rows of all types that are written.
+/// Rows of all types that can be written.
 pub fn batch(random: &mut StdRng, rows: usize) -> RecordBatch {
     let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
     macro_rules! integers {
@@ -245,7 +245,7 @@ pub fn batch(random: &mut StdRng, rows: usize) -> RecordBatch {
         structs(random, vec![("x", x), ("y", y)])
     };
     columns.push(("list_of_structs", lists(random, rows, of_structs)));
-    // Keys of a map are different, and never null.
+    // Keys of a map are distinct and never null.
     let offsets = offsets(random, rows);
     let keys: Vec<String> = (0..*offsets.last().unwrap()).map(|at| format!("key {}", at % 97)).collect();
     let keys: ArrayRef = Arc::new(StringArray::from(keys));
