@@ -48,7 +48,7 @@ mod tests;
 pub use backup::{Backup, backup};
 pub use check::{CheckReport, check};
 pub use error::Error;
-pub use harrier_storage::settled;
+pub use harrier_storage::wait_for_pending_work;
 pub use manifest::{Manifest, Stored};
 pub use restore::{Place, Restored, restore};
 pub use target::{BackupEntry, list};

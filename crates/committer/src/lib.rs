@@ -1,11 +1,11 @@
-//! Commits to folders of files that others list: what a statement does to a folder is seen whole, or not at
-//! all.
+//! Atomic commits to folders of files that other tools list: a statement's changes to a folder are visible
+//! completely or not at all.
 //!
-//! A statement stages its files where nobody looks for them, writes a journal of what it is going to do, and
-//! shows the files. A process that finds the journal of a dead statement completes it. Before the journal is
-//! there nothing has happened; afterwards all has. How files are shown differs: [`local`] exchanges folders
-//! in one step of the file system, [`object_store`] has one file for each folder, because a store changes one
-//! file in one step.
+//! A statement stages its files out of readers' sight, writes a journal of its actions, and publishes the
+//! files. A process that finds the journal of a dead statement completes it. Before the journal exists
+//! nothing has happened; afterwards the statement is committed. Publishing differs: [`local`] exchanges
+//! folders by one rename, [`object_store`] writes one file per folder, because a store replaces one file
+//! atomically.
 //!
 //! Architecture invariant: this crate never knows what is in a file, nor what a query is.
 

@@ -1,28 +1,28 @@
 //! Commits to folders of a local or shared file system.
 //!
-//! A table is a folder with table partitions as folders below it (`k=v/`). A statement stages its files where
-//! nobody looks for them ([`Places`]), and shows them at its end ([`Statement::publish`]): each folder that
-//! it changes takes one step of the file system from what it was to what it is to be. What is going to be
-//! done is written down first ([`journal`]), so that a statement whose process dies in the middle is
-//! completed by the next one that writes or reads here.
+//! A table is a folder with table partitions as folders below it (`k=v/`). A statement stages its files in
+//! hidden places ([`StagingPaths`]) and publishes them at its end ([`Statement::publish`]): each changed
+//! folder goes from its old to its new content in one step of the file system. The actions are first written
+//! to a [`journal`], so that the next writer or reader completes a statement whose process dies in the
+//! middle.
 //!
 //! # Invariants
-//! - Only who holds the lock of a table's folder exclusively changes what is shown in it, or removes what
-//!   others have staged.
-//! - Before the journal is complete nothing has been shown; afterwards the statement has happened, and is
+//! - Only the holder of the exclusive lock of a table's folder changes its visible files, or removes files
+//!   that others have staged.
+//! - Before the journal is complete nothing is visible; afterwards the statement is committed and will be
 //!   completed.
-//! - Names of files are the statement's own: two statements never stage or show the same one.
-//! - A folder that was exchanged keeps its names for a minute, out of sight: whoever is listing it at that
+//! - File names are unique to the statement: two statements never stage or publish the same one.
+//! - An exchanged folder keeps its names for a minute, out of sight: a reader that is listing it at that
 //!   moment sees all of them.
 //! - Files that others have put into a folder stay, except those that an overwriting statement found there.
 //!
 //! # Order of calls
-//! [`Root::create`], [`Root::begin`]; on every process that writes [`Places::of`] and [`Places::staged`];
-//! [`Statement::publish`]. Dropping a statement that was not published takes back what it has staged. A
-//! reader calls [`Root::find`] and lists while it holds what [`Root::read`] gave it.
+//! [`Root::create`], [`Root::begin`]; on every process that writes [`StagingPaths::of`] and
+//! [`StagingPaths::staging_path`]; [`Statement::publish`]. Dropping an unpublished statement removes what it
+//! has staged. A reader calls [`Root::find`] and lists while it holds the guard of [`Root::read`].
 //!
 //! # Threads
-//! Everything blocks, on the disk and on locks that others hold. Nothing is collective.
+//! Everything blocks, on disk I/O and on locks of others. Nothing is collective.
 //!
 //! # Crash
 //! See `docs/decisions/0016-hive-folders.md`.
@@ -30,38 +30,38 @@
 mod control;
 pub mod journal;
 mod mounts;
-mod places;
 mod prepare;
 mod publish;
 mod recover;
+mod staging_paths;
 
-pub use control::{Reading, Root, Statement};
-pub use places::{Places, STAGED};
-pub use publish::{Merged, Published, StagedFile, Work};
+pub use control::{ReadGuard, Root, Statement};
+pub use publish::{MergedFile, Published, StagedFile, Work};
+pub use staging_paths::{STAGED, StagingPaths};
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What went wrong, and where.
+/// Why an operation failed, and on which path.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing has been shown.
+    /// Nothing is visible.
     Io { doing: &'static str, path: PathBuf, error: io::Error },
-    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next
+    /// The statement is committed, but a part of it may not be visible yet: the next user of the folder
     /// completes it.
     Unfinished { path: PathBuf, error: io::Error },
-    /// Another statement has changed what this one was to merge. Nothing has been shown.
+    /// Another statement has changed a file that this one was to merge. Nothing is visible.
     Conflict { path: PathBuf },
-    /// The journal of a statement cannot be understood.
+    /// The journal of a statement cannot be decoded.
     Journal { path: PathBuf },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the operating system said, if it did.
+    /// The error of the operating system, if there is one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { error, .. } | Self::Unfinished { error, .. } => Some(error),
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// Whether the statement has happened all the same.
+    /// Whether the statement is committed in spite of the error.
     pub fn has_happened(&self) -> bool {
         matches!(self, Self::Unfinished { .. })
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Gives errors of the operating system their place.
+/// Adds the operation and path to errors of the operating system.
 trait At<T> {
     fn at(self, doing: &'static str, path: &Path) -> Result<T>;
 }

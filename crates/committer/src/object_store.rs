@@ -1,25 +1,27 @@
 //! Commits to folders on S3 and HDFS.
 //!
-//! The same contract as that of [`crate::local`], where there are no folders to exchange: a statement has one
-//! file for each folder that it changes, because one file comes in one step. Files are staged ([`Placing`]),
-//! and shown when all of them are there ([`Statement::publish`]), under a lock and after a journal.
+//! The same contract as that of [`crate::local`] without folders to exchange: a statement writes one file for
+//! each folder that it changes, because one file is replaced atomically. Files are staged
+//! ([`StagedPlacement`]) and published when all are complete ([`Statement::publish`]), under a lock and after
+//! a journal.
 //!
 //! # Invariants
-//! - Only who holds a table's lock shows files, removes what was shown, or takes back what others have
-//!   staged.
-//! - Before the journal is there nothing has been shown; afterwards the statement has happened, and is
+//! - Only the holder of a table's lock publishes files, removes published ones, or rolls back staged files of
+//!   others.
+//! - Before the journal exists nothing is visible; afterwards the statement is committed and will be
 //!   completed.
-//! - An overwriting file takes the name of one that it replaces, if there is any: a reader never sees old and
-//!   new, nor neither.
-//! - Who has not heard from the store for half a lease does nothing more under its lock.
+//! - An overwriting file takes the name of one that it replaces, if there is any: a reader never sees both
+//!   old and new, nor neither.
+//! - A holder that has not reached the store for half a lease stops acting under its lock.
 //!
 //! # Order of calls
-//! [`Root::open`], [`Root::begin`]; on every process that writes [`Placing::begin`]; [`Statement::publish`],
-//! or [`Statement::give_up`]. A reader lists between [`Root::settled`] and [`Root::is_settled`].
+//! [`Root::open`], [`Root::begin`]; on every process that writes [`StagedPlacement::begin`];
+//! [`Statement::publish`], or [`Statement::abort`]. A reader lists between [`Root::poll_until_settled`] and
+//! [`Root::is_unchanged`].
 //!
 //! # Cancellation
-//! Publishing is to be run to its end: what is dropped on the way is completed, or taken back, by the next
-//! statement when the lease is over.
+//! Run publishing to its end: if it is dropped on the way, the next statement completes or rolls it back when
+//! the lease has expired.
 //!
 //! # Crash
 //! See `docs/decisions/0021-hive-folders-on-stores.md`.
@@ -27,51 +29,51 @@
 mod control;
 pub mod journal;
 mod lock;
-mod placing;
+mod periodic_task;
 mod publish;
 mod recover;
-mod repeating;
+mod staged_placement;
 mod statement;
 
-pub use control::{Root, Settled};
+pub use control::{LockState, Root};
 pub use harrier_storage::{Options, Staged, StagedWriter};
-pub use placing::{Placing, Takes};
-pub use publish::{Merged, Published, StagedFile, Work};
-pub use statement::{GivenUp, Statement};
+pub use publish::{MergedFile, Published, StagedFile, Work};
+pub use staged_placement::{ReplacedFiles, StagedPlacement};
+pub use statement::{CancelFlag, Statement};
 
 use std::fmt;
 
-/// Is told what was done after each thing that a crash may come after.
+/// Callback with the name of each completed action after which a crash may come.
 pub type Step<'a> = &'a (dyn Fn(&'static str) + Send + Sync);
 
-/// What went wrong, and where.
+/// Why an operation failed, and on which path.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing has been shown.
+    /// Nothing is visible.
     Store { doing: &'static str, path: String, error: object_store::Error },
-    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next
+    /// The statement is committed, but a part of it may not be visible yet: the next user of the folder
     /// completes it.
     Unfinished { path: String, error: object_store::Error },
-    /// Whether the statement is decided is not known; the next one that uses the folder knows.
+    /// Unknown commit outcome; the next user of the folder resolves it.
     Unknown { path: String, error: object_store::Error },
-    /// Another statement has changed what this one was to replace. Nothing has been shown.
+    /// Another statement has changed a file that this one was to replace. Nothing is visible.
     Conflict { path: String },
-    /// It was silent for so long that others took it for dead, and took back what it had staged, or took its
-    /// lock. Nothing has been shown.
-    TakenBack { path: String },
-    /// It was not wanted any more. Nothing has been shown.
-    GivenUp { path: String },
-    /// The store puts objects on no condition, so that nobody can hold a lock in it.
+    /// The lease expired: others took this statement for dead, and rolled back its staged files or took its
+    /// lock. Nothing is visible.
+    LeaseExpired { path: String },
+    /// The statement was canceled. Nothing is visible.
+    Canceled { path: String },
+    /// The store has no conditional puts, so it cannot hold a lock.
     NoConditions { path: String },
-    /// The journal of a statement cannot be understood.
+    /// The journal of a statement cannot be decoded.
     Journal { path: String },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the store said, if it did.
+    /// The error of the store, if there is one.
     pub fn store(&self) -> Option<&object_store::Error> {
         match self {
             Self::Store { error, .. } | Self::Unfinished { error, .. } | Self::Unknown { error, .. } => {
@@ -81,8 +83,8 @@ impl Error {
         }
     }
 
-    /// The same error, for a statement that had to complete another one and could not.
-    fn of_others(self) -> Self {
+    /// The same error, for a statement that failed to complete another one.
+    fn for_other_statement(self) -> Self {
         match self {
             Self::Unfinished { path, error } | Self::Unknown { path, error } => {
                 Self::Store { doing: "complete what another statement has left in", path, error }
@@ -91,13 +93,13 @@ impl Error {
         }
     }
 
-    /// Whether the store does not let this process do what was asked.
+    /// Whether the store denies permission.
     fn is_denied(&self) -> bool {
         use object_store::Error as E;
         matches!(self.store(), Some(E::PermissionDenied { .. } | E::Unauthenticated { .. }))
     }
 
-    /// Whether nothing has been shown, for sure.
+    /// Whether it is certain that nothing is visible.
     pub fn is_undone(&self) -> bool {
         !matches!(self, Self::Unfinished { .. } | Self::Unknown { .. })
     }
@@ -119,8 +121,8 @@ impl fmt::Display for Error {
                     "could not serialize access due to concurrent update: another statement has changed \"{path}\""
                 )
             }
-            Self::TakenBack { path } => write!(f, "the statement was taken for dead in \"{path}\""),
-            Self::GivenUp { path } => write!(f, "the statement was given up in \"{path}\""),
+            Self::LeaseExpired { path } => write!(f, "the statement was taken for dead in \"{path}\""),
+            Self::Canceled { path } => write!(f, "the statement was given up in \"{path}\""),
             Self::NoConditions { path } => {
                 write!(f, "statements cannot write to \"{path}\" whole: its store has no conditional puts")
             }
@@ -133,7 +135,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Gives errors of the store their place.
+/// Adds the operation and path to errors of the store.
 trait At<T> {
     fn at(self, doing: &'static str, path: &object_store::path::Path) -> Result<T>;
 }

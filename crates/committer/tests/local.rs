@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use harrier_committer::local::{Error, Merged, Places, Root, StagedFile, Work};
+use harrier_committer::local::{Error, MergedFile, Root, StagedFile, StagingPaths, Work};
 use tempfile::TempDir;
 
 /// What is shown: the files' contents, folder by folder.
@@ -21,11 +21,11 @@ fn write(table: &Path, id: &str, overwrite: bool, files: &[(&str, &str)], step: 
     let root = Root::create(table).unwrap();
     let statement = root.begin_in_steps(id, step).unwrap();
     step("begun");
-    let places = Places::of(root.path(), statement.staging()).unwrap();
+    let places = StagingPaths::of(root.path(), statement.staging()).unwrap();
     let mut staged_files = Vec::new();
     for (folder, content) in files {
         let name = format!("{id}-{content}.txt");
-        let staged = places.staged(folder, &name).unwrap();
+        let staged = places.staging_path(folder, &name).unwrap();
         fs::write(&staged, content).unwrap();
         step("staged");
         staged_files.push(StagedFile { staged, folder: (*folder).to_string(), name });
@@ -363,15 +363,15 @@ fn what_is_not_shown_is_taken_back() {
     let (_folder, table) = table_before(&SCENARIOS[0]);
     let root = Root::create(&table).unwrap();
     let statement = root.begin("s").unwrap();
-    let places = Places::of(root.path(), statement.staging()).unwrap();
-    fs::write(places.staged("k=1/", "x").unwrap(), "x").unwrap();
+    let places = StagingPaths::of(root.path(), statement.staging()).unwrap();
+    fs::write(places.staging_path("k=1/", "x").unwrap(), "x").unwrap();
     // Another one does not take it for dead.
     drop(root.begin("other").unwrap());
     assert!(statement.staging().exists());
     drop(statement);
     assert_eq!(seen(&table).unwrap(), state(&[("", "a")]));
     nothing_is_left(&table);
-    assert!(places.staged("k=1/", "y").is_err(), "a rank that goes on must not stage anything more");
+    assert!(places.staging_path("k=1/", "y").is_err(), "a rank that goes on must not stage anything more");
 }
 
 /// A table partition that is a link to another folder, and, where this process may mount, ones on other file
@@ -430,11 +430,16 @@ impl Drop for Unmount {
 }
 
 /// Writes a file instead of some that were there when they were looked at.
-fn merge(table: &Path, id: &str, merged: Vec<Merged>, content: &str) -> harrier_committer::local::Result<()> {
+fn merge(
+    table: &Path,
+    id: &str,
+    merged: Vec<MergedFile>,
+    content: &str,
+) -> harrier_committer::local::Result<()> {
     let root = Root::create(table)?;
     let statement = root.begin(id)?;
     let name = format!("{id}.txt");
-    let staged = Places::of(root.path(), statement.staging())?.staged("k=1/", &name)?;
+    let staged = StagingPaths::of(root.path(), statement.staging())?.staging_path("k=1/", &name)?;
     fs::write(&staged, content).unwrap();
     let files = vec![StagedFile { staged, folder: "k=1/".to_string(), name }];
     statement.publish(&Work { files, merged, ..Work::default() }).map(drop)
@@ -447,12 +452,12 @@ fn files_are_merged_if_they_are_what_was_read() {
     for content in ["a", "b", "c"] {
         write(&table, content, false, &[("k=1/", content)], &|_| {});
     }
-    let merged = |names: &[&str]| -> Vec<Merged> {
+    let merged = |names: &[&str]| -> Vec<MergedFile> {
         let one = |name: &&str| {
             let name = format!("{name}-{name}.txt");
             let metadata = fs::metadata(table.join("k=1").join(&name)).unwrap();
             let (bytes, modified) = (metadata.len(), metadata.modified().unwrap());
-            Merged { folder: "k=1/".to_string(), name, bytes, modified }
+            MergedFile { folder: "k=1/".to_string(), name, bytes, modified }
         };
         names.iter().map(one).collect()
     };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use harrier_committer::object_store::{
-    Error, Merged, Options, Placing, Published, Root, StagedFile, Takes, Work,
+    Error, MergedFile, Options, Published, ReplacedFiles, Root, StagedFile, StagedPlacement, Work,
 };
 use harrier_servers::{ACCESS_KEY, Fault, Hdfs, Proxy, REGION, Rule, S3, SECRET_KEY};
 use object_store::path::Path;
@@ -105,12 +105,12 @@ async fn write(
 ) -> Result<Published, Error> {
     let statement = root.begin(id).await?;
     step("begun");
-    let takes = if overwrite { Takes::Any } else { Takes::None };
-    let placing = Placing::of(root.clone(), id, takes);
+    let replaced_files = if overwrite { ReplacedFiles::Any } else { ReplacedFiles::None };
+    let staged_placement = StagedPlacement::of(root.clone(), id, replaced_files);
     let mut work = Work { overwrite, ..Work::default() };
     for (at, (folder, content)) in files.iter().enumerate() {
         let name = format!("{id}-{at}.txt");
-        let mut writer = placing.begin(folder, &name).await?;
+        let mut writer = staged_placement.begin(folder, &name).await?;
         step("begun a file");
         writer.write(Bytes::from(content.to_string())).await.unwrap();
         let staged = writer.finish().await.map_err(|error| Error::Store {
@@ -245,7 +245,7 @@ fn statements_are_shown_and_leave_nothing() {
                     && scenario.files.iter().any(|(folder, _)| {
                         scenario.before.iter().filter(|(other, _)| other == folder).count() > 1
                     });
-                assert_eq!(!published.one_by_one.is_empty(), in_parts, "{published:?}");
+                assert_eq!(!published.non_atomic_folders.is_empty(), in_parts, "{published:?}");
                 assert_eq!(beside(&*store, &table).await, [""; 0], "{table}");
                 assert!(store.head(&Path::from(format!("{table}/_SUCCESS"))).await.is_ok());
             }
@@ -275,14 +275,14 @@ fn a_statement_that_is_given_up_leaves_nothing() {
         run(async {
             let (store, root) = (place.store(), place.root("given-up"));
             let statement = root.begin("one").await.unwrap();
-            let placing = Placing::of(root.clone(), "one", Takes::None);
-            let mut whole = placing.begin("k=1/", "one-0.txt").await.unwrap();
+            let staged_placement = StagedPlacement::of(root.clone(), "one", ReplacedFiles::None);
+            let mut whole = staged_placement.begin("k=1/", "one-0.txt").await.unwrap();
             whole.write(Bytes::from_static(b"a")).await.unwrap();
             whole.finish().await.unwrap();
-            let mut half = placing.begin("k=2/", "one-1.txt").await.unwrap();
+            let mut half = staged_placement.begin("k=2/", "one-1.txt").await.unwrap();
             half.write(Bytes::from_static(b"b")).await.unwrap();
             drop(half);
-            statement.give_up().await;
+            statement.abort().await;
             assert_eq!(seen(&*store, "given-up").await.unwrap(), State::new());
             assert_eq!(beside(&*store, "given-up").await, [""; 0]);
         });
@@ -296,8 +296,10 @@ fn large_files_are_whole() {
         run(async {
             let (store, root) = (place.store(), place.root("large"));
             let statement = root.begin("one").await.unwrap();
-            let mut writer =
-                Placing::of(root.clone(), "one", Takes::None).begin("", "one-0.txt").await.unwrap();
+            let mut writer = StagedPlacement::of(root.clone(), "one", ReplacedFiles::None)
+                .begin("", "one-0.txt")
+                .await
+                .unwrap();
             let piece: Vec<u8> = (0..1_000_003_u32).map(|at| (at % 251) as u8).collect();
             for _ in 0..20 {
                 writer.write(Bytes::from(piece.clone())).await.unwrap();
@@ -403,7 +405,7 @@ fn crash_everywhere(place: &Place, number: usize) {
             let store = place.store();
             check_whole(&at_last(&*store, &table).await, scenario);
             // A reader completes what was decided.
-            place.root(&table).settled().await.unwrap();
+            place.root(&table).wait_until_settled().await.unwrap();
             let now = at_last(&*store, &table).await;
             assert!(now == old || now == new, "{table}: {now:?} is not {old:?} nor {new:?}");
             news += usize::from(now == new);
@@ -463,9 +465,9 @@ fn who_lists_all_the_time_sees_folders_whole() {
                 tokio::spawn(async move {
                     let mut looks = 0;
                     while !over.load(Ordering::Relaxed) {
-                        let settled = root.settled().await.unwrap();
+                        let settled = root.wait_until_settled().await.unwrap();
                         let state = seen(&*store, "listed").await.unwrap();
-                        if root.is_settled(settled).await.unwrap() {
+                        if root.is_unchanged(settled).await.unwrap() {
                             let versions: BTreeSet<&Vec<String>> = state.values().collect();
                             assert_eq!(versions.len(), 1, "{state:?}");
                             looks += 1;
@@ -522,8 +524,10 @@ fn a_statement_whose_place_was_taken_fails() {
     run(async {
         let (store, root) = (place.store(), place.root("conflict"));
         let statement = root.begin("late").await.unwrap();
-        let mut writer =
-            Placing::of(root.clone(), "late", Takes::Any).begin("k=1/", "late-0.txt").await.unwrap();
+        let mut writer = StagedPlacement::of(root.clone(), "late", ReplacedFiles::Any)
+            .begin("k=1/", "late-0.txt")
+            .await
+            .unwrap();
         writer.write(Bytes::from_static(b"late")).await.unwrap();
         let staged = writer.finish().await.unwrap();
         written(&root, "early", false, &[("k=1/", "early")]).await;
@@ -549,13 +553,14 @@ fn files_are_merged() {
             let merge = async |id: &str, files: Vec<object_store::ObjectMeta>, content: &'static str| {
                 let statement = root.begin(id).await.unwrap();
                 let first = files[0].location.to_string();
-                let takes = Takes::Named([("k=1/".to_string(), first)].into());
+                let replaced_files = ReplacedFiles::Named([("k=1/".to_string(), first)].into());
                 let name = format!("{id}-0.txt");
-                let mut writer = Placing::of(root.clone(), id, takes).begin("k=1/", &name).await.unwrap();
+                let mut writer =
+                    StagedPlacement::of(root.clone(), id, replaced_files).begin("k=1/", &name).await.unwrap();
                 writer.write(Bytes::from_static(content.as_bytes())).await.unwrap();
                 let staged = writer.finish().await.unwrap();
                 let merged =
-                    files.into_iter().map(|file| Merged { folder: "k=1/".to_string(), file }).collect();
+                    files.into_iter().map(|file| MergedFile { folder: "k=1/".to_string(), file }).collect();
                 let files = vec![StagedFile { staged, folder: "k=1/".to_string(), name }];
                 statement.publish(&Work { files, merged, ..Work::default() }).await
             };
@@ -629,7 +634,7 @@ fn a_store_that_goes_away_leaves_the_old_or_the_new() {
             assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
             let first = seen(&*store, &table).await.unwrap();
             check_whole(&first, scenario);
-            direct.root(&table).settled().await.unwrap();
+            direct.root(&table).wait_until_settled().await.unwrap();
             let now = seen(&*store, &table).await.unwrap();
             match &outcome {
                 Ok(_) => assert_eq!(now, new, "{table}"),
@@ -668,7 +673,7 @@ fn who_was_stopped_does_nothing_more() {
             written(&root, "fast", true, &[("k=1/", "fast")]).await;
             assert_eq!(seen(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
             let outcome = slow.await.unwrap();
-            assert!(matches!(outcome, Err(Error::TakenBack { .. })), "{outcome:?}");
+            assert!(matches!(outcome, Err(Error::LeaseExpired { .. })), "{outcome:?}");
             assert_eq!(seen(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
         });
     }
@@ -701,8 +706,8 @@ fn a_journal_that_comes_late_decides_nothing() {
         let second = state(&[("k=1/", "second"), ("k=2/", "second")]);
         assert_eq!(seen(&*store, "late").await.unwrap(), second);
         let outcome = late.await.unwrap();
-        assert!(matches!(outcome, Err(Error::TakenBack { .. })), "{outcome:?}");
-        root.settled().await.unwrap();
+        assert!(matches!(outcome, Err(Error::LeaseExpired { .. })), "{outcome:?}");
+        root.wait_until_settled().await.unwrap();
         assert_eq!(seen(&*store, "late").await.unwrap(), second);
     });
 }
@@ -714,15 +719,15 @@ fn who_gives_up_waiting_decides_nothing() {
         run(async {
             let (store, root) = (place.store(), place.root("unwanted"));
             let statement = root.begin("one").await.unwrap();
-            let placing = Placing::of(root.clone(), "one", Takes::None);
-            let mut writer = placing.begin("k=1/", "one-0.txt").await.unwrap();
+            let staged_placement = StagedPlacement::of(root.clone(), "one", ReplacedFiles::None);
+            let mut writer = staged_placement.begin("k=1/", "one-0.txt").await.unwrap();
             writer.write(Bytes::from_static(b"a")).await.unwrap();
             let staged = writer.finish().await.unwrap();
             let files =
                 vec![StagedFile { staged, folder: "k=1/".to_string(), name: "one-0.txt".to_string() }];
-            statement.given_up().set();
+            statement.cancel_flag().set();
             let outcome = statement.publish(&Work { files, ..Work::default() }).await;
-            assert!(matches!(outcome, Err(Error::GivenUp { .. })), "{outcome:?}");
+            assert!(matches!(outcome, Err(Error::Canceled { .. })), "{outcome:?}");
             assert_eq!(seen(&*store, "unwanted").await.unwrap(), State::new());
             assert_eq!(beside(&*store, "unwanted").await, [""; 0]);
         });

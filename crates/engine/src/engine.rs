@@ -186,7 +186,7 @@ impl Engine {
     /// Waits until stores have given up what statements that were canceled or have failed have begun there,
     /// some seconds at most.
     pub async fn settle_stores(&self) {
-        harrier_storage::settled().await;
+        harrier_storage::wait_for_pending_work().await;
     }
 
     /// What sessions are made with.

@@ -40,7 +40,7 @@ pub use delete_filter::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, Stor
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
 pub use file_bucket::FileBucket;
 pub use file_record::{FileRecord, FileStats};
-pub use harrier_committer::object_store::Takes;
+pub use harrier_committer::object_store::ReplacedFiles;
 pub use row_filter::VisibleRowsExec;
 pub(crate) use table_partition::function as table_partition_function;
 pub use table_partition::{

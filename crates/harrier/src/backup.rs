@@ -177,7 +177,7 @@ fn run(work: impl Future<Output = Result<u8, SqlError>>) -> ExitCode {
             }
         }
     });
-    runtime.block_on(backup::settled());
+    runtime.block_on(backup::wait_for_pending_work());
     // Waits for exiting threads: joining them may fail in glibc while they exit (BZ 19951).
     runtime.shutdown_timeout(SHUTDOWN);
     ExitCode::from(status)

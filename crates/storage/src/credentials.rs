@@ -1,6 +1,6 @@
-//! Credentials for S3 from where AWS's own tools take them, in their order.
+//! AWS credential provider chain, in the order of AWS's own tools.
 //!
-//! | | place | read again |
+//! | | source | refreshed |
 //! |---|---|---|
 //! | 1 | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | never |
 //! | 2 | the profile `AWS_PROFILE`, or `default`, of `~/.aws/credentials` and `~/.aws/config` (`AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE`): keys, a role with `source_profile`, `credential_source` or `web_identity_token_file`, SSO, `credential_process` | keys after 10 s, others before they expire |
@@ -8,14 +8,14 @@
 //! | 4 | `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `…_FULL_URI` | before they expire |
 //! | 5 | the instance's role, by its metadata service in version 2, unless `AWS_EC2_METADATA_DISABLED` | before they expire |
 //!
-//! A place that is named and does not work is an error, and the next ones are not asked. Where there is none,
-//! so is that: requests are unsigned only where `skip_signature` says so.
+//! A source that is configured and fails is an error; later sources are not tried. Having no source is an
+//! error as well: requests are unsigned only with `skip_signature`.
 //!
-//! Invariants: what is secret is in no error and no `Debug`. One environment has one [`Chain`] in a process,
-//! so that a service is asked once for all stores. Cancel-safe: whoever is next asks again.
+//! Invariants: no secret is in any error or `Debug`. A process has one [`Chain`] per environment, so that all
+//! stores share one request to a service. Cancel-safe: the next caller asks again.
 //!
-//! Errors: [`Error::Unauthenticated`] says which place failed, why, and what to do; [`Error::NotSupported`],
-//! that a profile wants what only a person can do (a code of a device).
+//! Errors: [`Error::Unauthenticated`] names the source that failed, the reason, and the remedy;
+//! [`Error::NotSupported`]: a profile needs user interaction (a device code).
 
 mod config_files;
 mod services;
@@ -34,18 +34,19 @@ use parking_lot::Mutex;
 pub(crate) use config_files::Settings;
 use config_files::{ConfigFiles, Section};
 
-/// Temporary credentials are replaced so long before their end. A request is signed once for all its tries.
+/// Temporary credentials are refreshed this long before they expire. A request is signed once for all its
+/// retries.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
-/// And not again within this time, where the place has none that last longer.
+/// The shortest interval between refreshes, if a source issues credentials that expire sooner.
 const RENEWED_AFTER: Duration = Duration::from_secs(10);
-/// Keys of a file are read again after this: tools that log in write them there.
+/// Keys from a file are reloaded after this time: login tools update them there.
 const FILE_READ_AFTER: Duration = Duration::from_secs(10);
-/// A file with nothing in it.
+/// An empty file.
 const NO_FILE: &str = "/dev/null";
-/// So many profiles may refer to each other.
+/// The longest chain of profiles that refer to each other.
 const PROFILES_MAX: usize = 8;
 
-/// What the environment of this process says.
+/// The environment variables of this process.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Variables(BTreeMap<String, String>);
 
@@ -64,8 +65,8 @@ impl Variables {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The same for who says with `sources` where credentials come from: then none of the others are asked.
-    pub(crate) fn instead(mut self, sources: Vec<(String, String)>) -> Self {
+    /// Replaces all variables of credential sources by `sources`: the other sources are not tried.
+    pub(crate) fn with_sources(mut self, sources: Vec<(String, String)>) -> Self {
         let others = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"];
         let begin = ["AWS_WEB_IDENTITY", "AWS_ROLE", "AWS_CONTAINER_CREDENTIALS"];
         self.0.retain(|name, _| {
@@ -78,19 +79,19 @@ impl Variables {
         self
     }
 
-    fn says(&self, name: &str) -> bool {
+    fn is_true(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// A file that a variable names, or one in the user's own folder.
+    /// The path in a variable, or a default one in the home directory.
     fn file(&self, name: &str, otherwise: &str) -> Option<PathBuf> {
         match self.get(name) {
-            Some(path) => Some(self.home_in(path)),
+            Some(path) => Some(self.expand_home(path)),
             None => Some(PathBuf::from(self.get("HOME")?).join(otherwise)),
         }
     }
 
-    fn home_in(&self, path: &str) -> PathBuf {
+    fn expand_home(&self, path: &str) -> PathBuf {
         match (path.strip_prefix("~/"), self.get("HOME")) {
             (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
             _ => PathBuf::from(path),
@@ -104,17 +105,17 @@ impl fmt::Debug for Variables {
     }
 }
 
-/// Credentials, and until when they are good.
+/// Credentials and their expiry.
 #[derive(Clone)]
-struct Issued {
+struct IssuedCredentials {
     credential: Arc<AwsCredential>,
-    /// `None`: for as long as their owner wants.
+    /// `None`: they do not expire.
     expires: Option<SystemTime>,
-    /// They are looked up again after this, whatever they say of their end.
+    /// They are refreshed after this, whatever their expiry.
     looked_up_after: Option<Duration>,
 }
 
-impl Issued {
+impl IssuedCredentials {
     fn new(key_id: &str, secret_key: &str, token: Option<&str>) -> Self {
         let (key_id, secret_key, token) =
             (key_id.to_string(), secret_key.to_string(), token.map(str::to_string));
@@ -124,14 +125,14 @@ impl Issued {
 }
 
 #[derive(Clone)]
-struct Kept {
-    issued: Issued,
+struct CachedCredentials {
+    issued: IssuedCredentials,
     since: SystemTime,
 }
 
-impl Kept {
+impl CachedCredentials {
     fn is_fresh(&self, now: SystemTime) -> bool {
-        // A clock that was set back makes them old.
+        // A clock that was set back expires them.
         let age = now.duration_since(self.since).unwrap_or(Duration::MAX);
         let is_read = self.issued.looked_up_after.is_none_or(|after| age < after);
         let lasts = |from: Duration| self.issued.expires.is_none_or(|expires| now + from < expires);
@@ -139,10 +140,10 @@ impl Kept {
     }
 }
 
-/// Hands out what the first place has that has any.
+/// Provides the credentials of the first source that has any, cached.
 pub(crate) struct Chain {
     variables: Variables,
-    kept: tokio::sync::Mutex<Option<Kept>>,
+    cached: tokio::sync::Mutex<Option<CachedCredentials>>,
 }
 
 impl fmt::Debug for Chain {
@@ -152,31 +153,31 @@ impl fmt::Debug for Chain {
 }
 
 impl Chain {
-    /// That of this process with these variables.
+    /// Returns the chain that the process shares for these variables.
     pub(crate) fn shared(variables: &Variables) -> Arc<Self> {
-        static KNOWN: LazyLock<Mutex<BTreeMap<Variables, Arc<Chain>>>> = LazyLock::new(Mutex::default);
-        let mut known = KNOWN.lock();
+        static SHARED: LazyLock<Mutex<BTreeMap<Variables, Arc<Chain>>>> = LazyLock::new(Mutex::default);
+        let mut known = SHARED.lock();
         let chain = known.entry(variables.clone()).or_insert_with(|| Arc::new(Self::new(variables.clone())));
         Arc::clone(chain)
     }
 
     fn new(variables: Variables) -> Self {
-        Self { variables, kept: tokio::sync::Mutex::default() }
+        Self { variables, cached: tokio::sync::Mutex::default() }
     }
 
-    async fn first(&self) -> Result<Issued> {
+    async fn load(&self) -> Result<IssuedCredentials> {
         let variables = &self.variables;
-        if let Some(issued) = of_environment(variables)? {
+        if let Some(issued) = environment_credentials(variables)? {
             return Ok(issued);
         }
         let files = ConfigFiles::load(variables)?;
-        if let Some(issued) = self.of_profile(&files).await? {
+        if let Some(issued) = self.profile_credentials(&files).await? {
             return Ok(issued);
         }
         let region = files.region(variables);
         if let Some(file) = variables.get("AWS_WEB_IDENTITY_TOKEN_FILE") {
             let role = variables.get("AWS_ROLE_ARN").ok_or_else(|| {
-                refused("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN".to_string())
+                credential_error("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN".to_string())
             })?;
             let session = variables.get("AWS_ROLE_SESSION_NAME");
             return services::web_identity(variables, &region, file, role, session).await;
@@ -184,32 +185,32 @@ impl Chain {
         if let Some(issued) = services::container(variables).await? {
             return Ok(issued);
         }
-        if !variables.says("AWS_EC2_METADATA_DISABLED") {
-            return services::instance(variables).await.map_err(|why| nowhere(&files, &why));
+        if !variables.is_true("AWS_EC2_METADATA_DISABLED") {
+            return services::instance(variables).await.map_err(|why| no_credentials(&files, &why));
         }
-        Err(nowhere(&files, "AWS_EC2_METADATA_DISABLED is set"))
+        Err(no_credentials(&files, "AWS_EC2_METADATA_DISABLED is set"))
     }
 
-    /// `None`: no profile has any.
-    async fn of_profile(&self, files: &ConfigFiles) -> Result<Option<Issued>> {
+    /// The credentials of the configured profile; `None`: it has none.
+    async fn profile_credentials(&self, files: &ConfigFiles) -> Result<Option<IssuedCredentials>> {
         let wanted = self.variables.get("AWS_PROFILE");
         let name = wanted.unwrap_or("default");
         let Some(mut profile) = files.profile(name) else {
             return match wanted {
-                Some(name) => Err(refused(format!("{} have no profile \"{name}\"", files.names()))),
+                Some(name) => Err(credential_error(format!("{} have no profile \"{name}\"", files.names()))),
                 None => Ok(None),
             };
         };
-        // From the role that is wanted to the one whose credentials there are.
+        // From the requested role down to the profile with credentials.
         let mut roles: Vec<(&str, &Section)> = Vec::new();
         let mut at = name;
         let mut issued = loop {
             let Some(role) = profile.get("role_arn") else {
-                match self.of_section(files, at, profile).await? {
+                match self.section_credentials(files, at, profile).await? {
                     Some(issued) => break issued,
                     None if roles.is_empty() && wanted.is_none() => return Ok(None),
                     None => {
-                        return Err(refused(format!(
+                        return Err(credential_error(format!(
                             "profile \"{at}\" of {} has no credentials",
                             files.names()
                         )));
@@ -229,29 +230,31 @@ impl Chain {
             }
             roles.push((role, profile));
             if roles.len() > PROFILES_MAX {
-                return Err(refused(format!(
+                return Err(credential_error(format!(
                     "more than {PROFILES_MAX} profiles refer to each other from \"{name}\""
                 )));
             }
             match (profile.get("source_profile"), profile.get("credential_source")) {
-                // Its own keys, or those of a profile that has its own from elsewhere.
+                // Its own keys, or those of a profile with another source.
                 (Some(source), _) if source == at => {
-                    break self.of_section(files, at, profile).await?.ok_or_else(|| {
-                        refused(format!("profile \"{at}\" is its own source_profile and has no keys"))
+                    break self.section_credentials(files, at, profile).await?.ok_or_else(|| {
+                        credential_error(format!(
+                            "profile \"{at}\" is its own source_profile and has no keys"
+                        ))
                     })?;
                 }
                 (Some(source), _) => {
                     profile = files.profile(source).ok_or_else(|| {
-                        refused(format!(
+                        credential_error(format!(
                             "source_profile \"{source}\" of profile \"{at}\" is in none of {}",
                             files.names()
                         ))
                     })?;
                     at = source;
                 }
-                (None, Some(source)) => break self.of_source(at, source).await?,
+                (None, Some(source)) => break self.source_credentials(at, source).await?,
                 (None, None) => {
-                    return Err(refused(format!(
+                    return Err(credential_error(format!(
                         "profile \"{at}\" has a role_arn and neither source_profile, credential_source nor web_identity_token_file"
                     )));
                 }
@@ -259,7 +262,7 @@ impl Chain {
         };
         for (role, profile) in roles.into_iter().rev() {
             let region = profile.get("region").map_or_else(|| files.region(&self.variables), str::to_string);
-            let assumed = services::Assumed {
+            let assumed = services::AssumeRole {
                 role,
                 session: profile.get("role_session_name"),
                 external_id: profile.get("external_id"),
@@ -271,19 +274,24 @@ impl Chain {
     }
 
     /// Credentials of a profile itself, without its role.
-    async fn of_section(&self, files: &ConfigFiles, name: &str, profile: &Section) -> Result<Option<Issued>> {
+    async fn section_credentials(
+        &self,
+        files: &ConfigFiles,
+        name: &str,
+        profile: &Section,
+    ) -> Result<Option<IssuedCredentials>> {
         if profile.get("sso_account_id").is_some() || profile.get("sso_role_name").is_some() {
             return services::sso(&self.variables, files, name, profile).await.map(Some);
         }
         match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
             (Some(key_id), Some(secret)) => {
-                let mut issued = Issued::new(key_id, secret, profile.get("aws_session_token"));
+                let mut issued = IssuedCredentials::new(key_id, secret, profile.get("aws_session_token"));
                 issued.looked_up_after = Some(FILE_READ_AFTER);
                 return Ok(Some(issued));
             }
             (None, None) => {}
             _ => {
-                return Err(refused(format!(
+                return Err(credential_error(format!(
                     "profile \"{name}\" of {} has one of aws_access_key_id and aws_secret_access_key alone",
                     files.names()
                 )));
@@ -295,14 +303,19 @@ impl Chain {
         }
     }
 
-    async fn of_source(&self, profile: &str, source: &str) -> Result<Issued> {
-        let none =
-            || refused(format!("credential_source {source} of profile \"{profile}\" has no credentials"));
+    async fn source_credentials(&self, profile: &str, source: &str) -> Result<IssuedCredentials> {
+        let none = || {
+            credential_error(format!(
+                "credential_source {source} of profile \"{profile}\" has no credentials"
+            ))
+        };
         match source {
-            "Environment" => of_environment(&self.variables)?.ok_or_else(none),
+            "Environment" => environment_credentials(&self.variables)?.ok_or_else(none),
             "EcsContainer" => services::container(&self.variables).await?.ok_or_else(none),
-            "Ec2InstanceMetadata" => services::instance(&self.variables).await.map_err(refused),
-            _ => Err(refused(format!("profile \"{profile}\" has an unknown credential_source {source}"))),
+            "Ec2InstanceMetadata" => services::instance(&self.variables).await.map_err(credential_error),
+            _ => Err(credential_error(format!(
+                "profile \"{profile}\" has an unknown credential_source {source}"
+            ))),
         }
     }
 }
@@ -312,19 +325,19 @@ impl CredentialProvider for Chain {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> Result<Arc<AwsCredential>> {
-        let mut kept = self.kept.lock().await;
+        let mut cached = self.cached.lock().await;
         let now = SystemTime::now();
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
-            return Ok(Arc::clone(&kept.issued.credential));
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.is_fresh(now)) {
+            return Ok(Arc::clone(&cached.issued.credential));
         }
-        match self.first().await {
+        match self.load().await {
             Ok(issued) => {
                 let credential = Arc::clone(&issued.credential);
-                *kept = Some(Kept { issued, since: now });
+                *cached = Some(CachedCredentials { issued, since: now });
                 Ok(credential)
             }
-            // A service that is away for a moment: the old ones are good until they are not.
-            Err(error) => match &*kept {
+            // The service is temporarily unavailable: the old credentials are valid until they expire.
+            Err(error) => match &*cached {
                 Some(old) if old.issued.expires.is_some_and(|expires| now < expires) => {
                     tracing::warn!(%error, "credentials are not renewed");
                     Ok(Arc::clone(&old.issued.credential))
@@ -335,18 +348,22 @@ impl CredentialProvider for Chain {
     }
 }
 
-fn of_environment(variables: &Variables) -> Result<Option<Issued>> {
+fn environment_credentials(variables: &Variables) -> Result<Option<IssuedCredentials>> {
     match (variables.get("AWS_ACCESS_KEY_ID"), variables.get("AWS_SECRET_ACCESS_KEY")) {
         (Some(key_id), Some(secret)) => {
-            Ok(Some(Issued::new(key_id, secret, variables.get("AWS_SESSION_TOKEN"))))
+            Ok(Some(IssuedCredentials::new(key_id, secret, variables.get("AWS_SESSION_TOKEN"))))
         }
-        (Some(_), None) => Err(refused("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY".to_string())),
-        (None, Some(_)) => Err(refused("AWS_SECRET_ACCESS_KEY is set without AWS_ACCESS_KEY_ID".to_string())),
+        (Some(_), None) => {
+            Err(credential_error("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY".to_string()))
+        }
+        (None, Some(_)) => {
+            Err(credential_error("AWS_SECRET_ACCESS_KEY is set without AWS_ACCESS_KEY_ID".to_string()))
+        }
         (None, None) => Ok(None),
     }
 }
 
-fn refused(what: String) -> Error {
+fn credential_error(what: String) -> Error {
     Error::Unauthenticated { path: String::new(), source: what.into() }
 }
 
@@ -354,8 +371,8 @@ fn unsupported(what: String) -> Error {
     Error::NotSupported { source: what.into() }
 }
 
-fn nowhere(files: &ConfigFiles, instance: &str) -> Error {
-    refused(format!(
+fn no_credentials(files: &ConfigFiles, instance: &str) -> Error {
+    credential_error(format!(
         "there are no credentials to sign requests with: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, {} have no default profile with any, there is no web \
          identity, no container's and no instance's role ({instance}); AWS_SKIP_SIGNATURE = true, or s3.skip_signature, reads public buckets without",
         files.names()

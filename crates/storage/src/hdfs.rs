@@ -1,21 +1,18 @@
-//! HDFS: files are created at their final path, unless they are staged, and nothing waits for a NameNode
-//! without end.
+//! HDFS object store: creates files at their final path unless they are staged; every call has a timeout.
 //!
-//! Reading, listing, copying are those of `hdfs-native-object-store`, within limits (`reading.rs`). Writing
-//! is not: that library writes each file beside its place and renames it when it is complete, which costs two
-//! more calls of the NameNode for every file. Here a new file is created where it will stay. Whoever lists
-//! the folder sees it from then on, empty or in part; those who know files by a catalog never do. Only a file
-//! that takes the place of another one is written beside it and renamed, because readers of the old one must
-//! not see it go.
+//! Reading, listing and copying use `hdfs-native-object-store`, with timeouts and retries (`reading.rs`).
+//! Writing does not: that library writes each file under a temporary name and renames it when complete, which
+//! costs two more NameNode calls per file. Here a new file is created at its final path. From then on it is
+//! visible to directory listings, empty or partial; readers that find files by a catalog never see it early.
+//! Only a file that replaces another one is written under a temporary name and renamed, because readers of
+//! the old one must not lose it.
 //!
-//! Crash: a writer that dies leaves a file that nothing refers to, open; the NameNode closes it an hour
-//! later, and whoever sweeps finds it by its path ([`finished_name`]). A writer that fails or is dropped
-//! deletes it.
+//! Crash: a writer that dies leaves an open, unreferenced file; the NameNode closes it an hour later, and a
+//! sweep finds it by its path ([`finished_name`]). A writer that fails or is dropped deletes it.
 //!
-//! Errors: a NameNode that cannot be reached is asked again with growing pauses; what may have reached it
-//! already is not, unless it comes to the same. A file that is put whole and breaks off, as its DataNode or
-//! the NameNode is gone, is written again from its beginning; one that comes in parts is not, as those are
-//! gone.
+//! Errors: calls to an unreachable NameNode are retried with exponential backoff; calls that may have been
+//! executed only if they are idempotent. A put of a whole file that fails midway, because its DataNode or the
+//! NameNode is gone, restarts from the beginning; a multipart upload does not, as its earlier parts are gone.
 
 mod reading;
 
@@ -43,16 +40,16 @@ use uuid::Uuid;
 
 use crate::options::{Limits, Options, is_limit};
 use crate::retry::Retry;
-use crate::staging::{Shown, Staged, StagedWriter, Staging};
+use crate::staging::{PublishOutcome, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
-/// Of a NameNode whose URL names none, as Hadoop has it.
+/// Hadoop's default port of a NameNode.
 const PORT: u16 = 8020;
-/// The end of the names of files that are written to be renamed at once.
+/// Suffix of temporary files that are renamed at once.
 const UNFINISHED: &str = ".unfinished";
-/// Files that are deleted at the same time.
+/// Concurrent deletions.
 const DELETING_MAX: usize = 10;
-/// Of folders that are made, before the file system takes away what its mask says.
+/// Mode of created folders, before the umask of the file system.
 const FOLDER_MODE: u32 = 0o755;
 
 pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>> {
@@ -61,7 +58,7 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>>
 
 pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Staging>> {
     let hdfs = connect(url, options)?;
-    Ok(Arc::new(Beside { store: Arc::new(hdfs.clone()), hdfs }))
+    Ok(Arc::new(RenameStaging { store: Arc::new(hdfs.clone()), hdfs }))
 }
 
 fn connect(url: &Url, options: &Options) -> Result<Hdfs> {
@@ -75,7 +72,7 @@ fn connect(url: &Url, options: &Options) -> Result<Hdfs> {
     let client =
         |root: &str| ClientBuilder::new().with_url(root.to_string()).with_config(settings.clone()).build();
     let client = client(&root).or_else(|error| {
-        // Where no name service has this name it is a host's.
+        // A name that no name service has is a host name.
         if url.port().is_some() {
             return Err(error);
         }
@@ -115,17 +112,21 @@ impl fmt::Display for Hdfs {
     }
 }
 
-/// Whether a call may be made again when nobody knows what became of it.
+/// Whether a call whose outcome is unknown may be retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Again {
-    /// It comes to the same.
-    Fine,
-    Wrong,
+enum Idempotence {
+    Idempotent,
+    NotIdempotent,
 }
 
 impl Hdfs {
-    /// Makes a call until it is answered; within the limits.
-    async fn call<T, F>(&self, location: &str, again: Again, mut call: impl FnMut() -> F) -> Result<T>
+    /// Retries a call until it is answered, within the limits.
+    async fn call<T, F>(
+        &self,
+        location: &str,
+        idempotence: Idempotence,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T>
     where
         F: Future<Output = Result<T, HdfsError>>,
     {
@@ -135,37 +136,44 @@ impl Hdfs {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            if !may_help(&error, again) || !retry.wait().await {
+            if !is_retriable(&error, idempotence) || !retry.wait().await {
                 return Err(explain(&self.root, location, error));
             }
         }
     }
 
-    /// The same for what the library's store does.
-    async fn ask<T, F>(&self, location: &Path, again: Again, mut ask: impl FnMut() -> F) -> Result<T>
+    /// The same for calls of the library's object store.
+    async fn call_store<T, F>(
+        &self,
+        location: &Path,
+        idempotence: Idempotence,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        // An error of HDFS is decided upon as such; others are as they are.
-        let outcome = self.call(location.as_ref(), again, || {
-            ask().map_ok(Ok).or_else(|error| async { said(error).map_or_else(|other| Ok(Err(other)), Err) })
+        // Errors of HDFS decide about retries; others pass through.
+        let outcome = self.call(location.as_ref(), idempotence, || {
+            ask()
+                .map_ok(Ok)
+                .or_else(|error| async { hdfs_error(error).map_or_else(|other| Ok(Err(other)), Err) })
         });
         outcome.await?
     }
 
-    /// Waits for a call, or for one step of a writer, but not without end.
+    /// Applies the request timeout to a call, or to one step of a writer.
     async fn within<T>(&self, step: impl Future<Output = Result<T, HdfsError>>) -> Result<T, HdfsError> {
         match tokio::time::timeout(self.limits.request, step).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(HdfsError::IOError(silent(self.limits.request))),
+            Err(_) => Err(HdfsError::IOError(timeout_error(self.limits.request))),
         }
     }
 
-    /// Creates a file that is not there yet; with `overwrite`, one that may be.
+    /// Creates a file that must not exist, unless `overwrite`.
     async fn create(&self, location: &Path, overwrite: bool) -> Result<FileWriter> {
         let path = absolute(location);
         let options = WriteOptions::default().overwrite(overwrite);
-        self.call(location.as_ref(), Again::Wrong, || self.client.create(&path, &options)).await
+        self.call(location.as_ref(), Idempotence::NotIdempotent, || self.client.create(&path, &options)).await
     }
 
     async fn write(&self, writer: &mut FileWriter, payload: PutPayload) -> Result<(), HdfsError> {
@@ -175,8 +183,7 @@ impl Hdfs {
         Ok(())
     }
 
-    /// Completes a file that was written at `at`, and lays it over the one at `to` if it is to take that
-    /// one's place.
+    /// Completes the file at `at`, and renames it to `to` if given, replacing the file there.
     async fn complete(&self, writer: &mut FileWriter, at: &Path, to: Option<&Path>) -> Result<()> {
         self.within(writer.close()).await.map_err(|error| explain(&self.root, at.as_ref(), error))?;
         match to {
@@ -185,24 +192,24 @@ impl Hdfs {
         }
     }
 
-    /// Renames a file that nobody else knows of: one that is not found was renamed by an earlier call.
+    /// Renames a file that nobody else knows of: if it is not found, an earlier attempt has renamed it.
     async fn rename_own(&self, from: &Path, to: &Path, overwrite: bool) -> Result<()> {
         let (old, new) = (absolute(from), absolute(to));
         let rename = || self.client.rename(&old, &new, overwrite);
-        match self.call(to.as_ref(), Again::Fine, rename).await {
+        match self.call(to.as_ref(), Idempotence::Idempotent, rename).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether a file is at `path` now, seen whole or not at all; with `overwrite`, over one that is there.
+    /// Puts a file atomically; false if one exists and `overwrite` is not set.
     async fn put_renamed(&self, path: &Path, payload: PutPayload, overwrite: bool) -> Result<bool> {
-        let unfinished = beside(path)?;
+        let unfinished = temporary_path(path)?;
         self.put_opts(&unfinished, payload, PutOptions::default()).await?;
         match self.rename_own(&unfinished, path, overwrite).await {
             Ok(()) => Ok(true),
             Err(error) => {
-                self.forget(&unfinished).await;
+                self.delete_incomplete(&unfinished).await;
                 match error {
                     Error::AlreadyExists { .. } if !overwrite => Ok(false),
                     error => Err(error),
@@ -211,8 +218,8 @@ impl Hdfs {
         }
     }
 
-    /// Deletes what a writer has left; if that fails too, the file stays.
-    async fn forget(&self, location: &Path) {
+    /// Deletes the file of an incomplete write; if that fails too, the file stays.
+    async fn delete_incomplete(&self, location: &Path) {
         let path = absolute(location);
         if self.within(self.client.delete(&path, false)).await.is_err() {
             tracing::warn!(%location, "a file that was not completed stays");
@@ -220,24 +227,22 @@ impl Hdfs {
     }
 }
 
-/// Where a file is written that is to be at `path`, perhaps in the place of another one: a name that nothing
-/// else has.
+/// A unique temporary path for a file that will be renamed to `path`.
 ///
-/// Errors: `path` is not one of a file.
-pub fn beside(path: &Path) -> Result<Path> {
+/// Errors: `path` is not a valid file path.
+pub fn temporary_path(path: &Path) -> Result<Path> {
     Ok(Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?)
 }
 
-/// The name that a file will have which is called `name` while it is written beside its place; `None` if
-/// `name` is that of no such file.
+/// The final name of the file with the temporary name `name`; `None` if it is not a temporary name.
 pub fn finished_name(name: &str) -> Option<&str> {
     let (finished, id) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
     let is_id = id.len() == Uuid::nil().simple().to_string().len() && Uuid::try_parse(id).is_ok();
     is_id.then_some(finished)
 }
 
-/// What HDFS has said, if it is that which is wrong.
-fn said(error: Error) -> Result<HdfsError> {
+/// The error of HDFS within, if it is one.
+fn hdfs_error(error: Error) -> Result<HdfsError> {
     match error {
         Error::Generic { store, source } => match source.downcast::<HdfsError>() {
             Ok(error) => Ok(*error),
@@ -247,26 +252,26 @@ fn said(error: Error) -> Result<HdfsError> {
     }
 }
 
-fn silent(limit: Duration) -> std::io::Error {
+fn timeout_error(limit: Duration) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()))
 }
 
-/// Whether to make a call again that ended so.
-fn may_help(error: &HdfsError, again: Again) -> bool {
+/// Whether to retry a call after this error.
+fn is_retriable(error: &HdfsError, idempotence: Idempotence) -> bool {
     use std::io::ErrorKind as Kind;
     match error {
         HdfsError::IOError(error) => match error.kind() {
-            // It was never made.
+            // The request was never sent.
             Kind::ConnectionRefused | Kind::NetworkUnreachable | Kind::HostUnreachable => true,
             Kind::ConnectionReset
             | Kind::ConnectionAborted
             | Kind::BrokenPipe
             | Kind::UnexpectedEof
-            | Kind::TimedOut => again == Again::Fine,
+            | Kind::TimedOut => idempotence == Idempotence::Idempotent,
             _ => false,
         },
-        // A NameNode that has just started and does not know its blocks yet, or one that is no longer the
-        // active one: it has done nothing.
+        // The NameNode has just started and does not know its blocks yet, or is no longer active: it has done
+        // nothing.
         HdfsError::RPCError(class, _) => ["RetriableException", "SafeModeException", "StandbyException"]
             .iter()
             .any(|refusal| class.ends_with(refusal)),
@@ -274,13 +279,15 @@ fn may_help(error: &HdfsError, again: Again) -> bool {
     }
 }
 
-/// Whether to write a file again from its beginning whose writing ended so.
-fn may_be_written_again(error: &HdfsError) -> bool {
+/// Whether to restart the write of a file after this error.
+fn is_rewritable(error: &HdfsError) -> bool {
     match error {
-        // Of a DataNode, or the NameNode; or no DataNode has told the NameNode in time of what it has.
+        // A DataNode or the NameNode failed, or no DataNode reported its blocks to the NameNode in time.
         HdfsError::IOError(_) | HdfsError::DataTransferError(_) | HdfsError::OperationFailed(_) => true,
-        // By this class alone it says that there is no DataNode, as when it has just started.
-        HdfsError::RPCError(class, _) => class == "java.io.IOException" || may_help(error, Again::Fine),
+        // This class is the only sign that no DataNode is available, as right after a start.
+        HdfsError::RPCError(class, _) => {
+            class == "java.io.IOException" || is_retriable(error, Idempotence::Idempotent)
+        }
         _ => false,
     }
 }
@@ -297,7 +304,7 @@ impl ObjectStore for Hdfs {
         let may_overwrite = options.mode == PutMode::Overwrite;
         let done = PutResult { e_tag: None, version: None };
         let mut retry = Retry::new(self.limits);
-        // What is at its place then was begun here.
+        // Whether a file at this path was created here.
         let mut is_begun = false;
         loop {
             let mut writer = match self.create(location, is_begun).await {
@@ -307,7 +314,7 @@ impl ObjectStore for Hdfs {
                 }
                 Err(error) => {
                     if is_begun {
-                        self.forget(location).await;
+                        self.delete_incomplete(location).await;
                     }
                     return Err(error);
                 }
@@ -319,10 +326,9 @@ impl ObjectStore for Hdfs {
             };
             let Err(error) = written.await else { return Ok(done) };
             drop(writer);
-            // Somebody else may have put another file there since this one was deleted, if only one of them
-            // may.
-            if !may_overwrite || !may_be_written_again(&error) || !retry.wait().await {
-                self.forget(location).await;
+            // With create-only, somebody else may have created another file there since this one was deleted.
+            if !may_overwrite || !is_rewritable(&error) || !retry.wait().await {
+                self.delete_incomplete(location).await;
                 return Err(explain(&self.root, location.as_ref(), error));
             }
         }
@@ -336,7 +342,7 @@ impl ObjectStore for Hdfs {
         let (writer, at, to) = match self.create(location, false).await {
             Ok(writer) => (writer, location.clone(), None),
             Err(Error::AlreadyExists { .. }) => {
-                let at = beside(location)?;
+                let at = temporary_path(location)?;
                 (self.create(&at, false).await?, at, Some(location.clone()))
             }
             Err(error) => return Err(error),
@@ -347,8 +353,9 @@ impl ObjectStore for Hdfs {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let mut found =
-            self.ask(location, Again::Fine, || self.inner.get_opts(location, options.clone())).await?;
+        let mut found = self
+            .call_store(location, Idempotence::Idempotent, || self.inner.get_opts(location, options.clone()))
+            .await?;
         if let GetResultPayload::Stream(stream) = found.payload {
             let read = self.read_on(location, found.range.clone(), found.meta.e_tag.clone(), stream);
             found.payload = GetResultPayload::Stream(read);
@@ -364,7 +371,11 @@ impl ObjectStore for Hdfs {
                 async move {
                     let location = location?;
                     let path = absolute(&location);
-                    store.call(location.as_ref(), Again::Fine, || store.client.delete(&path, false)).await?;
+                    store
+                        .call(location.as_ref(), Idempotence::Idempotent, || {
+                            store.client.delete(&path, false)
+                        })
+                        .await?;
                     Ok(location)
                 }
             })
@@ -378,11 +389,12 @@ impl ObjectStore for Hdfs {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let at = prefix.cloned().unwrap_or_default();
-        self.ask(&at, Again::Fine, || self.inner.list_with_delimiter(prefix)).await
+        self.call_store(&at, Idempotence::Idempotent, || self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.ask(from, Again::Wrong, || self.inner.copy_opts(from, to, options.clone())).await
+        self.call_store(from, Idempotence::NotIdempotent, || self.inner.copy_opts(from, to, options.clone()))
+            .await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
@@ -390,22 +402,24 @@ impl ObjectStore for Hdfs {
             let overwrite = options.target_mode == RenameTargetMode::Overwrite;
             return self.rename_own(from, to, overwrite).await;
         }
-        self.ask(from, Again::Wrong, || self.inner.rename_opts(from, to, options.clone())).await
+        self.call_store(from, Idempotence::NotIdempotent, || {
+            self.inner.rename_opts(from, to, options.clone())
+        })
+        .await
     }
 }
 
-/// What the holder of an upload tells its writer.
+/// Messages from an upload to its writer task.
 enum Step {
     Part(PutPayload, oneshot::Sender<Result<()>>),
     Complete(oneshot::Sender<Result<()>>),
-    /// Answered when the file is deleted.
-    GiveUp(oneshot::Sender<()>),
+    /// Answered after the file is deleted.
+    Abort(oneshot::Sender<()>),
 }
 
-/// A file whose parts come one after the other. Memory bound: whoever puts parts waits for them; see
-/// `BufWriter`.
+/// A sequential multipart upload. Memory bound: callers wait for each part; see `BufWriter`.
 struct Upload {
-    /// `None` when it is completed or given up.
+    /// `None` when completed or aborted.
     parts: Option<mpsc::UnboundedSender<Step>>,
     location: Path,
 }
@@ -416,8 +430,8 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// Writes parts in the order in which they come, to a file at `at` that is to be at `to` if that is another
-/// place. Deletes the file if they end before it is complete.
+/// Writes parts in order to a file at `at`, to be renamed to `to` if given. Deletes the file if the parts end
+/// before it is complete.
 async fn write_parts(
     store: Hdfs,
     mut writer: FileWriter,
@@ -440,25 +454,25 @@ async fn write_parts(
                 let completed = store.complete(&mut writer, &at, to.as_ref()).await;
                 if completed.is_err() {
                     drop(writer);
-                    store.forget(&at).await;
+                    store.delete_incomplete(&at).await;
                 }
                 let _ = answer.send(completed);
                 return;
             }
-            Step::GiveUp(answer) => {
+            Step::Abort(answer) => {
                 drop(writer);
-                store.forget(&at).await;
+                store.delete_incomplete(&at).await;
                 let _ = answer.send(());
                 return;
             }
         }
     }
     drop(writer);
-    store.forget(&at).await;
+    store.delete_incomplete(&at).await;
 }
 
-fn over() -> Error {
-    crate::wrong(STORE, "the upload is completed, given up or failed")
+fn upload_ended() -> Error {
+    crate::store_error(STORE, "the upload is completed, given up or failed")
 }
 
 #[async_trait]
@@ -466,38 +480,38 @@ impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let (answer, written) = oneshot::channel();
         let sent = self.parts.as_ref().is_some_and(|parts| parts.send(Step::Part(data, answer)).is_ok());
-        Box::pin(
-            async move { if sent { written.await.unwrap_or_else(|_| Err(over())) } else { Err(over()) } },
-        )
+        Box::pin(async move {
+            if sent { written.await.unwrap_or_else(|_| Err(upload_ended())) } else { Err(upload_ended()) }
+        })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         let (answer, closed) = oneshot::channel();
-        let parts = self.parts.take().ok_or_else(over)?;
-        parts.send(Step::Complete(answer)).map_err(|_| over())?;
-        closed.await.unwrap_or_else(|_| Err(over()))?;
+        let parts = self.parts.take().ok_or_else(upload_ended)?;
+        parts.send(Step::Complete(answer)).map_err(|_| upload_ended())?;
+        closed.await.unwrap_or_else(|_| Err(upload_ended()))?;
         Ok(PutResult { e_tag: None, version: None })
     }
 
     async fn abort(&mut self) -> Result<()> {
         let (answer, deleted) = oneshot::channel();
-        let parts = self.parts.take().ok_or_else(over)?;
-        // A writer that has failed deletes the file by itself.
-        let _ = parts.send(Step::GiveUp(answer));
+        let parts = self.parts.take().ok_or_else(upload_ended)?;
+        // A writer that has failed deletes the file itself.
+        let _ = parts.send(Step::Abort(answer));
         let _ = deleted.await;
         Ok(())
     }
 }
 
-/// Files that are staged beside where they will be, and renamed.
+/// Stages files under temporary names and renames them.
 #[derive(Debug)]
-struct Beside {
+struct RenameStaging {
     hdfs: Hdfs,
     store: Arc<dyn ObjectStore>,
 }
 
 #[async_trait]
-impl Staging for Beside {
+impl Staging for RenameStaging {
     fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
@@ -510,8 +524,8 @@ impl Staging for Beside {
         self.hdfs.limits.lease
     }
 
-    fn late(&self) -> Duration {
-        self.hdfs.limits.late()
+    fn request_age_max(&self) -> Duration {
+        self.hdfs.limits.request_age_max()
     }
 
     async fn begin(&self, staged: &Path, _: &Path) -> Result<Box<dyn StagedWriter>> {
@@ -520,39 +534,45 @@ impl Staging for Beside {
         Ok(Box::new(StagedFile { hdfs: self.hdfs.clone(), writer, at: staged.clone(), file }))
     }
 
-    async fn show(&self, file: &Staged, name: &Path) -> Result<Shown> {
+    async fn publish(&self, file: &Staged, name: &Path) -> Result<PublishOutcome> {
         let from = absolute(&Path::parse(&file.staged)?);
         let to = absolute(name);
         if let Some((folder, _)) = to.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()) {
             self.hdfs
-                .call(name.as_ref(), Again::Fine, || self.hdfs.client.mkdirs(folder, FOLDER_MODE, true))
+                .call(name.as_ref(), Idempotence::Idempotent, || {
+                    self.hdfs.client.mkdirs(folder, FOLDER_MODE, true)
+                })
                 .await?;
         }
-        // Made again, it does not find the file: it is where it was to go.
-        let renamed =
-            self.hdfs.call(&file.staged, Again::Fine, || self.hdfs.client.rename(&from, &to, true)).await;
+        // A retry does not find the file: the first attempt has renamed it.
+        let renamed = self
+            .hdfs
+            .call(&file.staged, Idempotence::Idempotent, || self.hdfs.client.rename(&from, &to, true))
+            .await;
         match renamed {
-            Ok(()) => Ok(Shown::Now),
-            Err(Error::NotFound { .. }) => Ok(Shown::Gone),
+            Ok(()) => Ok(PublishOutcome::Published),
+            Err(Error::NotFound { .. }) => Ok(PublishOutcome::Gone),
             Err(error) => Err(error),
         }
     }
 
-    async fn take_back(&self, folder: &Path) -> Result<()> {
+    async fn discard(&self, folder: &Path) -> Result<()> {
         let path = absolute(folder);
-        let deleted =
-            self.hdfs.call(folder.as_ref(), Again::Fine, || self.hdfs.client.delete(&path, true)).await;
+        let deleted = self
+            .hdfs
+            .call(folder.as_ref(), Idempotence::Idempotent, || self.hdfs.client.delete(&path, true))
+            .await;
         match deleted {
             Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
+    async fn put_atomic(&self, path: &Path, bytes: Bytes) -> Result<()> {
         self.hdfs.put_renamed(path, bytes.into(), true).await.map(drop)
     }
 
-    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+    async fn put_if_absent(&self, path: &Path, bytes: Bytes) -> Result<bool> {
         self.hdfs.put_renamed(path, bytes.into(), false).await
     }
 
@@ -562,15 +582,17 @@ impl Staging for Beside {
             let probe = format!("{folder}/.harrier-{}{UNFINISHED}", Uuid::new_v4().simple());
             let location = Path::parse(probe.trim_start_matches('/'))?;
             let options = || WriteOptions::default().create_parent(false);
-            let created =
-                self.hdfs.call(&probe, Again::Wrong, || self.hdfs.client.create(&probe, options())).await;
+            let created = self
+                .hdfs
+                .call(&probe, Idempotence::NotIdempotent, || self.hdfs.client.create(&probe, options()))
+                .await;
             match created {
                 Ok(writer) => {
                     drop(writer);
-                    self.hdfs.forget(&location).await;
+                    self.hdfs.delete_incomplete(&location).await;
                     return Ok(());
                 }
-                // It will be made in the one above.
+                // Its parent folder will be created in the one above.
                 Err(Error::NotFound { .. }) if folder.contains('/') => {
                     folder.truncate(folder.rfind('/').unwrap_or_default());
                 }
@@ -605,7 +627,7 @@ fn absolute(location: &Path) -> String {
     format!("/{location}")
 }
 
-/// A failure, with the file system that it is about.
+/// An error with the file system that it concerns.
 #[derive(Debug)]
 struct Failure {
     root: Arc<str>,
@@ -616,12 +638,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
             HdfsError::IOError(error) => write!(f, "cannot talk to {}: {error}", self.root),
-            // Behind the colon is all that is known of each of them.
+            // Details of each DataNode follow the colon.
             HdfsError::DataTransferError(text) => {
                 let text = text.split(':').next().unwrap_or_default();
                 write!(f, "cannot talk to a DataNode of {}: {text}", self.root)
             }
-            // The first line says what is wrong; a stack of Java's follows.
+            // The first line is the message; a Java stack trace follows.
             HdfsError::RPCError(class, text) | HdfsError::FatalRPCError(class, text) => {
                 let class = class.rsplit('.').next().unwrap_or(class);
                 write!(f, "{} refuses: {} ({class})", self.root, text.lines().next().unwrap_or_default())
@@ -665,30 +687,30 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_happened_is_not_done_again() {
+    fn only_idempotent_calls_are_retried() {
         let broken = |kind: std::io::ErrorKind| HdfsError::IOError(kind.into());
-        assert!(may_help(&broken(std::io::ErrorKind::ConnectionRefused), Again::Wrong));
-        assert!(!may_help(&broken(std::io::ErrorKind::ConnectionReset), Again::Wrong));
-        assert!(may_help(&broken(std::io::ErrorKind::ConnectionReset), Again::Fine));
+        assert!(is_retriable(&broken(std::io::ErrorKind::ConnectionRefused), Idempotence::NotIdempotent));
+        assert!(!is_retriable(&broken(std::io::ErrorKind::ConnectionReset), Idempotence::NotIdempotent));
+        assert!(is_retriable(&broken(std::io::ErrorKind::ConnectionReset), Idempotence::Idempotent));
         let refused = |class: &str| HdfsError::RPCError(format!("org.apache.hadoop.{class}"), String::new());
-        assert!(may_help(&refused("hdfs.server.namenode.SafeModeException"), Again::Wrong));
-        assert!(!may_help(&refused("security.AccessControlException"), Again::Fine));
+        assert!(is_retriable(&refused("hdfs.server.namenode.SafeModeException"), Idempotence::NotIdempotent));
+        assert!(!is_retriable(&refused("security.AccessControlException"), Idempotence::Idempotent));
     }
 
     #[test]
-    fn what_breaks_off_is_written_again_and_what_is_refused_is_not() {
+    fn interrupted_writes_restart_and_refused_ones_do_not() {
         let broken = |kind: std::io::ErrorKind| HdfsError::IOError(kind.into());
-        assert!(may_be_written_again(&broken(std::io::ErrorKind::ConnectionReset)));
-        assert!(may_be_written_again(&HdfsError::DataTransferError("All nodes failed for write".into())));
+        assert!(is_rewritable(&broken(std::io::ErrorKind::ConnectionReset)));
+        assert!(is_rewritable(&HdfsError::DataTransferError("All nodes failed for write".into())));
         let refused = |class: &str| HdfsError::RPCError(class.to_string(), String::new());
-        assert!(may_be_written_again(&refused("java.io.IOException")));
-        assert!(!may_be_written_again(&refused("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException")));
-        assert!(!may_be_written_again(&HdfsError::AlreadyExists(String::new())));
+        assert!(is_rewritable(&refused("java.io.IOException")));
+        assert!(!is_rewritable(&refused("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException")));
+        assert!(!is_rewritable(&HdfsError::AlreadyExists(String::new())));
     }
 
     #[test]
-    fn files_beside_their_place_are_known_by_their_names() {
-        let name = beside(&Path::from("t/k=1/x.parquet")).unwrap();
+    fn temporary_names_are_recognized() {
+        let name = temporary_path(&Path::from("t/k=1/x.parquet")).unwrap();
         let (_, name) = name.as_ref().rsplit_once('/').unwrap();
         assert_eq!(finished_name(name), Some("x.parquet"));
         for foreign in ["x.parquet", "x.unfinished", "x.parquet.7.unfinished", ".x.parquet.tmp.1"] {
@@ -697,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datanode_that_is_gone_is_told_in_short() {
+    fn datanode_errors_are_short() {
         let root: Arc<str> = "hdfs://here:9000".into();
         let text = "All DataNodes failed: [DatanodeInfoProto { id: DatanodeIdProto { much } }]";
         let said = explain(&root, "x", HdfsError::DataTransferError(text.to_string())).to_string();

@@ -1,8 +1,8 @@
-//! Object stores by their URLs: S3 and HDFS. It never decides what is visible.
+//! Object stores opened by URL: S3 and HDFS. This crate never decides what is visible.
 //!
-//! What a store needs to know comes from [`Options`], and where these say nothing from the environment, by
-//! the names that other tools use for it. Credentials are never printed, neither in errors nor by `Debug`,
-//! and are not taken from URLs; a URL may carry a name for options that the process knows (`profiles.rs`).
+//! Settings of a store come from [`Options`], else from the environment variables that other tools use, too.
+//! Credentials are never printed, neither in errors nor by `Debug`, and are not taken from URLs; a URL may
+//! carry the name of options that the process knows (`profiles.rs`).
 //!
 //! | URL | options | environment |
 //! |---|---|---|
@@ -10,61 +10,61 @@
 //! | `hdfs://host:port`, `hdfs://nameservice` | every key of Hadoop's configuration, as `dfs.ha.namenodes.NAME` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
 //! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
-//! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429),
-//! that breaks or is not answered is tried again with growing pauses, until `retries` or `retry_seconds` are
-//! used up (`retry.rs`). So a server that is started again meanwhile is waited for; bytes that broke off are
-//! read on, and a file that is put whole is written again.
+//! Errors: every operation ends in bounded time. A request that fails temporarily (5xx, 429, a broken
+//! connection, a timeout) is retried with exponential backoff, up to `retries` or `retry_seconds`
+//! (`retry.rs`). So operations survive a restart of the server; interrupted reads resume, and a put of a
+//! whole file is repeated.
 //!
-//! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an
-//! upload in parts, carry a mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its
-//! final path (`hdfs.rs`).
+//! Operations with a lost response are resolved, not guessed: conditional puts and multipart uploads carry a
+//! unique mark that is looked up afterwards (`s3.rs`). HDFS files are created at their final path
+//! (`hdfs.rs`).
 
 mod credentials;
+mod full_responses;
 mod hdfs;
 mod options;
+mod pending_work;
 mod profiles;
 mod retry;
 mod s3;
 mod signing;
 mod staging;
 mod transfer;
-mod under_way;
 mod unfinished;
-mod whole_answers;
 
 use std::sync::Arc;
 
 use object_store::ObjectStore;
 use url::Url;
 
-pub use hdfs::{beside, finished_name};
+pub use hdfs::{finished_name, temporary_path};
 pub use options::Options;
-pub use profiles::{adopt, encoded, profile_of, with_options, without_profiles};
-pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
-pub use under_way::{UnderWay, settled};
+pub use pending_work::{PendingWork, wait_for_pending_work};
+pub use profiles::{adopt, export, profile_of, with_options, without_profiles};
+pub use staging::{DISCARDED, PublishOutcome, Staged, StagedWriter, Staging};
 pub use unfinished::{UnfinishedUpload, UnfinishedUploads};
 
-/// The store that `url` is in, by the environment alone; `None` for a kind that is not known.
+/// Opens the store of `url` by the environment alone; `None` for an unknown scheme.
 ///
-/// Errors: what the environment says about it is incomplete or wrong.
+/// Errors: the environment's settings are incomplete or wrong.
 pub fn open(url: &Url) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     open_with(url, &Options::default())
 }
 
-/// The store that `url` is in, by `options` and the environment; `None` for a kind that is not known. Opens
-/// no connection.
+/// Opens the store of `url` by `options` and the environment; `None` for an unknown scheme. Opens no
+/// connection.
 ///
-/// Errors: what is said about it is incomplete or wrong; the URL has credentials in it.
+/// Errors: the settings are incomplete or wrong; the URL contains credentials.
 pub fn open_with(url: &Url, options: &Options) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     let open = match url.scheme() {
         "s3" | "s3a" => s3::open,
         "hdfs" => hdfs::open,
         _ => return Ok(None),
     };
-    open(url, &checked(url, options)?).map(Some)
+    open(url, &merged_options(url, options)?).map(Some)
 }
 
-/// The same store, for files that are staged in it.
+/// Opens the same store for staging files.
 ///
 /// Errors: as of [`open_with`].
 pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option<Arc<dyn Staging>>> {
@@ -73,23 +73,23 @@ pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option
         "hdfs" => hdfs::open_staging,
         _ => return Ok(None),
     };
-    open(url, &checked(url, options)?).map(Some)
+    open(url, &merged_options(url, options)?).map(Some)
 }
 
-/// The uploads to the same store that nobody has completed or given up; `None` for a store where unfinished
-/// files are found by listing it, and for one that is read without credentials.
+/// Opens the unfinished uploads of the same store; `None` for a store where listings show unfinished files,
+/// and for one read without credentials.
 ///
 /// Errors: as of [`open_with`].
 pub fn open_unfinished(url: &Url, options: &Options) -> object_store::Result<Option<UnfinishedUploads>> {
     match url.scheme() {
-        "s3" | "s3a" => s3::open_unfinished(url, &checked(url, options)?),
+        "s3" | "s3a" => s3::open_unfinished(url, &merged_options(url, options)?),
         _ => Ok(None),
     }
 }
 
-/// The name of an option that one statement may give stores of this scheme, the same for all ways to write
-/// it. Keys of Hadoop's configuration are not known one by one. `None`: there is none, or it has to be the
-/// same for everybody (`lease_seconds`).
+/// The canonical name of a store option that a statement may set for this scheme. Keys of Hadoop's
+/// configuration are not checked one by one. `None`: it is unknown, or must be the same for everybody
+/// (`lease_seconds`).
 pub fn option_name(scheme: &str, key: &str) -> Option<String> {
     let key = key.trim().to_lowercase();
     match key.as_str() {
@@ -99,17 +99,17 @@ pub fn option_name(scheme: &str, key: &str) -> Option<String> {
     }
 }
 
-/// `options`, over those that the URL names.
-fn checked(url: &Url, options: &Options) -> object_store::Result<Options> {
+/// Checks `options` and merges them over those that the URL names.
+fn merged_options(url: &Url, options: &Options) -> object_store::Result<Options> {
     let is_named = profile_of(url).is_some();
     if url.password().is_some() || !url.username().is_empty() && !is_named && url.scheme() != "hdfs" {
-        return Err(wrong("URL", "credentials do not belong in URLs, where logs and errors show them"));
+        return Err(store_error("URL", "credentials do not belong in URLs, where logs and errors show them"));
     }
-    Ok(profiles::options_of(url)?.and(options))
+    Ok(profiles::options_of(url)?.merge(options))
 }
 
-/// An error about what the user has said.
-fn wrong(store: &'static str, what: impl Into<String>) -> object_store::Error {
+/// An error in the user's settings.
+fn store_error(store: &'static str, what: impl Into<String>) -> object_store::Error {
     object_store::Error::Generic { store, source: what.into().into() }
 }
 

@@ -1,33 +1,33 @@
-//! What is said about a store besides its URL: by option, else by the environment. Values are never printed.
+//! Store settings besides the URL: from options, else from the environment. Values are never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::wrong;
+use crate::store_error;
 
-/// A connection is made within this time, or the server is not there.
+/// Connect timeout.
 const CONNECT_SECONDS: u64 = 5;
-/// A request and its answer, body included, take no longer. Bodies are at most some tens of megabytes:
-/// uploads go in parts, and what was not read when the time was over is asked for again from there.
+/// Timeout of a request and its response, including the body. Bodies are at most some tens of megabytes:
+/// uploads are multipart, and a read that times out resumes where it stopped.
 const REQUEST_SECONDS: u64 = 30;
-/// No request is tried again when this time has passed since it was first made. Several times as long as one
-/// may take, or what was not answered would never be tried again.
+/// No retry starts later than this after the first attempt. It must be several times the request timeout, or
+/// unanswered requests would never be retried.
 const RETRY_SECONDS: u64 = 100;
 const RETRIES: usize = 10;
-/// A lock that its holder has not renewed for so long is another's. Holders renew it six times as often, and
-/// stop after half of it.
+/// A lock not renewed for this long may be taken over. Holders renew it six times in that time, and stop
+/// after half of it.
 const LEASE_SECONDS: u64 = 30;
 const _: () = assert!(RETRY_SECONDS > 3 * REQUEST_SECONDS);
 
-/// The first pause before a request is tried again; then it grows, up to the longest.
+/// Bounds of the exponential backoff between retries.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// What begins the names of this crate's own options in the environment.
+/// Prefix of the environment variables of this crate's own options.
 const ENVIRONMENT: &str = "HARRIER_STORE_";
 
-/// Keys and values; keys do not care for case.
+/// Keys and values; keys are case-insensitive.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options(BTreeMap<String, String>);
 
@@ -38,10 +38,10 @@ impl Options {
         self
     }
 
-    /// These, over which `other` has its say.
+    /// Merges `other` over these.
     ///
-    /// Keys of stores are of one piece: a token goes with the key that it was given for.
-    pub fn and(mut self, other: &Self) -> Self {
+    /// Keys of stores are merged as a unit: a token belongs to the key that it was given with.
+    pub fn merge(mut self, other: &Self) -> Self {
         if other.0.contains_key("access_key_id") {
             self.0.remove("session_token");
             self.0.remove("secret_access_key");
@@ -50,7 +50,7 @@ impl Options {
         self
     }
 
-    /// Forgets an option.
+    /// Removes an option.
     pub fn remove(&mut self, key: &str) {
         self.0.remove(&key.trim().to_lowercase());
     }
@@ -59,12 +59,12 @@ impl Options {
         self.0.is_empty()
     }
 
-    /// Every option, with its value: whoever shows them minds that there are keys among them.
+    /// Every option with its value; callers that print them must hide keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// How long things may take.
+    /// The timeouts and retry limits.
     ///
     /// Errors: an option is not a whole number.
     pub(crate) fn limits(&self) -> object_store::Result<Limits> {
@@ -82,9 +82,10 @@ impl Options {
         let value = self.0.get(key).cloned().or_else(|| std::env::var(name).ok());
         match value {
             None => Ok(default),
-            Some(value) => {
-                value.trim().parse().map_err(|_| wrong("options", format!("{key} is not a whole number")))
-            }
+            Some(value) => value
+                .trim()
+                .parse()
+                .map_err(|_| store_error("options", format!("{key} is not a whole number"))),
         }
     }
 }
@@ -101,7 +102,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// How long things may take, and how often they are tried again.
+/// Timeouts and retry limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub connect: Duration,
@@ -112,13 +113,13 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// See [`crate::Staging::late`]. The last attempt begins before `retry` is over.
-    pub(crate) fn late(&self) -> Duration {
+    /// See [`crate::Staging::request_age_max`]. The last attempt begins before `retry` is over.
+    pub(crate) fn request_age_max(&self) -> Duration {
         self.retry + 2 * self.request
     }
 }
 
-/// This crate's own keys, which are nobody else's.
+/// Whether a key is one of this crate's own.
 pub(crate) fn is_limit(key: &str) -> bool {
     matches!(key, "connect_seconds" | "request_seconds" | "retry_seconds" | "retries" | "lease_seconds")
 }

@@ -1,11 +1,11 @@
-//! Options of stores under names that URLs can carry: `s3://options-…@bucket/path`.
+//! Registry of store options under names that URLs can carry: `s3://options-…@bucket/path`.
 //!
-//! A plan knows where files are by their URLs alone, and it is shown, logged and sent about: what opens a
-//! store must not be in it. A process keeps options under a name that says nothing, and the name goes into
-//! URLs. Other processes of a gang are told beside the plan what it stands for ([`encoded`], [`adopt`]).
+//! A plan names files by URL alone, and plans are shown, logged and sent: credentials must not be in them. A
+//! process registers options under an opaque name that goes into the URLs. Other processes of a gang receive
+//! the options along with the plan ([`export`], [`adopt`]).
 //!
-//! Names are random, so that nobody finds another's options by guessing, and stay for the life of the
-//! process: the same options have the same name, so that there are as many as different options were said.
+//! Names are random, so that nobody finds another's options by guessing, and live as long as the process.
+//! Equal options share a name, so that there are as many names as distinct options.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,34 +17,34 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::options::Options;
-use crate::wrong;
+use crate::store_error;
 
-/// What begins every name.
+/// Prefix of every name.
 const PREFIX: &str = "options-";
 
-static KNOWN: LazyLock<RwLock<HashMap<String, Options>>> = LazyLock::new(RwLock::default);
+static REGISTRY: LazyLock<RwLock<HashMap<String, Options>>> = LazyLock::new(RwLock::default);
 
-/// `url`, of a store that is to be opened with `options`; without any, as it is.
+/// Adds the name of `options` to `url`; without options, `url` unchanged.
 ///
-/// Errors: it is a URL that can carry no name, or has a user or a password in it.
+/// Errors: the URL cannot carry a name, or has a user or a password in it.
 pub fn with_options(url: &Url, options: Options) -> Result<Url> {
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("URL", "credentials do not belong in URLs, where logs and errors show them"));
+        return Err(store_error("URL", "credentials do not belong in URLs, where logs and errors show them"));
     }
     if options.is_empty() {
         return Ok(url.clone());
     }
     let mut named = url.clone();
-    named.set_username(&keep(options)).map_err(|()| wrong("URL", "it names no store"))?;
+    named.set_username(&register(options)).map_err(|()| store_error("URL", "it names no store"))?;
     Ok(named)
 }
 
-/// The name that `url` carries.
+/// The options name in `url`.
 pub fn profile_of(url: &Url) -> Option<&str> {
     Some(url.username()).filter(|name| name.starts_with(PREFIX))
 }
 
-/// `text` without the names in its URLs, for people to read.
+/// Strips the names from the URLs in `text`, for display.
 pub fn without_profiles(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -60,37 +60,35 @@ pub fn without_profiles(text: &str) -> String {
     shown + rest
 }
 
-/// The options of a name, as one text for [`adopt`]; `None` if they are not known here.
-pub fn encoded(profile: &str) -> Option<String> {
-    let known = KNOWN.read();
+/// Encodes the options of a name for [`adopt`]; `None` if the name is unknown here.
+pub fn export(profile: &str) -> Option<String> {
+    let known = REGISTRY.read();
     Some(form_urlencoded::Serializer::new(String::new()).extend_pairs(known.get(profile)?.iter()).finish())
 }
 
-/// Keeps what another process has under this name.
+/// Registers another process's options under the same name.
 pub fn adopt(profile: &str, encoded: &str) {
-    if !profile.starts_with(PREFIX) || KNOWN.read().contains_key(profile) {
+    if !profile.starts_with(PREFIX) || REGISTRY.read().contains_key(profile) {
         return;
     }
     let options = form_urlencoded::parse(encoded.as_bytes()).collect();
-    KNOWN.write().insert(profile.to_string(), options);
+    REGISTRY.write().insert(profile.to_string(), options);
 }
 
-/// What `url` says with its name.
+/// The options of the name in `url`.
 ///
-/// Errors: nobody has told this process what the name stands for.
+/// Errors: the name is unknown in this process.
 pub(crate) fn options_of(url: &Url) -> Result<Options> {
     match profile_of(url) {
         None => Ok(Options::default()),
-        Some(name) => KNOWN
-            .read()
-            .get(name)
-            .cloned()
-            .ok_or_else(|| wrong("URL", "the options that it was to be opened with are not known here")),
+        Some(name) => REGISTRY.read().get(name).cloned().ok_or_else(|| {
+            store_error("URL", "the options that it was to be opened with are not known here")
+        }),
     }
 }
 
-fn keep(options: Options) -> String {
-    let mut known = KNOWN.write();
+fn register(options: Options) -> String {
+    let mut known = REGISTRY.write();
     let there = known.iter().find(|(_, others)| **others == options).map(|(name, _)| name.clone());
     there.unwrap_or_else(|| {
         let name = format!("{PREFIX}{}", Uuid::new_v4().simple());
@@ -115,7 +113,7 @@ mod tests {
         assert_eq!(named, with_options(&url("s3://bucket/a%20b"), options.clone()).unwrap());
         assert!(options_of(&named).unwrap() == options);
         let name = profile_of(&named).unwrap();
-        let sent = encoded(name).unwrap();
+        let sent = export(name).unwrap();
         adopt(name, &sent);
         assert!(options_of(&named).unwrap() == options);
         assert_eq!(without_profiles(&format!("no {named} here")), "no s3://bucket/a%20b here");
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_elsewhere_is_adopted() {
+    fn exported_options_are_adopted() {
         let name = format!("{PREFIX}{}", Uuid::new_v4().simple());
         let named = url(&format!("hdfs://{name}@host:9000/x"));
         assert!(options_of(&named).is_err());

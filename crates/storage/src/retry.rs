@@ -1,4 +1,4 @@
-//! How often a request is retried, and how long it waits before that.
+//! Retry limits and backoff of requests.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::options::{Limits, PAUSE_MAX, PAUSE_MIN};
 
-/// The retries of one request, from when it was first made.
+/// Retry state of one request, from its first attempt.
 pub(crate) struct Retry {
     longest: Duration,
     begun: Instant,
@@ -24,8 +24,8 @@ impl Retry {
         Self { longest: limits.retry, begun: Instant::now(), backoff }
     }
 
-    /// To be called when the request has failed: waits until it is to be retried; false, at once, if it is
-    /// not any more.
+    /// Call it after a failure: waits for the backoff and returns true if a retry is due; returns false at
+    /// once if the limits are exhausted.
     pub(crate) async fn wait(&mut self) -> bool {
         if self.begun.elapsed() > self.longest {
             return false;

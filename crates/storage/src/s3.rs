@@ -1,20 +1,19 @@
-//! S3, with what its client library leaves to be done: outcomes that were not heard, and errors that say what
-//! is missing.
+//! S3 store on top of its client library: resolves lost responses, and completes error messages.
 //!
-//! A request whose answer is lost is tried again. Most come to the same a second time, but not all:
+//! Requests whose response is lost are retried. Most are idempotent, but not all:
 //!
-//! | request | a second time | what is done |
+//! | request | retry | resolution |
 //! |---|---|---|
-//! | put, part of an upload, copy | the same | |
-//! | put if there is nothing yet | 412: there is something, perhaps this | the object carries a mark; whose mark is it? |
-//! | completion of an upload | 404: there is no such upload any more | the same |
-//! | deletion | the same, but the library does not try it again | is tried again here |
+//! | put, part of an upload, copy | idempotent | |
+//! | put-if-absent | 412: an object exists, perhaps this one | the object's mark shows whose it is |
+//! | completion of an upload | 404: the upload no longer exists | the same |
+//! | deletion | idempotent, but the library does not retry it | retried here |
 //!
-//! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so
-//! that its parts do not stay and cost.
+//! Cancellation: a multipart upload that is dropped before completion is aborted in the background, so that
+//! its parts do not stay and cost.
 //!
-//! Crash: the parts of an upload whose process died stay, in no listing of objects; whoever sweeps finds them
-//! by their uploads (`unfinished.rs`).
+//! Crash: parts of an upload whose process died stay, invisible in listings; a sweep finds them by their
+//! uploads (`unfinished.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,19 +47,19 @@ use uuid::Uuid;
 
 use crate::credentials::{Chain, Settings, Variables};
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
+use crate::pending_work::PendingWork;
 use crate::retry::Retry;
 use crate::signing::Signing;
-use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
+use crate::staging::{DISCARDED, PublishOutcome, Staged, StagedWriter, Staging};
+use crate::store_error;
 use crate::transfer::Transfer;
-use crate::under_way::UnderWay;
 use crate::unfinished::UnfinishedUploads;
-use crate::wrong;
 
 pub(crate) const STORE: &str = "S3";
-/// Where requests go if nothing says so, as the library has it.
+/// The default region, as in the library.
 const REGION: &str = "us-east-1";
 
-/// Options that say where credentials come from, in place of the environment's.
+/// Options that select a credential source, in place of the environment's.
 const SOURCES: [AmazonS3ConfigKey; 6] = [
     AmazonS3ConfigKey::WebIdentityTokenFile,
     AmazonS3ConfigKey::RoleArn,
@@ -70,23 +69,23 @@ const SOURCES: [AmazonS3ConfigKey; 6] = [
     AmazonS3ConfigKey::MetadataEndpoint,
 ];
 
-/// Objects' own metadata by which a writer knows its work again: `x-amz-meta-harrier-mark`.
+/// Object metadata by which a writer recognizes its own object: `x-amz-meta-harrier-mark`.
 const MARK: &str = "harrier-mark";
 
-/// So many objects are deleted by one request, as S3 has it.
+/// Most objects per delete request, by S3's limit.
 const DELETED_MAX: usize = 1000;
-/// Requests for deletion that are under way at the same time.
+/// Concurrent delete requests.
 const DELETING_MAX: usize = 8;
-/// Uploads that are given up at the same time.
-const GIVING_UP_MAX: usize = 8;
+/// Uploads aborted concurrently.
+const ABORTS_MAX: usize = 8;
 
-/// Bytes of the first parts of a file; S3 wants 5 MiB at least.
+/// Bytes of the first parts of a file; S3 requires 5 MiB at least.
 const PART_BYTES: usize = 8 << 20;
-/// After so many, parts are larger: 4 times as large as the first ones, then 9 times, and so on.
+/// After this many parts, parts grow: 4 times the first size, then 9 times, and so on.
 const PARTS_GROW: usize = 700;
-/// S3 takes no more.
+/// S3's limit on the number of parts.
 const PARTS_MAX: usize = 10_000;
-/// The largest object that S3 takes, of 5 TiB, has fewer parts than that.
+/// S3's largest object, of 5 TiB, needs fewer parts than that.
 const _: () = {
     let (mut sent, mut bytes) = (0, 0_u64);
     while sent < PARTS_MAX {
@@ -96,20 +95,20 @@ const _: () = {
     assert!(bytes > 5 << 40);
 };
 
-/// Bytes of the part that comes after so many.
+/// Size of the part that follows `sent` parts.
 const fn part_bytes(sent: usize) -> usize {
     let times = 1 + sent / PARTS_GROW;
     PART_BYTES * times * times
 }
 
-/// Of a writer that hands over parts of its own size: the first ones go as they come.
+/// For a writer with its own part size: the first parts go as they come.
 const fn part_bytes_min(sent: usize) -> usize {
     match sent < PARTS_GROW {
         true => 0,
         false => part_bytes(sent),
     }
 }
-/// Parts of one file that are under way at the same time.
+/// Parts of one file sent concurrently.
 const SENDING_MAX: usize = 2;
 
 pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>> {
@@ -119,10 +118,10 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Arc<dyn ObjectStore>>
 pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Staging>> {
     let s3 = connect(url, options)?;
     let (inner, bucket, limits) = (Arc::clone(&s3.inner), Arc::clone(&s3.bucket), s3.limits);
-    Ok(Arc::new(Uploads { store: Arc::new(s3), inner, bucket, limits }))
+    Ok(Arc::new(UploadStaging { store: Arc::new(s3), inner, bucket, limits }))
 }
 
-/// `None` if requests are not signed: nobody gives up uploads then.
+/// `None` if requests are not signed: uploads cannot be aborted then.
 pub(crate) fn open_unfinished(url: &Url, options: &Options) -> Result<Option<UnfinishedUploads>> {
     let s3 = connect(url, options)?;
     let is_signed = s3.is_signed;
@@ -132,7 +131,7 @@ pub(crate) fn open_unfinished(url: &Url, options: &Options) -> Result<Option<Unf
 fn connect(url: &Url, options: &Options) -> Result<S3> {
     let bucket = url.host_str().unwrap_or_default();
     if bucket.is_empty() {
-        return Err(wrong(STORE, "the URL names no bucket: s3://BUCKET/…"));
+        return Err(store_error(STORE, "the URL names no bucket: s3://BUCKET/…"));
     }
     let limits = options.limits()?;
     let retry = RetryConfig {
@@ -157,12 +156,12 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     let mut sources: Vec<(String, String)> = Vec::new();
     for (key, value) in options.iter().filter(|(key, _)| !is_limit(key)) {
         let known = config_key(key).ok_or_else(|| {
-            wrong(STORE, format!("unknown option \"{key}\" (known are access_key_id, secret_access_key, session_token, region, endpoint, allow_http and more)"))
+            store_error(STORE, format!("unknown option \"{key}\" (known are access_key_id, secret_access_key, session_token, region, endpoint, allow_http and more)"))
         })?;
         if SOURCES.contains(&known) {
             sources.push((known.as_ref().to_uppercase(), value.to_string()));
         }
-        // The library takes the environment's for the other of both.
+        // The library would otherwise take the other endpoint key from the environment.
         if known == AmazonS3ConfigKey::Endpoint {
             builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, value);
         }
@@ -172,24 +171,24 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
         Some(own) => Arc::new(StaticCredentialProvider::new(own)),
         None => Chain::shared(&match sources.is_empty() {
             true => variables,
-            false => variables.instead(sources),
+            false => variables.with_sources(sources),
         }),
     };
     let builder = builder.with_credentials(Arc::clone(&credentials));
     let said = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
     let may_be_open =
         said(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)).eq_ignore_ascii_case("true");
-    // The library takes the one for S3 alone before the other.
+    // The library prefers the S3-specific one.
     let endpoint = Some(said(AmazonS3ConfigKey::S3Endpoint)).filter(|endpoint| !endpoint.is_empty());
     let endpoint = endpoint.unwrap_or_else(|| said(AmazonS3ConfigKey::Endpoint));
     let is_open = is_of_scheme(&endpoint, "http://");
     if !endpoint.is_empty() && !is_open && !is_of_scheme(&endpoint, "https://") {
         let message = format!("its endpoint \"{endpoint}\" does not begin with https:// or http://");
-        return Err(wrong(STORE, message));
+        return Err(store_error(STORE, message));
     }
-    // The library's own error for it says nothing.
+    // The library's own error for it has no reason.
     if is_open && !may_be_open {
-        return Err(wrong(
+        return Err(store_error(
             STORE,
             "its endpoint is without TLS, which has to be wanted: s3.allow_http or AWS_ALLOW_HTTP is true",
         ));
@@ -198,21 +197,21 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     let is_signed = !said(AmazonS3ConfigKey::SkipSignature).eq_ignore_ascii_case("true");
     let region = region.unwrap_or_else(|| REGION.to_string());
     let signing = is_signed.then(|| Arc::new(Signing::new(&region, credentials)));
-    let kept = Kept { last: Arc::default(), silence: limits.request, signing };
+    let connector = CapturingConnector { last: Arc::default(), idle_timeout: limits.request, signing };
     let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
-    let inner = builder.clone().with_retry(retry.clone()).with_http_connector(kept.clone()).build()?;
-    let client = kept.last.lock().take();
-    let client = client.ok_or_else(|| wrong(STORE, "nothing was made for requests to go through"))?;
-    // What is tried again here would otherwise be tried so often again each time.
+    let inner = builder.clone().with_retry(retry.clone()).with_http_connector(connector.clone()).build()?;
+    let client = connector.last.lock().take();
+    let client = client.ok_or_else(|| store_error(STORE, "nothing was made for requests to go through"))?;
+    // Requests retried here must not also be retried by the library, or the retries multiply.
     let once = RetryConfig { max_retries: 0, ..retry };
-    let deleting = builder
+    let without_retries = builder
         .with_retry(once)
         .with_credentials(Arc::clone(inner.credentials()))
-        .with_http_connector(Same(client.clone()))
+        .with_http_connector(SharedConnector(client.clone()))
         .build()?;
     Ok(S3 {
         inner: Arc::new(inner),
-        deleting: Arc::new(deleting),
+        without_retries: Arc::new(without_retries),
         bucket: bucket.into(),
         limits,
         client,
@@ -221,7 +220,7 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     })
 }
 
-/// How connections are made: what the environment says about them, but for the time that they may take.
+/// Connection settings from the environment, except for timeouts.
 fn client_options(limits: &Limits, settings: &Settings) -> Result<ClientOptions> {
     let mut client = ClientOptions::new();
     for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
@@ -232,21 +231,20 @@ fn client_options(limits: &Limits, settings: &Settings) -> Result<ClientOptions>
     let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     let client = client
         .with_connect_timeout(limits.connect)
-        // On silence there is one (`transfer.rs`).
+        // The idle timeout replaces it (`transfer.rs`).
         .with_timeout_disabled()
         .with_allow_http(allow_http);
     with_authorities(client, settings.ca_bundle.as_deref())
 }
 
-/// `client`, which believes those as well whose certificates are in the file that `AWS_CA_BUNDLE` names, or
-/// else in `otherwise`.
+/// Adds the root certificates of the file `AWS_CA_BUNDLE`, or else of `otherwise`, to `client`.
 ///
-/// Errors: there are none in it.
+/// Errors: the file has no certificates.
 pub(crate) fn with_authorities(mut client: ClientOptions, otherwise: Option<&str>) -> Result<ClientOptions> {
     let said = std::env::var("AWS_CA_BUNDLE").ok().filter(|file| !file.is_empty());
     let Some(file) = said.as_deref().or(otherwise) else { return Ok(client) };
     let failed = |why: &dyn fmt::Display| {
-        wrong(STORE, format!("could not read the certificates of AWS_CA_BUNDLE \"{file}\": {why}"))
+        store_error(STORE, format!("could not read the certificates of AWS_CA_BUNDLE \"{file}\": {why}"))
     };
     let text = std::fs::read(file).map_err(|error| failed(&error))?;
     for certificate in Certificate::from_pem_bundle(&text).map_err(|error| failed(&error))? {
@@ -259,35 +257,35 @@ fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
     endpoint.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
 }
 
-/// Makes the library's connections as the library does, with limits on silence, and keeps what the last ones
-/// go through: after those that ask for credentials, it makes those to the bucket.
+/// Makes the library's connections with an idle timeout, and captures the last client: the library makes the
+/// one for the bucket after those for credentials.
 #[derive(Debug, Clone)]
-struct Kept {
+struct CapturingConnector {
     last: Arc<Mutex<Option<HttpClient>>>,
-    silence: Duration,
+    idle_timeout: Duration,
     signing: Option<Arc<Signing>>,
 }
 
-impl HttpConnector for Kept {
+impl HttpConnector for CapturingConnector {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        let client = Transfer::signed(client, self.silence, self.signing.clone());
+        let client = Transfer::with_signing(client, self.idle_timeout, self.signing.clone());
         *self.last.lock() = Some(client.clone());
         Ok(client)
     }
 }
 
-/// Has requests go the way of others.
+/// Shares an existing client.
 #[derive(Debug)]
-struct Same(HttpClient);
+struct SharedConnector(HttpClient);
 
-impl HttpConnector for Same {
+impl HttpConnector for SharedConnector {
     fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
         Ok(self.0.clone())
     }
 }
 
-/// The keys that options give; then nothing of the environment's is sent with them.
+/// The keys in the options; the environment's are ignored then.
 ///
 /// Errors: a part of them is missing.
 fn own_credentials(options: &Options) -> Result<Option<AwsCredential>> {
@@ -296,12 +294,12 @@ fn own_credentials(options: &Options) -> Result<Option<AwsCredential>> {
     };
     let Some(key_id) = of(AmazonS3ConfigKey::AccessKeyId) else { return Ok(None) };
     let Some(secret_key) = of(AmazonS3ConfigKey::SecretAccessKey) else {
-        return Err(wrong(STORE, "access_key_id is given without secret_access_key"));
+        return Err(store_error(STORE, "access_key_id is given without secret_access_key"));
     };
     Ok(Some(AwsCredential { key_id, secret_key, token: of(AmazonS3ConfigKey::Token) }))
 }
 
-/// The same name for all ways to write a key.
+/// The canonical name of a key with several spellings.
 pub(crate) fn option_name(key: &str) -> Option<String> {
     let known = match config_key(key)? {
         AmazonS3ConfigKey::S3Endpoint => AmazonS3ConfigKey::Endpoint,
@@ -313,18 +311,18 @@ pub(crate) fn option_name(key: &str) -> Option<String> {
 
 fn config_key(key: &str) -> Option<AmazonS3ConfigKey> {
     let name = key.strip_prefix("aws.").or_else(|| key.strip_prefix("s3.")).unwrap_or(key);
-    // Only the one that begins with `aws_` is known by the library.
+    // The library knows only the spelling with `aws_`.
     let name = if name == "allow_http" { "aws_allow_http" } else { name };
     name.parse().ok()
 }
 
 struct S3 {
     inner: Arc<AmazonS3>,
-    /// The same, which makes each request once.
-    deleting: Arc<AmazonS3>,
+    /// The same without retries.
+    without_retries: Arc<AmazonS3>,
     bucket: Arc<str>,
     limits: Limits,
-    /// What the requests of both go through.
+    /// The HTTP client of both.
     client: HttpClient,
     region: String,
     is_signed: bool,
@@ -354,12 +352,14 @@ impl ObjectStore for S3 {
             let put = self.inner.put_opts(location, payload, options).await;
             return put.map_err(|error| explain(&self.bucket, error));
         }
-        let mark = marked(&mut options.attributes);
+        let mark = add_mark(&mut options.attributes);
         match self.inner.put_opts(location, payload, options).await {
-            Err(error @ Error::AlreadyExists { .. }) => match whose(&self.inner, location, &mark).await {
-                Some(put) => Ok(put),
-                None => Err(error),
-            },
+            Err(error @ Error::AlreadyExists { .. }) => {
+                match find_own_put(&self.inner, location, &mark).await {
+                    Some(put) => Ok(put),
+                    None => Err(error),
+                }
+            }
             other => other.map_err(|error| explain(&self.bucket, error)),
         }
     }
@@ -369,7 +369,7 @@ impl ObjectStore for S3 {
         location: &Path,
         mut options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let mark = marked(&mut options.attributes);
+        let mark = add_mark(&mut options.attributes);
         let upload = self.inner.put_multipart_opts(location, options).await;
         let upload = upload.map_err(|error| explain(&self.bucket, error))?;
         Ok(Box::new(Upload {
@@ -381,7 +381,7 @@ impl ObjectStore for S3 {
             waiting: Vec::new(),
             waiting_bytes: 0,
             sent: 0,
-            under_way: Some(UnderWay::begin()),
+            pending_work: Some(PendingWork::begin()),
         }))
     }
 
@@ -396,14 +396,14 @@ impl ObjectStore for S3 {
             found => found,
         };
         let mut found = found.map_err(|error| explain(&self.bucket, error))?;
-        found.meta = told_apart(found.meta);
+        found.meta = with_unique_time(found.meta);
         if is_head {
             return Ok(found);
         }
         let name: Arc<str> = format!("{self}/{location}").into();
         check_encoding(&found.attributes, location, &name)?;
         if let Some(wanted) = wanted.filter(|wanted| found.range != *wanted) {
-            // Who asks for a range has been told how long the object is.
+            // Callers that pass a range know the object's length.
             let size = found.meta.size;
             let what = format!("{name} has {size} bytes, and {} were there before", wanted.end);
             return Err(Error::Precondition { path: location.to_string(), source: what.into() });
@@ -412,9 +412,9 @@ impl ObjectStore for S3 {
             let strong = found.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
             let again = strong
                 .map(|tag| reopen(Arc::clone(&self.inner), Arc::clone(&self.bucket), location.clone(), tag));
-            let reading = Reading {
+            let reading = ResumableRead {
                 name,
-                left: found.range.clone(),
+                remaining: found.range.clone(),
                 pieces: Some(stream),
                 reopen: again,
                 limits: self.limits,
@@ -426,7 +426,8 @@ impl ObjectStore for S3 {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let (inner, bucket, limits) = (Arc::clone(&self.deleting), Arc::clone(&self.bucket), self.limits);
+        let (inner, bucket, limits) =
+            (Arc::clone(&self.without_retries), Arc::clone(&self.bucket), self.limits);
         locations
             .try_chunks(DELETED_MAX)
             .map(move |chunk| {
@@ -444,7 +445,7 @@ impl ObjectStore for S3 {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let bucket = Arc::clone(&self.bucket);
-        self.inner.list(prefix).map_ok(told_apart).map_err(move |error| explain(&bucket, error)).boxed()
+        self.inner.list(prefix).map_ok(with_unique_time).map_err(move |error| explain(&bucket, error)).boxed()
     }
 
     fn list_with_offset(
@@ -454,13 +455,13 @@ impl ObjectStore for S3 {
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let bucket = Arc::clone(&self.bucket);
         let found = self.inner.list_with_offset(prefix, offset);
-        found.map_ok(told_apart).map_err(move |error| explain(&bucket, error)).boxed()
+        found.map_ok(with_unique_time).map_err(move |error| explain(&bucket, error)).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let found = self.inner.list_with_delimiter(prefix).await;
         let mut found = found.map_err(|error| explain(&self.bucket, error))?;
-        found.objects = found.objects.into_iter().map(told_apart).collect();
+        found.objects = found.objects.into_iter().map(with_unique_time).collect();
         Ok(found)
     }
 
@@ -470,8 +471,7 @@ impl ObjectStore for S3 {
 }
 
 impl S3 {
-    /// The error of a HEAD with what the server says about it: only an answer to a GET has a body to say it
-    /// in.
+    /// Adds the server's message to the error of a HEAD: only the response to a GET has a body.
     async fn with_cause(&self, location: &Path, error: Error) -> Error {
         let is_refused = match &error {
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
@@ -484,16 +484,16 @@ impl S3 {
         let first = GetOptions::new().with_range(Some(0..1));
         match self.inner.get_opts(location, first).await {
             Err(
-                told @ (Error::Generic { .. }
+                detailed @ (Error::Generic { .. }
                 | Error::PermissionDenied { .. }
                 | Error::Unauthenticated { .. }),
-            ) => told,
+            ) => detailed,
             _ => error,
         }
     }
 }
 
-/// Deletes objects by one request, which comes to the same however often it is made. `inner` makes it once.
+/// Deletes objects by one idempotent request, retrying it. `inner` does not retry.
 async fn delete_some(
     inner: &AmazonS3,
     bucket: &str,
@@ -505,7 +505,7 @@ async fn delete_some(
         let asked: Vec<Result<Path>> = chunk.iter().cloned().map(Ok).collect();
         let results: Vec<Result<Path>> =
             inner.delete_stream(futures::stream::iter(asked).boxed()).collect().await;
-        // The request as a whole has failed, or some of the objects have.
+        // The request as a whole has failed, or single objects have.
         let failed = match results.iter().find_map(|result| result.as_ref().err()) {
             None => return Ok(results),
             Some(error) => matches!(error, Error::Generic { .. }),
@@ -521,40 +521,40 @@ async fn delete_some(
 
 type Pieces = BoxStream<'static, Result<Bytes>>;
 
-/// Asks for the bytes of a range anew.
+/// Requests a range again.
 type Reopen = Arc<dyn Fn(Range<u64>) -> BoxFuture<'static, Result<Pieces>> + Send + Sync>;
 
-/// The bytes of an object that are not read yet.
-struct Reading {
+/// The unread bytes of an object, as a resumable stream.
+struct ResumableRead {
     name: Arc<str>,
-    /// What is left of the range that was asked for.
-    left: Range<u64>,
+    /// The remaining range.
+    remaining: Range<u64>,
     pieces: Option<Pieces>,
-    /// `None`: nothing would tell whether it is the same object still.
+    /// `None`: without a strong e-tag there is no way to check that the object is the same.
     reopen: Option<Reopen>,
     limits: Limits,
-    /// Since the last byte came.
+    /// Reset when a byte arrives.
     retry: Option<Retry>,
 }
 
-impl Reading {
-    /// The next bytes. An answer that breaks off is gone on with where it did, as often as anything comes
-    /// between (the library counts all that happens to one body together).
+impl ResumableRead {
+    /// Returns the next bytes. An interrupted body resumes where it broke off, with a fresh retry budget
+    /// after any progress (the library counts all interruptions of a body together).
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             let error = match self.piece().await {
                 Ok(Some(piece)) => {
                     let bytes = piece.len() as u64;
-                    if bytes > self.left.end - self.left.start {
+                    if bytes > self.remaining.end - self.remaining.start {
                         return Err(self.wrong_length("is longer than"));
                     }
-                    self.left.start += bytes;
+                    self.remaining.start += bytes;
                     self.retry = None;
                     return Ok(Some(piece));
                 }
-                Ok(None) if self.left.is_empty() => return Ok(None),
+                Ok(None) if self.remaining.is_empty() => return Ok(None),
                 Ok(None) => self.wrong_length("ends before"),
-                Err(_) if self.left.is_empty() => return Ok(None),
+                Err(_) if self.remaining.is_empty() => return Ok(None),
                 Err(error @ Error::Generic { .. }) => error,
                 Err(error) => return Err(error),
             };
@@ -572,7 +572,7 @@ impl Reading {
         if self.pieces.is_none()
             && let Some(reopen) = &self.reopen
         {
-            self.pieces = Some(reopen(self.left.clone()).await?);
+            self.pieces = Some(reopen(self.remaining.clone()).await?);
         }
         match &mut self.pieces {
             Some(pieces) => pieces.try_next().await,
@@ -581,7 +581,7 @@ impl Reading {
     }
 
     fn wrong_length(&self, what: &str) -> Error {
-        wrong(STORE, format!("{}: an answer {what} its end at byte {}", self.name, self.left.end))
+        store_error(STORE, format!("{}: an answer {what} its end at byte {}", self.name, self.remaining.end))
     }
 
     fn into_stream(self) -> Pieces {
@@ -592,9 +592,9 @@ impl Reading {
     }
 }
 
-/// Readers take the compression of a file from its name.
+/// Checks Content-Encoding: readers derive the compression of a file from its name.
 ///
-/// Errors: the store says that the object is compressed, and its name does not.
+/// Errors: the store declares the object as compressed, and its name does not.
 fn check_encoding(attributes: &Attributes, location: &Path, name: &str) -> Result<()> {
     let Some(encoding) = attributes.get(&Attribute::ContentEncoding) else { return Ok(()) };
     let endings: &[&str] = match encoding.as_ref() {
@@ -613,7 +613,7 @@ fn check_encoding(attributes: &Attributes, location: &Path, name: &str) -> Resul
     Err(Error::NotSupported { source: what.into() })
 }
 
-/// Asks for ranges of an object as long as it is the one with this tag.
+/// Requests ranges of an object while it has this e-tag.
 fn reopen(inner: Arc<AmazonS3>, bucket: Arc<str>, location: Path, e_tag: String) -> Reopen {
     Arc::new(move |range| {
         let (inner, bucket) = (Arc::clone(&inner), Arc::clone(&bucket));
@@ -632,10 +632,10 @@ fn reopen(inner: Arc<AmazonS3>, bucket: Arc<str>, location: Path, e_tag: String)
     })
 }
 
-/// The same object with a time of its last change that is its own, to less than a millisecond. Caches of
-/// footers know an object by its size and this time, which S3 tells in seconds or milliseconds: one that was
-/// overwritten at once would pass for the one before.
-fn told_apart(mut object: ObjectMeta) -> ObjectMeta {
+/// Makes the object's modification time unique below a millisecond, by its e-tag. Footer caches identify an
+/// object by size and this time, which S3 reports in seconds or milliseconds: an object overwritten at once
+/// would hit the old entry.
+fn with_unique_time(mut object: ObjectMeta) -> ObjectMeta {
     let e_tag = object.e_tag.as_deref().unwrap_or_default().trim_matches('"');
     let hash = e_tag
         .bytes()
@@ -644,15 +644,15 @@ fn told_apart(mut object: ObjectMeta) -> ObjectMeta {
     object
 }
 
-/// Adds a mark that nothing else has, and returns it.
-fn marked(attributes: &mut Attributes) -> String {
+/// Adds a unique mark, and returns it.
+fn add_mark(attributes: &mut Attributes) -> String {
     let mark = Uuid::new_v4().to_string();
     attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());
     mark
 }
 
-/// What was put at `location`, if it carries this mark.
-async fn whose(store: &AmazonS3, location: &Path, mark: &str) -> Option<PutResult> {
+/// The result of the put to `location`, if the object carries this mark.
+async fn find_own_put(store: &AmazonS3, location: &Path, mark: &str) -> Option<PutResult> {
     let found = store.get_opts(location, GetOptions::new().with_head(true)).await.ok()?;
     let is_ours = found
         .attributes
@@ -661,25 +661,25 @@ async fn whose(store: &AmazonS3, location: &Path, mark: &str) -> Option<PutResul
     is_ours.then_some(PutResult { e_tag: found.meta.e_tag, version: found.meta.version })
 }
 
-/// An upload in parts.
+/// A multipart upload.
 struct Upload {
-    /// `None` when it is completed or given up.
+    /// `None` when completed or aborted.
     inner: Option<Box<dyn MultipartUpload>>,
     store: Arc<AmazonS3>,
     bucket: Arc<str>,
     location: Path,
     mark: String,
-    /// What goes with the next part.
+    /// Bytes buffered for the next part.
     waiting: Vec<Bytes>,
     waiting_bytes: usize,
     sent: usize,
-    under_way: Option<UnderWay>,
+    pending_work: Option<PendingWork>,
 }
 
 impl Upload {
-    /// Sends what waits as one part.
+    /// Sends the buffer as one part.
     fn send(&mut self) -> UploadPart {
-        let Some(inner) = &mut self.inner else { return Box::pin(async { Err(over()) }) };
+        let Some(inner) = &mut self.inner else { return Box::pin(async { Err(upload_ended()) }) };
         self.waiting_bytes = 0;
         self.sent += 1;
         let part = inner.put_part(std::mem::take(&mut self.waiting).into_iter().collect());
@@ -694,14 +694,14 @@ impl fmt::Debug for Upload {
     }
 }
 
-fn over() -> Error {
-    wrong(STORE, "the upload is completed or given up")
+fn upload_ended() -> Error {
+    store_error(STORE, "the upload is completed or given up")
 }
 
 #[async_trait]
 impl MultipartUpload for Upload {
-    /// Parts grow, so that the largest object has no more of them than S3 takes: what is less than the next
-    /// one waits.
+    /// Buffers data until the next part is large enough. Parts grow, so that the largest object stays within
+    /// S3's limit on parts.
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.waiting_bytes += data.content_length();
         self.waiting.extend(data);
@@ -715,25 +715,25 @@ impl MultipartUpload for Upload {
         if self.waiting_bytes > 0 || self.sent == 0 {
             self.send().await?;
         }
-        let inner = self.inner.as_mut().ok_or_else(over)?;
+        let inner = self.inner.as_mut().ok_or_else(upload_ended)?;
         let put = match inner.complete().await {
             Err(error @ Error::NotFound { .. }) => {
-                whose(&self.store, &self.location, &self.mark).await.ok_or(error)
+                find_own_put(&self.store, &self.location, &self.mark).await.ok_or(error)
             }
             other => other,
         };
         let put = put.map_err(|error| explain(&self.bucket, error))?;
         self.inner = None;
-        self.under_way = None;
+        self.pending_work = None;
         Ok(put)
     }
 
     async fn abort(&mut self) -> Result<()> {
-        let mut inner = self.inner.take().ok_or_else(over)?;
-        // Who waits for this may be given up as well.
-        let under_way = self.under_way.take();
+        let mut inner = self.inner.take().ok_or_else(upload_ended)?;
+        // The waiting caller may be canceled as well.
+        let pending_work = self.pending_work.take();
         let aborted = inner.abort().await.map_err(|error| explain(&self.bucket, error));
-        drop(under_way);
+        drop(pending_work);
         aborted
     }
 }
@@ -743,32 +743,32 @@ impl Drop for Upload {
         let Some(mut inner) = self.inner.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let location = self.location.clone();
-        let under_way = self.under_way.take();
+        let pending_work = self.pending_work.take();
         runtime.spawn(async move {
             if let Err(error) = inner.abort().await {
                 tracing::warn!(%location, %error, "parts of an upload stay");
             }
-            drop(under_way);
+            drop(pending_work);
         });
     }
 }
 
-/// Files that are staged as uploads.
-struct Uploads {
+/// Stages files as multipart uploads.
+struct UploadStaging {
     store: Arc<dyn ObjectStore>,
     inner: Arc<AmazonS3>,
     bucket: Arc<str>,
     limits: Limits,
 }
 
-impl fmt::Debug for Uploads {
+impl fmt::Debug for UploadStaging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Uploads({})", self.bucket)
     }
 }
 
 #[async_trait]
-impl Staging for Uploads {
+impl Staging for UploadStaging {
     fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
@@ -781,17 +781,17 @@ impl Staging for Uploads {
         self.limits.lease
     }
 
-    fn late(&self) -> Duration {
-        self.limits.late()
+    fn request_age_max(&self) -> Duration {
+        self.limits.request_age_max()
     }
 
-    /// The record is there before any part is: no parts are ever left that nobody knows of.
+    /// The record is written before any part: no parts are ever left without a record.
     async fn begin(&self, staged: &Path, name: &Path) -> Result<Box<dyn StagedWriter>> {
         let upload = self.inner.create_multipart(name).await;
         let upload = upload.map_err(|error| explain(&self.bucket, error))?;
         let file =
             Staged { staged: staged.to_string(), bound: name.to_string(), upload, ..Staged::default() };
-        self.put_whole(staged, file.encode_to_vec().into()).await?;
+        self.put_atomic(staged, file.encode_to_vec().into()).await?;
         Ok(Box::new(Parts {
             inner: Arc::clone(&self.inner),
             bucket: Arc::clone(&self.bucket),
@@ -803,59 +803,62 @@ impl Staging for Uploads {
         }))
     }
 
-    async fn show(&self, file: &Staged, name: &Path) -> Result<Shown> {
+    async fn publish(&self, file: &Staged, name: &Path) -> Result<PublishOutcome> {
         if name.as_ref() != file.bound {
-            return Err(wrong(STORE, format!("an upload to \"{}\" cannot become \"{name}\"", file.bound)));
+            return Err(store_error(
+                STORE,
+                format!("an upload to \"{}\" cannot become \"{name}\"", file.bound),
+            ));
         }
         let parts = file.parts.iter().map(|part| PartId { content_id: part.clone() }).collect();
         match self.inner.complete_multipart(name, &file.upload, parts).await {
-            Ok(_) => Ok(Shown::Now),
-            Err(Error::NotFound { .. }) => Ok(Shown::Gone),
+            Ok(_) => Ok(PublishOutcome::Published),
+            Err(Error::NotFound { .. }) => Ok(PublishOutcome::Gone),
             Err(error) => match explain(&self.bucket, error) {
-                Error::NotFound { .. } => Ok(Shown::Gone),
+                Error::NotFound { .. } => Ok(PublishOutcome::Gone),
                 error => Err(error),
             },
         }
     }
 
-    async fn take_back(&self, folder: &Path) -> Result<()> {
+    async fn discard(&self, folder: &Path) -> Result<()> {
         let found: Vec<Path> =
             self.store.list(Some(folder)).map_ok(|found| found.location).try_collect().await?;
         if found.is_empty() {
             return Ok(());
         }
-        let mark = folder.clone().join(TAKEN_BACK);
-        self.put_whole(&mark, Bytes::new()).await?;
+        let mark = folder.clone().join(DISCARDED);
+        self.put_atomic(&mark, Bytes::new()).await?;
         let records = found.iter().filter(|path| **path != mark).cloned().collect::<Vec<_>>();
         futures::stream::iter(records.iter().cloned().map(Ok::<_, Error>))
-            .try_for_each_concurrent(GIVING_UP_MAX, |record| self.give_up(record))
+            .try_for_each_concurrent(ABORTS_MAX, |record| self.abort_upload(record))
             .await?;
         let all = futures::stream::iter(records.into_iter().chain([mark]).map(Ok)).boxed();
         self.store.delete_stream(all).try_collect::<Vec<_>>().await.map(drop)
     }
 
-    async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()> {
+    async fn put_atomic(&self, path: &Path, bytes: Bytes) -> Result<()> {
         self.store.put(path, bytes.into()).await.map(drop)
     }
 
-    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+    async fn put_if_absent(&self, path: &Path, bytes: Bytes) -> Result<bool> {
         match self.store.put_opts(path, bytes.into(), PutMode::Create.into()).await {
             Ok(_) => Ok(true),
-            // Two that put the same at once: one of them did.
+            // Two concurrent puts: the other one won.
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Nothing but doing it tells: policies are written for single keys.
+    /// There is no way to check but doing it: policies apply to single keys.
     async fn check_writable(&self, _: &Path) -> Result<()> {
         Ok(())
     }
 }
 
-impl Uploads {
-    /// Gives up the upload that `record` is of; it may be over.
-    async fn give_up(&self, record: Path) -> Result<()> {
+impl UploadStaging {
+    /// Aborts the upload of `record`; it may have ended.
+    async fn abort_upload(&self, record: Path) -> Result<()> {
         let bytes = match self.store.get(&record).await {
             Ok(found) => found.bytes().await?,
             Err(Error::NotFound { .. }) => return Ok(()),
@@ -874,8 +877,7 @@ impl Uploads {
     }
 }
 
-/// The parts of a staged file. Each is as large as it has to be for the largest file that S3 lets anybody
-/// upload with growing parts.
+/// The parts of a staged file, of the sizes that S3's largest file needs with growing parts.
 struct Parts {
     inner: Arc<AmazonS3>,
     bucket: Arc<str>,
@@ -889,7 +891,10 @@ struct Parts {
 impl Parts {
     async fn send(&mut self, bytes: Bytes) -> Result<()> {
         if self.sent == PARTS_MAX {
-            return Err(wrong(STORE, format!("\"{}\" has more than {PARTS_MAX} parts", self.file.bound)));
+            return Err(store_error(
+                STORE,
+                format!("\"{}\" has more than {PARTS_MAX} parts", self.file.bound),
+            ));
         }
         while self.sending.len() >= SENDING_MAX {
             self.wait().await?;
@@ -908,7 +913,7 @@ impl Parts {
                 self.done.insert(at, part.content_id);
                 Ok(())
             }
-            Some(Err(error)) => Err(wrong(STORE, error.to_string())),
+            Some(Err(error)) => Err(store_error(STORE, error.to_string())),
             None => Ok(()),
         }
     }
@@ -939,8 +944,7 @@ impl StagedWriter for Parts {
     }
 }
 
-/// The same error with what the server says in short, as what it is: answers to listings come as errors of no
-/// kind.
+/// Shortens the server's message in an error and corrects its kind: errors of listings have no kind.
 pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     let text = match &error {
         Error::Generic { source, .. }
@@ -951,7 +955,7 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     };
     let Some(code) = element(&text, "Code") else { return error };
     let message = element(&text, "Message").unwrap_or_default();
-    // The whole answer repeats the request, signature and all.
+    // The full response repeats the request, including its signature.
     let before =
         text.split_once('<').map_or(text.as_str(), |(before, _)| before).trim_end_matches([':', ' ']);
     let path = match &error {
@@ -966,7 +970,7 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     };
     let source = source.into();
     match (code, error) {
-        ("NoSuchBucket", _) => wrong(STORE, format!("bucket \"{bucket}\" does not exist")),
+        ("NoSuchBucket", _) => store_error(STORE, format!("bucket \"{bucket}\" does not exist")),
         (
             "AccessDenied"
             | "InvalidAccessKeyId"
@@ -978,7 +982,7 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
             | "RequestTimeTooSkewed",
             _,
         ) => Error::PermissionDenied { path, source },
-        // What else may not be found is no object.
+        // Other missing things are not objects.
         (code, Error::NotFound { .. }) if code.starts_with("NoSuch") => Error::NotFound { path, source },
         (_, Error::PermissionDenied { .. }) => Error::PermissionDenied { path, source },
         (_, Error::Unauthenticated { .. }) => Error::Unauthenticated { path, source },
@@ -986,7 +990,7 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     }
 }
 
-/// What is to be done about an error that a server names so.
+/// The hint for a server's error code.
 fn advice(code: &str) -> Option<&'static str> {
     Some(match code {
         "ExpiredToken" | "TokenRefreshRequired" | "RequestExpired" => {
@@ -1007,7 +1011,7 @@ fn advice(code: &str) -> Option<&'static str> {
     })
 }
 
-/// What stands in an element of an answer of S3: `<Code>NoSuchKey</Code>`.
+/// The text of an element in a response of S3: `<Code>NoSuchKey</Code>`.
 pub(crate) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)
@@ -1017,7 +1021,7 @@ pub(crate) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn opened(options: Options) -> Result<Arc<dyn ObjectStore>> {
+    fn open_with_options(options: Options) -> Result<Arc<dyn ObjectStore>> {
         open(&Url::parse("s3://bucket/x").unwrap(), &options)
     }
 
@@ -1027,35 +1031,37 @@ mod tests {
             .with("access_key_id", "KEYID")
             .with("secret_access_key", "hush")
             .with("session_token", "hushtoo");
-        let store = opened(options).unwrap();
+        let store = open_with_options(options).unwrap();
         let said = format!("{store:?} {store:#?} {store}");
         assert!(!said.contains("hush") && !said.contains("KEYID"), "{said}");
     }
 
     #[test]
     fn unknown_options_are_refused_by_name_only() {
-        let error = opened(Options::default().with("secret_acces_key", "hush")).unwrap_err().to_string();
+        let error =
+            open_with_options(Options::default().with("secret_acces_key", "hush")).unwrap_err().to_string();
         assert!(error.contains("secret_acces_key") && !error.contains("hush"), "{error}");
         for known in ["aws.region", "allow_http", "aws_session_token"] {
-            assert!(opened(Options::default().with(known, "true")).is_ok(), "{known}");
+            assert!(open_with_options(Options::default().with(known, "true")).is_ok(), "{known}");
         }
-        opened(Options::default().with("s3.endpoint", "https://here")).unwrap();
+        open_with_options(Options::default().with("s3.endpoint", "https://here")).unwrap();
     }
 
     #[test]
     fn an_endpoint_has_a_scheme() {
         for endpoint in ["localhost:9000", "127.0.0.1:9000", "s3.example.com", "ftp://here", "é"] {
-            let error = opened(Options::default().with("endpoint", endpoint)).unwrap_err().to_string();
+            let error =
+                open_with_options(Options::default().with("endpoint", endpoint)).unwrap_err().to_string();
             let expected = format!("\"{endpoint}\" does not begin with https:// or http://");
             assert!(error.contains(&expected), "{error}");
         }
         for endpoint in ["https://here", "HTTPS://here:9000"] {
-            opened(Options::default().with("endpoint", endpoint)).unwrap();
+            open_with_options(Options::default().with("endpoint", endpoint)).unwrap();
         }
         let open = Options::default().with("endpoint", "http://here:9000");
-        let error = opened(open.clone()).unwrap_err().to_string();
+        let error = open_with_options(open.clone()).unwrap_err().to_string();
         assert!(error.contains("AWS_ALLOW_HTTP"), "{error}");
-        opened(open.with("allow_http", "true")).unwrap();
+        open_with_options(open.with("allow_http", "true")).unwrap();
     }
 
     fn pieces(given: &[std::result::Result<&'static str, &'static str>]) -> Pieces {
@@ -1063,16 +1069,16 @@ mod tests {
             .iter()
             .map(|piece| match piece {
                 Ok(text) => Ok(Bytes::from_static(text.as_bytes())),
-                Err(text) => Err(wrong(STORE, *text)),
+                Err(text) => Err(store_error(STORE, *text)),
             })
             .collect();
         futures::stream::iter(all).boxed()
     }
 
-    fn reading(bytes: u64, first: Pieces, reopen: Option<Reopen>) -> Reading {
+    fn reading(bytes: u64, first: Pieces, reopen: Option<Reopen>) -> ResumableRead {
         let limits = Options::default().with("retries", "2").limits().unwrap();
         let name = "s3://b/x".into();
-        Reading { name, left: 0..bytes, pieces: Some(first), reopen, limits, retry: None }
+        ResumableRead { name, remaining: 0..bytes, pieces: Some(first), reopen, limits, retry: None }
     }
 
     #[tokio::test]
@@ -1096,7 +1102,7 @@ mod tests {
     #[tokio::test]
     async fn what_breaks_off_is_read_on_as_long_as_something_comes() {
         let text = "abcdefghij";
-        // Each answer has one byte and breaks off: more often than anything is tried again.
+        // Each response has one byte and breaks off, more often than the retry limit.
         let one: Reopen = Arc::new(move |range: Range<u64>| {
             let at = range.start as usize;
             async move { Ok(pieces(&[Ok(&text[at..at + 1]), Err("broken")])) }.boxed()
@@ -1117,7 +1123,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_in_short() {
+    fn error_responses_are_shortened() {
         let answer = "Error performing GET http://here/b in 3 ms - 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>\
                       <Message>Access Denied.</Message><StringToSign>much</StringToSign></Error>";
         let error = explain("b", Error::Generic { store: STORE, source: answer.into() });

@@ -1,9 +1,8 @@
-//! Requests to a bucket that is in another region than was said: the server names it, and they are signed
-//! anew for it.
+//! Signs requests again for the region that the server names, if the bucket is elsewhere than configured.
 //!
-//! The library signs for the region that it was told. What a server answers to that (301, 400 or 403 with
-//! `x-amz-bucket-region`, or AuthorizationHeaderMalformed with `Region` in its body) is learned once for an
-//! opened store.
+//! The library signs for the configured region. The server's answer to that (301, 400 or 403 with
+//! `x-amz-bucket-region`, or AuthorizationHeaderMalformed with `Region` in its body) is remembered for the
+//! lifetime of an opened store.
 
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
@@ -11,26 +10,26 @@ use parking_lot::RwLock;
 
 use crate::s3::element;
 
-/// Where the requests of one store are signed for, and by whom.
+/// Region and credentials of the requests of one store.
 #[derive(Debug)]
 pub(crate) struct Signing {
-    said: String,
-    /// What a server has named instead.
-    found: RwLock<Option<String>>,
+    configured: String,
+    /// The region that the server has named instead.
+    learned: RwLock<Option<String>>,
     credentials: AwsCredentialProvider,
 }
 
 impl Signing {
     pub(crate) fn new(region: &str, credentials: AwsCredentialProvider) -> Self {
-        Self { said: region.to_string(), found: RwLock::default(), credentials }
+        Self { configured: region.to_string(), learned: RwLock::default(), credentials }
     }
 
-    /// Whether an answer with this status may name another region.
+    /// Whether a response with this status may name another region.
     pub(crate) fn may_be_elsewhere(status: http::StatusCode) -> bool {
         matches!(status.as_u16(), 301 | 307 | 400 | 403)
     }
 
-    /// Whether an answer names a region that was not tried yet; later requests go there.
+    /// Learns the region that a response names, for later requests; returns whether it is a new one.
     pub(crate) fn learn(&self, headers: &http::HeaderMap, body: &[u8]) -> bool {
         let named = headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
         let text = String::from_utf8_lossy(body);
@@ -41,22 +40,23 @@ impl Signing {
         let Some(region) = named.or(in_body).map(str::trim).filter(|region| !region.is_empty()) else {
             return false;
         };
-        let mut found = self.found.write();
-        if found.as_deref().unwrap_or(&self.said) == region {
+        let mut learned = self.learned.write();
+        if learned.as_deref().unwrap_or(&self.configured) == region {
             return false;
         }
-        tracing::info!(said = %self.said, %region, "the bucket is in another region");
-        *found = Some(region.to_string());
+        tracing::info!(configured = %self.configured, %region, "the bucket is in another region");
+        *learned = Some(region.to_string());
         true
     }
 
-    /// Signs a request for the region that was found, if one was, and sends it there if it goes to Amazon.
+    /// Signs a request for the learned region, if there is one, and redirects it if it goes to Amazon.
     pub(crate) async fn redirect(&self, request: &mut HttpRequest) -> Result<(), HttpError> {
-        let Some(region) = self.found.read().clone() else { return Ok(()) };
+        let Some(region) = self.learned.read().clone() else { return Ok(()) };
         let failed = |error: object_store::Error| HttpError::new(HttpErrorKind::Unknown, error);
         let credential = self.credentials.get_credential().await.map_err(failed)?;
         let uri = request.uri().to_string();
-        let (from, to) = (format!("s3.{}.amazonaws.com", self.said), format!("s3.{region}.amazonaws.com"));
+        let (from, to) =
+            (format!("s3.{}.amazonaws.com", self.configured), format!("s3.{region}.amazonaws.com"));
         let host = request.uri().host().unwrap_or_default();
         if host == from || host.ends_with(&format!(".{from}")) {
             let moved = uri.replacen(&from, &to, 1).parse();
@@ -115,8 +115,8 @@ mod tests {
         assert!(!signing.learn(&headers, b""));
         signing.redirect(&mut first).await.unwrap();
         assert_eq!(first.uri().to_string(), "https://b.s3.eu-west-1.amazonaws.com/x");
-        let said = first.headers()["authorization"].to_str().unwrap();
-        assert!(said.contains("/eu-west-1/s3/"), "{said}");
+        let configured = first.headers()["authorization"].to_str().unwrap();
+        assert!(configured.contains("/eu-west-1/s3/"), "{configured}");
         assert!(signing.learn(
             &http::HeaderMap::new(),
             b"<Code>AuthorizationHeaderMalformed</Code><Region>eu-1</Region>"

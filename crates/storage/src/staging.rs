@@ -1,13 +1,13 @@
-//! Files that nobody sees before they are shown, each by one step of its store.
+//! Staged files: invisible until published, each by one atomic step of its store.
 //!
 //! | | S3 | HDFS |
 //! |---|---|---|
-//! | a file is written | as an upload in parts to the key it will have; where it is staged lies a record of the upload | where it is staged |
-//! | it is shown | the upload is completed | it is renamed, over what is there |
-//! | it is taken back | the upload is given up | it is deleted |
+//! | write | a multipart upload to the final key; the staging path holds a record of the upload | a file at the staging path |
+//! | publish | completes the upload | renames the file, replacing an old one |
+//! | discard | aborts the upload | deletes the file |
 //!
-//! Showing and taking back may be done again, by anybody who has the [`Staged`] file or finds where it was
-//! staged.
+//! Publishing and discarding are idempotent, for every process that has the [`Staged`] file or finds its
+//! staging path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use object_store::path::Path;
 use object_store::{ObjectStore, Result};
 use prost::Message;
 
-/// In a folder of staged files: they are being taken back, and are not to be shown any more.
-pub const TAKEN_BACK: &str = "taken-back";
+/// Marker object in a staging folder: its files are being discarded, and must not be published any more.
+pub const DISCARDED: &str = "taken-back";
 
-/// A file that is complete, and not shown.
+/// A complete, unpublished file.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Staged {
-    /// Where it lies, or the record of its upload.
+    /// The staging path, or that of the upload's record.
     #[prost(string, tag = "1")]
     pub staged: String,
-    /// The only name that it can be shown by; empty if that is open.
+    /// The only name under which it can be published; empty if any.
     #[prost(string, tag = "2")]
     pub bound: String,
-    /// The upload, if it is one, with its parts.
+    /// The ID of the multipart upload, if it is one, and its parts.
     #[prost(string, tag = "3")]
     pub upload: String,
     #[prost(string, repeated, tag = "4")]
@@ -40,57 +40,56 @@ pub struct Staged {
     pub bytes: u64,
 }
 
-/// What became of a file that was to be shown.
+/// The result of publishing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    Now,
-    /// It is not where it was staged: it was shown before, or taken back.
+pub enum PublishOutcome {
+    Published,
+    /// It is not at its staging path: it was published before, or discarded.
     Gone,
 }
 
-/// A store in which files can be staged. Cancel-safe: what is dropped may have happened or not, and may be
-/// done again.
+/// A store with staging. Cancel-safe: a dropped operation may have happened or not, and can be repeated.
 #[async_trait]
 pub trait Staging: Send + Sync + fmt::Debug {
-    /// Whatever else is done there.
+    /// The underlying store, for other operations.
     fn store(&self) -> &Arc<dyn ObjectStore>;
 
-    /// Whether a file has to have its name when it is begun.
+    /// Whether the final name of a file must be known when it is begun.
     fn binds_names(&self) -> bool;
 
-    /// How long a lock is another's who does not renew it.
+    /// A lock not renewed for this long may be taken over.
     fn lease(&self) -> Duration;
 
-    /// What was asked of the store so long ago is done or never will be.
-    fn late(&self) -> Duration;
+    /// Requests older than this have been executed or never will be.
+    fn request_age_max(&self) -> Duration;
 
-    /// Begins a file at `staged`, which nobody else has, that will be shown as `name`.
+    /// Begins a file at the unique path `staged`, to be published as `name`.
     async fn begin(&self, staged: &Path, name: &Path) -> Result<Box<dyn StagedWriter>>;
 
-    /// Shows a file as `name`, in the place of one that is there.
-    async fn show(&self, file: &Staged, name: &Path) -> Result<Shown>;
+    /// Publishes a file as `name`, replacing one that exists.
+    async fn publish(&self, file: &Staged, name: &Path) -> Result<PublishOutcome>;
 
-    /// Takes back all that was staged below `folder`, and whatever else is there.
-    async fn take_back(&self, folder: &Path) -> Result<()>;
+    /// Discards everything staged below `folder`, and removes whatever else is there.
+    async fn discard(&self, folder: &Path) -> Result<()>;
 
-    /// Writes a small file, which is seen whole or not at all, over one that is there.
-    async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()>;
+    /// Atomically writes a small file, replacing one that exists.
+    async fn put_atomic(&self, path: &Path, bytes: Bytes) -> Result<()>;
 
-    /// The same where there is none yet; false if there is one. After an error it may come later, but never
-    /// over another one.
-    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool>;
+    /// The same if no file exists; false if one does. After an error the put may still happen later, but
+    /// never over another file.
+    async fn put_if_absent(&self, path: &Path, bytes: Bytes) -> Result<bool>;
 
-    /// Finds out whether files of `folder`, which may not be there yet, can be shown and removed, where the
-    /// store lets that be found out without doing it.
+    /// Checks that files of `folder`, which may not exist yet, can be published and removed, if the store
+    /// allows checking without doing so.
     async fn check_writable(&self, folder: &Path) -> Result<()>;
 }
 
-/// A file that is being staged. Memory bound: a few parts of the upload. Dropped, it leaves what
-/// [`Staging::take_back`] removes.
+/// A writer of a staged file. Memory bound: a few parts of the upload. Dropping it leaves files for
+/// [`Staging::discard`].
 #[async_trait]
 pub trait StagedWriter: Send {
     async fn write(&mut self, bytes: Bytes) -> Result<()>;
 
-    /// It is complete, and stays when this returns.
+    /// Completes the file durably.
     async fn finish(&mut self) -> Result<Staged>;
 }

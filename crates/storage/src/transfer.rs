@@ -1,11 +1,11 @@
-//! Requests to S3 as they go through the network, below what the library does with their answers.
+//! HTTP client for S3, below the library's interpretation of responses.
 //!
 //! | the library | here |
 //! |---|---|
-//! | one time limit for a request with its whole body: a slow reader of a large object fails | a limit on silence: until the answer begins, and until more of its body comes |
-//! | an answer that breaks off in its body fails at once, unless it is an object's (apache/arrow-rs-object-store#386) | answers that say something (listings, begins and ends of uploads, deletions) are heard to their end, and asked for again otherwise |
-//! | 409 to a put is taken for "there is something already" | it means that another one was under way, and is tried again |
-//! | errors of connections tell what failed, not why | they tell the whole chain, down to "connection refused" |
+//! | one timeout for a request with its whole body: a slow reader of a large object fails | an idle timeout: until the response begins, and until more of its body comes |
+//! | a response body that breaks off fails at once, unless it is an object's (apache/arrow-rs-object-store#386) | metadata responses (listings, begins and ends of uploads, deletions) are read completely, and requested again otherwise |
+//! | 409 to a put is taken for "already exists" | it means a concurrent put, and is retried |
+//! | connection errors say what failed, not why | they contain the whole chain of causes, down to "connection refused" |
 
 use std::error::Error;
 use std::fmt;
@@ -22,30 +22,34 @@ use object_store::client::{
 };
 use tokio::time::{Instant, Sleep};
 
+use crate::full_responses::{Part, RequestedRange, narrow_to_range};
 use crate::signing::Signing;
-use crate::whole_answers::{Asked, Part, narrowed};
 
-/// So slow may what is sent arrive: as long as the body takes at this speed, no answer is no silence.
+/// The slowest upload: the idle timeout starts after the time that the body takes at this speed.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
-/// What requests go through, with a limit on silence.
+/// An HTTP client with an idle timeout.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     inner: HttpClient,
-    silence: Duration,
+    idle_timeout: Duration,
     /// Requests to a bucket that are signed.
     signing: Option<Arc<Signing>>,
 }
 
 impl Transfer {
-    /// `inner` makes the connections, and has no limit of its own on requests.
-    pub(crate) fn client(inner: HttpClient, silence: Duration) -> HttpClient {
-        Self::signed(inner, silence, None)
+    /// `inner` makes the connections, and has no timeout of its own.
+    pub(crate) fn client(inner: HttpClient, idle_timeout: Duration) -> HttpClient {
+        Self::with_signing(inner, idle_timeout, None)
     }
 
-    /// The same for requests that are signed, and go where their bucket turns out to be.
-    pub(crate) fn signed(inner: HttpClient, silence: Duration, signing: Option<Arc<Signing>>) -> HttpClient {
-        HttpClient::new(Self { inner, silence, signing })
+    /// The same with signing, following the bucket to its region.
+    pub(crate) fn with_signing(
+        inner: HttpClient,
+        idle_timeout: Duration,
+        signing: Option<Arc<Signing>>,
+    ) -> HttpClient {
+        HttpClient::new(Self { inner, idle_timeout, signing })
     }
 }
 
@@ -53,34 +57,34 @@ impl Transfer {
 impl HttpService for Transfer {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let Some(signing) = self.signing.as_ref().filter(|_| is_signed(&request)) else {
-            return self.once(request).await;
+            return self.send(request).await;
         };
         signing.redirect(&mut request).await?;
         let mut again = request.clone();
-        let (head, body) = self.once(request).await?.into_parts();
+        let (head, body) = self.send(request).await?.into_parts();
         if !Signing::may_be_elsewhere(head.status) {
             return Ok(HttpResponse::from_parts(head, body));
         }
-        let body = body.bytes().await.map_err(interrupted)?;
+        let body = body.bytes().await.map_err(interruption)?;
         if signing.learn(&head.headers, &body) {
             signing.redirect(&mut again).await?;
-            return self.once(again).await;
+            return self.send(again).await;
         }
         Ok(HttpResponse::from_parts(head, body.into()))
     }
 }
 
 impl Transfer {
-    async fn once(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let sending = request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN;
-        let limit = self.silence + Duration::from_secs(sending);
+        let limit = self.idle_timeout + Duration::from_secs(sending);
         let is_object = is_of_object(&request);
-        let asked = Asked::of(request.headers()).filter(|_| is_object);
+        let requested = RequestedRange::of(request.headers()).filter(|_| is_object);
         let writes = request.method() == "PUT" || request.method() == "POST";
         let answered = tokio::time::timeout(limit, self.inner.execute(request)).await;
         let answer = match answered {
             Ok(answer) => answer.map_err(with_causes)?,
-            Err(_) => return Err(silent(limit)),
+            Err(_) => return Err(timeout_error(limit)),
         };
         let (mut head, body) = answer.into_parts();
         if writes
@@ -89,14 +93,14 @@ impl Transfer {
         {
             head.status = again;
         }
-        let range = narrowed(asked, &mut head);
-        let body = Heard::new(body, self.silence);
+        let range = narrow_to_range(requested, &mut head);
+        let body = IdleTimeoutBody::new(body, self.idle_timeout);
         let body = match is_object && head.status.is_success() {
             true => match range {
                 Some(range) => HttpResponseBody::new(Part::new(body, &range)),
                 None => HttpResponseBody::new(body),
             },
-            false => HttpResponseBody::new(body).bytes().await.map_err(interrupted)?.into(),
+            false => HttpResponseBody::new(body).bytes().await.map_err(interruption)?.into(),
         };
         Ok(HttpResponse::from_parts(head, body))
     }
@@ -106,7 +110,7 @@ fn is_signed(request: &HttpRequest) -> bool {
     request.headers().contains_key("authorization")
 }
 
-/// Whether a request asks for an object's bytes, of which as many as came are used.
+/// Whether a request reads an object's bytes, of which partial responses are usable.
 fn is_of_object(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or_default());
@@ -114,23 +118,23 @@ fn is_of_object(request: &HttpRequest) -> bool {
     request.method() == "GET" && !names.into_iter().any(asks)
 }
 
-/// A body of which something has to come within some time, again and again.
-struct Heard {
+/// A response body with an idle timeout.
+struct IdleTimeoutBody {
     inner: HttpResponseBody,
-    silence: Duration,
-    /// When it has been silent for too long.
+    idle_timeout: Duration,
+    /// The end of the idle timeout.
     end: Pin<Box<Sleep>>,
-    /// The reader asks for more, and has since `end` was set.
+    /// The reader waits for more, and has since `end` was set.
     is_waiting: bool,
 }
 
-impl Heard {
-    fn new(inner: HttpResponseBody, silence: Duration) -> Self {
-        Self { inner, silence, end: Box::pin(tokio::time::sleep(silence)), is_waiting: false }
+impl IdleTimeoutBody {
+    fn new(inner: HttpResponseBody, idle_timeout: Duration) -> Self {
+        Self { inner, idle_timeout, end: Box::pin(tokio::time::sleep(idle_timeout)), is_waiting: false }
     }
 }
 
-impl Body for Heard {
+impl Body for IdleTimeoutBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -142,14 +146,14 @@ impl Body for Heard {
             self.is_waiting = false;
             return Poll::Ready(frame.map(|frame| frame.map_err(with_causes)));
         }
-        // A reader may take its time between two pieces.
+        // A reader may pause between two pieces.
         if !self.is_waiting {
             self.is_waiting = true;
-            let end = Instant::now() + self.silence;
+            let end = Instant::now() + self.idle_timeout;
             self.end.as_mut().reset(end);
         }
         ready!(self.end.as_mut().poll(context));
-        Poll::Ready(Some(Err(silent(self.silence))))
+        Poll::Ready(Some(Err(timeout_error(self.idle_timeout))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -161,38 +165,38 @@ impl Body for Heard {
     }
 }
 
-/// An error in words.
+/// An error with the texts of all its causes.
 #[derive(Debug)]
-struct Told(String);
+struct ErrorChain(String);
 
-impl fmt::Display for Told {
+impl fmt::Display for ErrorChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Error for Told {}
+impl Error for ErrorChain {}
 
-fn silent(limit: Duration) -> HttpError {
+fn timeout_error(limit: Duration) -> HttpError {
     let words = format!("timed out: the server has said nothing for {} s", limit.as_secs());
-    HttpError::new(HttpErrorKind::Timeout, Told(words))
+    HttpError::new(HttpErrorKind::Timeout, ErrorChain(words))
 }
 
-/// The same error with all its causes in its text.
+/// Adds the texts of all causes to an error.
 fn with_causes(error: HttpError) -> HttpError {
-    HttpError::new(error.kind(), Told(causes(&error)))
+    HttpError::new(error.kind(), ErrorChain(causes(&error)))
 }
 
-/// An answer that broke off: the library asks again for what may be asked twice.
-fn interrupted(error: HttpError) -> HttpError {
+/// An interrupted response: the library retries idempotent requests.
+fn interruption(error: HttpError) -> HttpError {
     let kind = match error.kind() {
         HttpErrorKind::Timeout => HttpErrorKind::Timeout,
         _ => HttpErrorKind::Interrupted,
     };
-    HttpError::new(kind, Told(format!("the answer broke off: {}", causes(&error))))
+    HttpError::new(kind, ErrorChain(format!("the answer broke off: {}", causes(&error))))
 }
 
-/// What an error says and what its causes say, each once. The error itself names its first cause.
+/// The texts of an error and its causes, without repetition. The error itself contains its first cause's.
 fn causes(error: &HttpError) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut next = error.source();
@@ -218,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    const SILENCE: Duration = Duration::from_millis(100);
+    const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
     #[derive(Debug, Clone, Copy)]
     enum Piece {
@@ -229,8 +233,7 @@ mod tests {
     }
     use Piece::{Broken, Silence, Text};
 
-    /// Answers with a status and a body in pieces; with the status 0 it refuses the connection, with 1 it
-    /// never answers.
+    /// Responds with a status and a body in pieces; status 0 refuses the connection, 1 never responds.
     #[derive(Debug)]
     struct Server {
         status: u16,
@@ -239,7 +242,7 @@ mod tests {
 
     fn client(status: u16, pieces: &[Piece]) -> HttpClient {
         let server = Server { status, pieces: Mutex::new(pieces.to_vec()) };
-        Transfer::client(HttpClient::new(server), SILENCE)
+        Transfer::client(HttpClient::new(server), IDLE_TIMEOUT)
     }
 
     #[derive(Debug)]
@@ -315,13 +318,13 @@ mod tests {
         let mut read = Vec::new();
         while let Some(piece) = futures::StreamExt::next(&mut body).await {
             read.extend(piece.unwrap());
-            tokio::time::sleep(SILENCE * 2).await;
+            tokio::time::sleep(IDLE_TIMEOUT * 2).await;
         }
         assert_eq!(read, b"abcd");
     }
 
     #[tokio::test]
-    async fn answers_that_say_something_are_heard_to_their_end() {
+    async fn metadata_responses_are_read_completely() {
         for (method, path) in [
             ("GET", "/b?list-type=2&prefix=p"),
             ("POST", "/b/x?uploads"),
@@ -334,18 +337,18 @@ mod tests {
             let answer = client(200, &[Text("<Resu"), Text("lt/>")]).execute(request(method, path)).await;
             assert_eq!(answer.unwrap().into_body().bytes().await.unwrap(), "<Result/>");
         }
-        // An object's bytes are read on from where they broke off.
+        // An object's bytes resume where they broke off.
         let broken = [Text("ab"), Broken];
         assert!(client(200, &broken).execute(request("GET", "/b/x?versionId=1")).await.is_ok());
-        // What says why it failed is heard as well.
+        // Error bodies are read completely, too.
         let answer = client(404, &broken).execute(request("GET", "/b/x")).await;
         assert_eq!(answer.unwrap_err().kind(), HttpErrorKind::Interrupted);
     }
 
     #[tokio::test]
-    async fn the_whole_is_as_good_as_a_range_of_it() {
+    async fn full_responses_satisfy_range_requests() {
         let server = Server { status: 200, pieces: Mutex::new(vec![Text("abc"), Text("def"), Text("ghi")]) };
-        let client = Transfer::client(HttpClient::new(server), SILENCE);
+        let client = Transfer::client(HttpClient::new(server), IDLE_TIMEOUT);
         let mut range = request("GET", "/b/x");
         range.headers_mut().insert("range", "bytes=1-6".parse().unwrap());
         let answer = client.execute(range).await.unwrap();
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_conflict_of_puts_is_tried_again() {
+    async fn put_conflicts_are_retried() {
         let answered =
             async |request| client(409, &[Text("<Error/>")]).execute(request).await.unwrap().status();
         assert_eq!(answered(request("PUT", "/b/x")).await.as_u16(), 503);
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_tell_their_causes() {
+    async fn errors_include_their_causes() {
         let error = client(0, &[]).execute(request("GET", "/b/x")).await.unwrap_err();
         assert_eq!(error.kind(), HttpErrorKind::Connect);
         assert!(error.to_string().contains("connection refused"), "{error}");

@@ -1,10 +1,10 @@
-//! Uploads to S3 that were begun and neither completed nor given up, as by a process that died: they are no
-//! objects, no listing of objects has them, and their parts take room until somebody gives them up. The
-//! client library does not list them.
+//! Unfinished multipart uploads of S3, neither completed nor aborted, as by a process that died. They are in
+//! no listing of objects, and their parts take space until they are aborted. The client library does not list
+//! them.
 //!
-//! Errors: a list that the server refuses for the moment, or whose answer breaks, is asked for again, within
-//! the limits of the store. [`Error::PermissionDenied`] and [`Error::NotImplemented`] tell of a user who may
-//! not, and of a server that cannot.
+//! Errors: a listing that fails temporarily or breaks off is retried, within the limits of the store.
+//! [`Error::PermissionDenied`]: the user lacks the permission; [`Error::NotImplemented`]: the server does not
+//! support it.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -22,20 +22,20 @@ use url::Url;
 use crate::options::Limits;
 use crate::retry::Retry;
 use crate::s3::{STORE, element, explain};
-use crate::wrong;
+use crate::store_error;
 
-/// How long a signed URL would work, of which only the place is wanted.
+/// Validity of a signed URL, of which only the address is used.
 const SIGNED: Duration = Duration::from_secs(60);
 
-/// An upload in parts.
+/// A multipart upload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnfinishedUpload {
-    /// What it would become, with the time when it was begun; of no size.
+    /// The object that it would become, with the time when it was begun; without a size.
     pub object: ObjectMeta,
     id: MultipartId,
 }
 
-/// Those of one bucket.
+/// The unfinished uploads of one bucket.
 pub struct UnfinishedUploads {
     inner: Arc<AmazonS3>,
     client: HttpClient,
@@ -61,20 +61,20 @@ impl UnfinishedUploads {
         Self { inner, client, region, bucket, limits }
     }
 
-    /// All whose objects would be below `folder`.
+    /// Lists the uploads whose objects would be below `folder`.
     pub async fn below(&self, folder: &Path) -> Result<Vec<UnfinishedUpload>> {
         let prefix = match folder.as_ref() {
             "" => String::new(),
             folder => format!("{folder}/"),
         };
-        let place = self.place().await?;
+        let place = self.bucket_url().await?;
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let page = match self.page(&page_url(&place, &prefix, after.as_ref())).await {
+            let page = match self.get_page(&page_url(&place, &prefix, after.as_ref())).await {
                 Ok(page) => page,
-                // versitygw up to 1.8 knows no upload by which a page ends (backend/posix,
-                // ListMultipartUploads). Of one object's uploads the rest is found when these are given up.
+                // versitygw up to 1.8 does not accept the last upload of a page as a marker (backend/posix,
+                // ListMultipartUploads). The rest of one object's uploads is found after these are aborted.
                 Err(Refusal { status: Some(400), .. })
                     if after.as_ref().is_some_and(|(_, upload): &(String, String)| !upload.is_empty()) =>
                 {
@@ -87,17 +87,20 @@ impl UnfinishedUploads {
             if element(&page, "IsTruncated") != Some("true") {
                 return Ok(found);
             }
-            let marker = |name: &str| element(&page, name).map(unescaped).unwrap_or_default();
+            let marker = |name: &str| element(&page, name).map(decode_entities).unwrap_or_default();
             let next = Some((marker("NextKeyMarker"), marker("NextUploadIdMarker")));
             if next == after {
-                return Err(wrong(STORE, format!("the list of uploads of \"{}\" has no end", self.bucket)));
+                return Err(store_error(
+                    STORE,
+                    format!("the list of uploads of \"{}\" has no end", self.bucket),
+                ));
             }
             after = next;
         }
     }
 
-    /// Removes its parts; one that is over already is as good.
-    pub async fn give_up(&self, upload: &UnfinishedUpload) -> Result<()> {
+    /// Aborts an upload and removes its parts; one that has ended is not an error.
+    pub async fn abort(&self, upload: &UnfinishedUpload) -> Result<()> {
         match self.inner.abort_multipart(&upload.object.location, &upload.id).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => match explain(&self.bucket, error) {
@@ -107,8 +110,8 @@ impl UnfinishedUploads {
         }
     }
 
-    /// The bucket's URL, as the library makes it of all that may be said about it.
-    async fn place(&self) -> Result<Url> {
+    /// The bucket's URL, as the library derives it from all settings.
+    async fn bucket_url(&self) -> Result<Url> {
         let method = empty_request().method().clone();
         let mut url = self.inner.signed_url(method, &Path::default(), SIGNED).await?;
         url.set_query(None);
@@ -117,29 +120,29 @@ impl UnfinishedUploads {
         Ok(url)
     }
 
-    /// What is answered to a GET.
-    async fn page(&self, url: &Url) -> Result<String, Refusal> {
+    /// Gets a page, with retries.
+    async fn get_page(&self, url: &Url) -> Result<String, Refusal> {
         let mut retry = Retry::new(self.limits);
         loop {
-            let refusal = match self.asked(url).await {
+            let refusal = match self.send(url).await {
                 Ok(page) => return Ok(page),
                 Err(refusal) => refusal,
             };
-            if !refusal.may_pass || !retry.wait().await {
+            if !refusal.is_transient || !retry.wait().await {
                 return Err(refusal);
             }
         }
     }
 
-    async fn asked(&self, url: &Url) -> Result<String, Refusal> {
+    async fn send(&self, url: &Url) -> Result<String, Refusal> {
         let broken = |error: &dyn Display| {
             let text = format!("cannot list the uploads of {url}: {error}");
-            Refusal { error: wrong(STORE, text), may_pass: true, status: None }
+            Refusal { error: store_error(STORE, text), is_transient: true, status: None }
         };
-        let for_good = |error: Error| Refusal { error, may_pass: false, status: None };
+        let for_good = |error: Error| Refusal { error, is_transient: false, status: None };
         let credential = self.inner.credentials().get_credential().await.map_err(for_good)?;
         let mut request = empty_request();
-        *request.uri_mut() = parsed(url.as_str()).map_err(for_good)?;
+        *request.uri_mut() = parse(url.as_str()).map_err(for_good)?;
         AwsAuthorizer::new(&credential, "s3", &self.region).authorize(&mut request, None);
         let answer = self.client.execute(request).await.map_err(|error| broken(&error))?;
         let status = answer.status();
@@ -153,27 +156,27 @@ impl UnfinishedUploads {
             })),
             code => {
                 let Refusal { error, .. } = broken(&format!("{status}: {text}"));
-                let may_pass = code == 429 || code >= 500;
-                Err(Refusal { error: explain(&self.bucket, error), may_pass, status: Some(code) })
+                let is_transient = code == 429 || code >= 500;
+                Err(Refusal { error: explain(&self.bucket, error), is_transient, status: Some(code) })
             }
         }
     }
 }
 
-/// Why there is no answer, and whether there may be one to the next try.
+/// A failed request, and whether a retry may succeed.
 struct Refusal {
     error: Error,
-    may_pass: bool,
-    /// Of HTTP, if that much was answered.
+    is_transient: bool,
+    /// HTTP status, if there was a response.
     status: Option<u16>,
 }
 
-/// A GET, of nothing yet.
+/// An empty GET request.
 fn empty_request() -> HttpRequest {
     HttpRequest::new(HttpRequestBody::empty())
 }
 
-/// The request for uploads whose keys begin with `prefix`, behind the last one of the page before.
+/// The request for uploads whose keys begin with `prefix`, after the last one of the previous page.
 fn page_url(place: &Url, prefix: &str, after: Option<&(String, String)>) -> Url {
     let mut url = place.clone();
     let mut query = url.query_pairs_mut();
@@ -185,25 +188,24 @@ fn page_url(place: &Url, prefix: &str, after: Option<&(String, String)>) -> Url 
         }
     }
     drop(query);
-    // A plus sign in what was appended stands for a blank, and is signed as one; not every server reads it
-    // so.
+    // A plus sign in an appended query means a blank, and is signed as one; not every server decodes it so.
     let query = url.query().unwrap_or_default().replace('+', "%20");
     url.set_query(Some(&query));
     url
 }
 
-/// Errors: it is not what S3 answers.
+/// Errors: it is not a response of S3.
 fn uploads_in(page: &str) -> Result<Vec<UnfinishedUpload>> {
     let uploads = page.split("<Upload>").skip(1);
     uploads
         .map(|upload| {
             let of = |name: &str| {
-                let text = element(upload, name).map(unescaped);
-                text.ok_or_else(|| wrong(STORE, format!("an upload is listed without {name}")))
+                let text = element(upload, name).map(decode_entities);
+                text.ok_or_else(|| store_error(STORE, format!("an upload is listed without {name}")))
             };
             let object = ObjectMeta {
                 location: Path::parse(of("Key")?)?,
-                last_modified: parsed(&of("Initiated")?)?,
+                last_modified: parse(&of("Initiated")?)?,
                 size: 0,
                 e_tag: None,
                 version: None,
@@ -213,19 +215,19 @@ fn uploads_in(page: &str) -> Result<Vec<UnfinishedUpload>> {
         .collect()
 }
 
-/// Signs that stand for themselves nowhere in XML.
+/// XML entities of reserved characters.
 const ESCAPES: [(&str, &str); 6] =
     [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&apos;", "'"), ("&#39;", "'")];
 
-/// A text of XML as it is meant.
-fn unescaped(text: &str) -> String {
+/// Decodes the entities in XML text.
+fn decode_entities(text: &str) -> String {
     let plain = ESCAPES.iter().fold(text.to_string(), |text, (escape, sign)| text.replace(escape, sign));
-    // Last, or what it begins would pass for another one.
+    // Last, so that a decoded ampersand does not start another entity.
     plain.replace("&amp;", "&")
 }
 
-fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T> {
-    text.parse::<T>().map_err(|error| wrong(STORE, format!("cannot read \"{text}\": {error}")))
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T> {
+    text.parse::<T>().map_err(|error| store_error(STORE, format!("cannot read \"{text}\": {error}")))
 }
 
 #[cfg(test)]
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_asked_for_behind_the_last_one() {
+    fn pages_continue_after_the_last_upload() {
         let place = Url::parse("http://here:9000/b").unwrap();
         let first = page_url(&place, "a b/", None);
         assert_eq!(first.as_str(), "http://here:9000/b?uploads=&prefix=a%20b%2F");

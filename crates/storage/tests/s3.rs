@@ -347,9 +347,9 @@ fn unfinished_uploads_are_found_and_given_up() {
         let names: Vec<&str> = found.iter().map(|upload| upload.object.location.as_ref()).collect();
         assert_eq!(names, ["t/a b+c.parquet", "t/k=a&b/x"]);
         for upload in &found {
-            unfinished.give_up(upload).await.unwrap();
+            unfinished.abort(upload).await.unwrap();
             // Somebody else was faster.
-            unfinished.give_up(upload).await.unwrap();
+            unfinished.abort(upload).await.unwrap();
         }
         assert!(unfinished.below(&folder).await.unwrap().is_empty());
         assert_eq!(unfinished.below(&everywhere).await.unwrap().len(), 1);

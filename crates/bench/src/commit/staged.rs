@@ -31,7 +31,9 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::ParquetReadOptions;
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::{Session, SqlError};
-use harrier_exec::data_files::{FileRecord, FileShape, PartitionFolder, Takes, WriteFormat, WriteSpec};
+use harrier_exec::data_files::{
+    FileRecord, FileShape, PartitionFolder, ReplacedFiles, WriteFormat, WriteSpec,
+};
 use harrier_exec::distribution::logical_planner::WriteFiles;
 use prost::Message;
 
@@ -93,7 +95,7 @@ impl StagedWrite<'_> {
             one_writer: false,
             format: WriteFormat::Parquet,
             staging: None,
-            takes: Takes::default(),
+            takes: ReplacedFiles::default(),
         };
         let plan: LogicalPlan = WriteFiles::plan(input, Arc::new(spec))?;
         context.state().create_physical_plan(&plan).await

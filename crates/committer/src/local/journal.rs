@@ -1,4 +1,4 @@
-//! What a statement is going to do to folders, written down before it begins. Every action can be done again.
+//! Write-ahead journal of a statement's actions on folders. Every action is idempotent.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,8 +37,7 @@ pub enum Kind {
     Replace(Replace),
 }
 
-/// A file, or a folder that becomes one of the table, gets its name. Paths are bytes: names need not be
-/// UTF-8.
+/// Renames a file, or a folder that becomes one of the table. Paths are bytes: names need not be UTF-8.
 #[derive(Clone, PartialEq, Message)]
 pub struct Move {
     #[prost(bytes, tag = "1")]
@@ -47,37 +46,37 @@ pub struct Move {
     pub to: Vec<u8>,
 }
 
-/// A folder and one that was made ready change their names; then the old one is cleared.
+/// Exchanges a folder with a prepared one; then the old one is emptied.
 #[derive(Clone, PartialEq, Message)]
 pub struct Exchange {
     #[prost(bytes, tag = "1")]
     pub folder: Vec<u8>,
     #[prost(bytes, tag = "2")]
     pub ready: Vec<u8>,
-    /// Of the one made ready: by this it is known which of the two is where.
+    /// Inode of the prepared folder: tells whether the exchange has happened.
     #[prost(uint64, tag = "3")]
     pub inode: u64,
-    /// What was in the folder and is replaced, or is in the one made ready, too. All else came later, and
-    /// stays.
+    /// Entries of the old folder that are replaced, or are linked into the new one, too. All others came
+    /// later, and stay.
     #[prost(message, repeated, tag = "4")]
-    pub seen: Vec<Seen>,
+    pub old_entries: Vec<EntryRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Seen {
+pub struct EntryRecord {
     #[prost(bytes, tag = "1")]
     pub name: Vec<u8>,
     #[prost(uint64, tag = "2")]
     pub inode: u64,
 }
 
-/// Files of a folder that cannot be exchanged go one by one, then others come one by one.
+/// Removes files of a folder that cannot be exchanged one by one, then adds others one by one.
 #[derive(Clone, PartialEq, Message)]
 pub struct Replace {
     #[prost(bytes, tag = "1")]
     pub folder: Vec<u8>,
     #[prost(message, repeated, tag = "2")]
-    pub removed: Vec<Seen>,
+    pub removed: Vec<EntryRecord>,
     #[prost(message, repeated, tag = "3")]
     pub moves: Vec<Move>,
 }
@@ -103,8 +102,8 @@ pub(crate) fn path(bytes: &[u8]) -> PathBuf {
 }
 
 impl Journal {
-    /// Writes it into a statement's folder. It is complete and on the disk when this returns, and is not
-    /// there if this fails.
+    /// Writes the journal into a statement's folder. On success it is complete and durable; on failure it
+    /// does not exist.
     pub(crate) fn write(&self, staging: &Path) -> Result<()> {
         let unfinished = staging.join(UNFINISHED);
         let write = || -> io::Result<()> {
@@ -115,11 +114,11 @@ impl Journal {
         write().at("write", &unfinished)?;
         let complete = staging.join(JOURNAL);
         fs::rename(&unfinished, &complete).at("write", &complete)?;
-        // If its name is not on the disk, nothing may depend on it.
+        // If its directory entry is not durable, nothing may depend on it.
         sync(staging).or_else(|error| fs::remove_file(&complete).and(Err(error))).at("write", &complete)
     }
 
-    /// That of a statement, if it is complete.
+    /// Reads the journal of a statement, if it is complete.
     pub(crate) fn read(staging: &Path) -> Result<Option<Self>> {
         let file = staging.join(JOURNAL);
         match fs::read(&file) {
@@ -129,8 +128,8 @@ impl Journal {
         }
     }
 
-    /// Everything in it is done.
-    pub(crate) fn forget(staging: &Path) -> io::Result<()> {
+    /// Removes the journal of a completed statement.
+    pub(crate) fn remove(staging: &Path) -> io::Result<()> {
         fs::remove_file(staging.join(JOURNAL))
     }
 }

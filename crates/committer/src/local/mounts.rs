@@ -1,4 +1,4 @@
-//! Where a folder really is, and what its file system can do.
+//! Mounts and file system capabilities of a folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,17 +9,16 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
-/// The mount that `folder` is on: renames and hard links do not leave it, even where two mounts are of one
-/// file system.
+/// The mount ID of `folder`: renames and hard links cannot cross mounts, even of the same file system.
 pub(crate) fn mount_of(folder: &Path) -> io::Result<u64> {
-    // Who may not list a folder may still ask where it is.
+    // O_PATH needs no permission to list the folder.
     let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(folder)?;
     let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd()))?;
     let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
     id.ok_or_else(|| io::Error::other("the system does not tell the mount of a folder"))
 }
 
-/// Whether `folder`, a real path, is where something is mounted.
+/// Whether `folder`, a canonical path, is a mount point.
 pub(crate) fn is_mount_point(folder: &Path) -> io::Result<bool> {
     match folder.parent() {
         Some(parent) => Ok(mount_of(parent)? != mount_of(folder)?),
@@ -27,12 +26,12 @@ pub(crate) fn is_mount_point(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Gives two folders, or files, each other's name in one step.
+/// Atomically swaps the names of two folders or files.
 pub(crate) fn exchange(a: &Path, b: &Path) -> io::Result<()> {
     renameat2(AT_FDCWD, a, AT_FDCWD, b, RenameFlags::RENAME_EXCHANGE).map_err(io::Error::from)
 }
 
-/// Whether folders in `place` can be exchanged; tries it with two of its own.
+/// Whether folders in `place` can be exchanged; tries it with two temporary ones.
 pub(crate) fn can_exchange(place: &Path) -> io::Result<bool> {
     let pair = [place.join("try-a"), place.join("try-b")];
     for folder in &pair {
@@ -54,10 +53,10 @@ pub(crate) fn can_exchange(place: &Path) -> io::Result<bool> {
     }
 }
 
-/// That what a folder has as entries is on the disk.
+/// Makes the directory entries of a folder durable.
 pub(crate) fn sync(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
-        // Some file systems have nothing to write for a folder.
+        // Some file systems cannot sync a folder and need not.
         Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => Ok(()),
         other => other,
     }

@@ -1,5 +1,4 @@
-//! What a statement is to do to each folder, found out under the lock; folders that are to be exchanged are
-//! made ready.
+//! Plans a statement's actions on each folder, under the lock, and prepares the folders for exchange.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,41 +11,41 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-use crate::local::journal::{Action, Exchange, Kind, Move, Replace, Seen, bytes};
+use crate::local::journal::{Action, EntryRecord, Exchange, Kind, Move, Replace, bytes};
 use crate::local::mounts::{can_exchange, sync};
-use crate::local::places::{Place, Places};
-use crate::local::publish::{Merged, StagedFile};
+use crate::local::publish::{MergedFile, StagedFile};
+use crate::local::staging_paths::{Place, StagingPaths};
 use crate::local::{At, Error, Result};
 
-/// Below a statement's folder, those made ready.
+/// In a statement's folder: the prepared folders.
 const READY: &str = "ready";
 
-/// How often a folder is made ready again because others have changed the one it is to replace.
-const TRIES: usize = 5;
+/// Attempts to prepare a folder that others keep changing.
+const ATTEMPTS_MAX: usize = 5;
 
-/// Finds out what is to be done, folder by folder.
-pub(crate) struct Preparing<'a> {
-    pub places: Places,
+/// The planner of a statement's actions, folder by folder.
+pub(crate) struct ChangePlanner<'a> {
+    pub paths: StagingPaths,
     pub staging: &'a Path,
-    /// What the present folder loses.
-    pub goes: Goes<'a>,
-    /// Whether folders can be exchanged, by where they are made ready.
+    /// The files to remove from the present folder.
+    pub replaced: Replaced<'a>,
+    /// Whether folders can be exchanged, by staging place.
     pub exchanges: HashMap<PathBuf, bool>,
     pub actions: Vec<Action>,
-    /// Folders that cannot change in one step.
-    pub one_by_one: Vec<PathBuf>,
+    /// Folders that cannot be changed atomically.
+    pub non_atomic_folders: Vec<PathBuf>,
 }
 
-/// Which files of a folder new ones come instead of.
+/// The files of a folder that new ones replace.
 #[derive(Debug, Clone)]
-pub(crate) enum Goes<'a> {
+pub(crate) enum Replaced<'a> {
     Nothing,
     All,
-    Merged(Vec<&'a Merged>),
+    Merged(Vec<&'a MergedFile>),
 }
 
-impl Goes<'_> {
-    fn has(&self, entry: &Entry, folder: &Path) -> bool {
+impl Replaced<'_> {
+    fn contains(&self, entry: &Entry, folder: &Path) -> bool {
         match self {
             Self::Nothing => false,
             Self::All => is_replaced(entry, folder),
@@ -56,10 +55,10 @@ impl Goes<'_> {
         }
     }
 
-    /// Errors: a file that is merged is not what it was when it was read.
+    /// Errors: a file to be merged has changed since it was read.
     fn check(&self, folder: &Path) -> Result<()> {
         let Self::Merged(files) = self else { return Ok(()) };
-        let is_same = |file: &&Merged| {
+        let is_same = |file: &&MergedFile| {
             fs::metadata(folder.join(&file.name)).is_ok_and(|now| {
                 now.len() == file.bytes && now.modified().is_ok_and(|modified| modified == file.modified)
             })
@@ -80,17 +79,17 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Readers pass over it.
+    /// Readers ignore it.
     pub fn is_hidden(&self) -> bool {
         self.name.as_bytes().starts_with(b".") || self.name.as_bytes().starts_with(b"_")
     }
 
-    fn seen(&self) -> Seen {
-        Seen { name: self.name.as_bytes().to_vec(), inode: self.inode }
+    fn record(&self) -> EntryRecord {
+        EntryRecord { name: self.name.as_bytes().to_vec(), inode: self.inode }
     }
 }
 
-/// What is in a folder, in the order of names.
+/// The entries of a folder, sorted by name.
 pub(crate) fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -101,7 +100,7 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
                 inode: metadata.ino(),
                 is_folder: metadata.is_dir(),
             }),
-            // Gone meanwhile.
+            // Removed concurrently.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -110,33 +109,33 @@ pub(crate) fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
-impl Preparing<'_> {
-    /// Adds what is to be done to `folder`, which gets `files`.
+impl ChangePlanner<'_> {
+    /// Plans the actions for `folder`, which gets `files`.
     pub(crate) fn folder(&mut self, folder: &str, files: &[&StagedFile]) -> Result<()> {
-        let shown = self.places.folder(folder);
+        let shown = self.paths.folder(folder);
         let real = match fs::canonicalize(&shown) {
             Ok(real) => real,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.goes.check(&shown)?;
+                self.replaced.check(&shown)?;
                 return self.new_folder(folder, &shown, files);
             }
             Err(error) => return Err(error).at("open", &shown),
         };
-        self.goes.check(&real)?;
+        self.replaced.check(&real)?;
         let present = entries(&real).at("list", &real)?;
-        let replaced = present.iter().any(|entry| !entry.is_hidden() && self.goes.has(entry, &real));
+        let replaced = present.iter().any(|entry| !entry.is_hidden() && self.replaced.contains(entry, &real));
         match (files, replaced) {
             ([], false) => return Ok(()),
             ([file], false) => {
-                may_change(&real)?;
+                check_writable(&real)?;
                 self.actions.push(Kind::Move(Move::new(&file.staged, &real.join(&file.name))).into());
                 return Ok(());
             }
             _ => {}
         }
         let exchange = match self.ready(folder, &real)? {
-            // What is below a folder would be gone for a moment.
-            _ if !matches!(self.goes, Goes::All)
+            // Subfolders would disappear for a moment.
+            _ if !matches!(self.replaced, Replaced::All)
                 && present.iter().any(|entry| entry.is_folder && !entry.is_hidden()) =>
             {
                 None
@@ -147,10 +146,10 @@ impl Preparing<'_> {
         match exchange {
             Some(exchange) => self.actions.push(Kind::Exchange(exchange).into()),
             None => {
-                may_change(&real)?;
+                check_writable(&real)?;
                 let (replace, in_steps) = self.replace(&real, &present, files);
                 if in_steps {
-                    self.one_by_one.push(real);
+                    self.non_atomic_folders.push(real);
                 }
                 self.actions.push(Kind::Replace(replace).into());
             }
@@ -158,13 +157,13 @@ impl Preparing<'_> {
         Ok(())
     }
 
-    /// A folder that is not there yet.
+    /// Plans the creation of a folder.
     fn new_folder(&mut self, folder: &str, shown: &Path, files: &[&StagedFile]) -> Result<()> {
         let mut above = shown;
         while let (false, Some(parent)) = (above.exists(), above.parent()) {
             above = parent;
         }
-        may_change(above)?;
+        check_writable(above)?;
         match files {
             [] => {}
             [file] => {
@@ -184,12 +183,12 @@ impl Preparing<'_> {
         Ok(())
     }
 
-    /// Where folders can be made that are to take the place of `folder`, or to become it.
+    /// The staging place for a folder that will be exchanged with `folder`, or renamed to it.
     fn base(&self, folder: &str) -> Result<PathBuf> {
-        match self.places.place(folder)? {
+        match self.paths.place(folder)? {
             Place::Home => Ok(self.staging.to_path_buf()),
             Place::Beside(place) | Place::Inside(place) => {
-                self.places.make(&place)?;
+                self.paths.make(&place)?;
                 Ok(place)
             }
         }
@@ -206,14 +205,14 @@ impl Preparing<'_> {
         Ok(ready)
     }
 
-    /// Where a folder can be made ready to be exchanged with `real`, if that can be done.
+    /// The staging place for a folder to exchange with `real`, if that is possible.
     fn ready(&mut self, folder: &str, real: &Path) -> Result<Option<PathBuf>> {
-        if let Place::Inside(_) = self.places.place(folder)? {
+        if let Place::Inside(_) = self.paths.place(folder)? {
             return Ok(None);
         }
         let base = self.base(folder)?;
-        // A folder cannot change names with one that is in it.
-        if base.starts_with(real) || may_change(real.parent().unwrap_or(real)).is_err() {
+        // A folder cannot be exchanged with one inside it.
+        if base.starts_with(real) || check_writable(real.parent().unwrap_or(real)).is_err() {
             return Ok(None);
         }
         let can = match self.exchanges.get(&base) {
@@ -227,12 +226,13 @@ impl Preparing<'_> {
         Ok(can.then_some(base))
     }
 
-    /// Makes a folder in `base` that has what `real` is to have. `None`: files that stay cannot be in both.
+    /// Prepares a folder in `base` with the new content of `real`. `None`: files that stay cannot be
+    /// hard-linked.
     fn exchange(&mut self, real: &Path, base: &Path, files: &[&StagedFile]) -> Result<Option<Exchange>> {
         let ready = self.make_ready(base)?;
         let mut present = entries(real).at("list", real)?;
         let mut steady = false;
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS_MAX {
             let linked = self.link_all(&present, real, &ready)?;
             let now = entries(real).at("list", real)?;
             steady = now == present;
@@ -259,23 +259,23 @@ impl Preparing<'_> {
             folder: bytes(real),
             ready: bytes(&ready),
             inode,
-            seen: self.gone(&present, real),
+            old_entries: self.old_entries(&present, real),
         }))
     }
 
-    /// Has the files of `real` that stay in `ready`, too. False: they cannot be in both.
+    /// Hard-links the files of `real` that stay into `ready`. False: they cannot be linked.
     fn link_all(&self, present: &[Entry], real: &Path, ready: &Path) -> Result<bool> {
-        let stays = |entry: &&Entry| match self.goes {
-            Goes::All => false,
-            _ => !entry.is_folder && !self.goes.has(entry, real),
+        let stays = |entry: &&Entry| match self.replaced {
+            Replaced::All => false,
+            _ => !entry.is_folder && !self.replaced.contains(entry, real),
         };
         for entry in present.iter().filter(stays) {
             match fs::hard_link(real.join(&entry.name), ready.join(&entry.name)) {
                 Ok(()) => {}
-                // Gone meanwhile, as the next look will say.
+                // Removed concurrently; the next listing will show it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                    // Of somebody else, or on a file system without them.
+                    // They belong to another user, or the file system has no hard links.
                     Some(Errno::EPERM | Errno::EACCES | Errno::EXDEV | Errno::EMLINK | Errno::EOPNOTSUPP) => {
                         return Ok(false);
                     }
@@ -286,27 +286,27 @@ impl Preparing<'_> {
         Ok(true)
     }
 
-    /// What is to be removed from the folder when it has been exchanged.
-    fn gone(&self, present: &[Entry], made_of: &Path) -> Vec<Seen> {
-        let goes = |entry: &&Entry| match self.goes {
-            Goes::All => is_replaced(entry, made_of),
+    /// The entries to remove from the old folder after the exchange.
+    fn old_entries(&self, present: &[Entry], made_of: &Path) -> Vec<EntryRecord> {
+        let replaced = |entry: &&Entry| match self.replaced {
+            Replaced::All => is_replaced(entry, made_of),
             _ => !entry.is_folder,
         };
-        present.iter().filter(goes).map(Entry::seen).collect()
+        present.iter().filter(replaced).map(Entry::record).collect()
     }
 
-    /// Where nothing can be exchanged: what goes and what comes, and whether a reader can see some of it
-    /// only.
+    /// Plans the file-by-file replacement of a folder that cannot be exchanged. True: a reader may see an
+    /// intermediate state.
     fn replace(&self, real: &Path, present: &[Entry], files: &[&StagedFile]) -> (Replace, bool) {
-        let gone = || present.iter().filter(|entry| self.goes.has(entry, real));
-        let mut removed: Vec<Seen> = gone().map(Entry::seen).collect();
-        let mut files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
+        let gone = || present.iter().filter(|entry| self.replaced.contains(entry, real));
+        let mut removed: Vec<EntryRecord> = gone().map(Entry::record).collect();
+        let mut files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::record);
         let over = if files.is_empty() { None } else { files_gone.next_back() };
         if let Some(over) = &over {
             removed.retain(|seen| seen != over);
         }
         let in_steps = files.len() > 1 || !removed.is_empty();
-        // The first new file takes the name of the last old one, so that a reader never sees both, nor none.
+        // The first new file takes the name of the last old one, so that a reader never sees both or neither.
         let mut moves = Vec::with_capacity(files.len());
         for (at, file) in files.iter().enumerate() {
             let to = match (&over, at) {
@@ -319,8 +319,7 @@ impl Preparing<'_> {
     }
 }
 
-/// Whether an overwriting statement takes `entry` away: data, and checksums that Hadoop keeps of data
-/// (`.name.crc`).
+/// Whether an overwriting statement removes `entry`: data, and Hadoop's checksum files (`.name.crc`).
 fn is_replaced(entry: &Entry, folder: &Path) -> bool {
     if !entry.is_hidden() {
         return true;
@@ -330,7 +329,7 @@ fn is_replaced(entry: &Entry, folder: &Path) -> bool {
     of.is_some_and(|of| !of.starts_with(b".") && folder.join(crate::local::journal::path(of)).exists())
 }
 
-/// Errors: entries of `folder` cannot be changed, which is better known before anything is decided.
-fn may_change(folder: &Path) -> Result<()> {
+/// Errors: entries of `folder` cannot be changed. Checked before anything is committed.
+fn check_writable(folder: &Path) -> Result<()> {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK).at("write to", folder)
 }

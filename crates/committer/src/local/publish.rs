@@ -1,4 +1,4 @@
-//! Shows what a statement has staged: prepares, writes the journal, does what is in it.
+//! Publishes a statement's staged files: plans the actions, writes the journal, performs it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::local::control::Root;
-use crate::local::journal::{Action, Exchange, Journal, Kind, Move, Replace, Seen, path};
+use crate::local::journal::{Action, EntryRecord, Exchange, Journal, Kind, Move, Replace, path};
 use crate::local::mounts::{exchange, sync};
-use crate::local::places::Places;
-use crate::local::prepare::{Goes, Preparing, entries};
+use crate::local::prepare::{ChangePlanner, Replaced, entries};
 use crate::local::recover::RETIRED;
+use crate::local::staging_paths::StagingPaths;
 use crate::local::{Error, Result};
 
-/// A file that was staged, complete and on the disk.
+/// A staged file, complete and durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedFile {
-    /// Where [`Places::staged`] has put it.
+    /// The path from [`StagingPaths::staging_path`].
     pub staged: PathBuf,
     /// Below the table's folder: `""`, or `k=v/…`.
     pub folder: String,
-    /// As it is to be called there.
+    /// Its final name.
     pub name: String,
 }
 
-/// A file that others of its folder are merged with, as it was when it was read.
+/// A file that a statement merges with others of its folder, as it was when read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergedFile {
     /// Below the table's folder: `""`, or `k=v/…`.
     pub folder: String,
     pub name: String,
@@ -37,30 +37,30 @@ pub struct Merged {
     pub modified: SystemTime,
 }
 
-/// What a statement comes to.
+/// The changes that a statement commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Work {
     pub files: Vec<StagedFile>,
-    /// The folders get `files` instead of what they have.
+    /// The folders' present files are replaced by `files`.
     pub overwrite: bool,
-    /// Folders that an overwriting statement has no files for, and empties.
+    /// Folders that an overwriting statement empties: it has no files for them.
     pub emptied: Vec<String>,
-    /// The folders get `files` instead of these.
-    pub merged: Vec<Merged>,
+    /// Files that `files` replace.
+    pub merged: Vec<MergedFile>,
 }
 
-/// What a folder gets and loses.
+/// The changes of one folder.
 #[derive(Default)]
 struct Change<'a> {
     files: Vec<&'a StagedFile>,
-    merged: Vec<&'a Merged>,
+    merged: Vec<&'a MergedFile>,
 }
 
-/// What there is to tell of a statement that was shown.
+/// The result of publishing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Folders in which a reader could for a moment see some of the statement's files only.
-    pub one_by_one: Vec<PathBuf>,
+    /// Folders in which a reader could for a moment see only some of the statement's files.
+    pub non_atomic_folders: Vec<PathBuf>,
 }
 
 pub(crate) fn publish(
@@ -79,25 +79,25 @@ pub(crate) fn publish(
     for file in &work.files {
         folders.entry(file.folder.trim_end_matches('/')).or_default().files.push(file);
     }
-    let places = Places::of(root.path(), staging)?;
-    let mut preparing = Preparing {
-        places,
+    let paths = StagingPaths::of(root.path(), staging)?;
+    let mut planner = ChangePlanner {
+        paths,
         staging,
-        goes: Goes::Nothing,
+        replaced: Replaced::Nothing,
         exchanges: HashMap::new(),
         actions: Vec::new(),
-        one_by_one: Vec::new(),
+        non_atomic_folders: Vec::new(),
     };
     for (folder, change) in folders {
-        preparing.goes = match (work.overwrite, change.merged.is_empty()) {
-            (true, _) => Goes::All,
-            (false, true) => Goes::Nothing,
-            (false, false) => Goes::Merged(change.merged),
+        planner.replaced = match (work.overwrite, change.merged.is_empty()) {
+            (true, _) => Replaced::All,
+            (false, true) => Replaced::Nothing,
+            (false, false) => Replaced::Merged(change.merged),
         };
-        preparing.folder(folder, &change.files)?;
+        planner.folder(folder, &change.files)?;
         step("prepared");
     }
-    let Preparing { actions, one_by_one, .. } = preparing;
+    let ChangePlanner { actions, non_atomic_folders, .. } = planner;
     if actions.is_empty() {
         return Ok(Published::default());
     }
@@ -107,30 +107,30 @@ pub(crate) fn publish(
     perform(&journal, step)?;
     finish(&journal, staging)?;
     step("forgotten");
-    Ok(Published { one_by_one })
+    Ok(Published { non_atomic_folders })
 }
 
-/// The journal is done: it goes first, so that nothing is done again. Folders that were exchanged stay for
-/// who is listing them.
+/// Removes a performed journal first, so that nothing is repeated. Exchanged folders stay for readers that
+/// are listing them.
 pub(crate) fn finish(journal: &Journal, staging: &Path) -> Result<()> {
     let exchanged = |action: &Action| matches!(action.kind, Some(Kind::Exchange(_)));
     let finish = || -> io::Result<()> {
         if journal.actions.iter().any(exchanged) {
             fs::File::create(staging.join(RETIRED))?;
         }
-        Journal::forget(staging)
+        Journal::remove(staging)
     };
     finish().map_err(|error| Error::Unfinished { path: staging.to_path_buf(), error })
 }
 
-/// Does what is in a journal, or what is left of it.
+/// Performs a journal's actions, or those that remain.
 pub(crate) fn perform(journal: &Journal, step: &dyn Fn(&'static str)) -> Result<()> {
     for Action { kind } in &journal.actions {
         let (done, at) = match kind {
-            Some(Kind::Move(one)) => (rename(one, step), &one.to),
-            Some(Kind::Place(one)) => (place(one, step), &one.to),
-            Some(Kind::Exchange(one)) => (swap(one, step), &one.folder),
-            Some(Kind::Replace(one)) => (replace(one, step), &one.folder),
+            Some(Kind::Move(action)) => (rename(action, step), &action.to),
+            Some(Kind::Place(action)) => (place(action, step), &action.to),
+            Some(Kind::Exchange(action)) => (swap(action, step), &action.folder),
+            Some(Kind::Replace(action)) => (replace(action, step), &action.folder),
             None => continue,
         };
         done.map_err(|error| Error::Unfinished { path: path(at), error })?;
@@ -138,9 +138,9 @@ pub(crate) fn perform(journal: &Journal, step: &dyn Fn(&'static str)) -> Result<
     Ok(())
 }
 
-/// Makes a file's name its own, unless that was done.
-fn rename(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
-    let (from, to) = (path(&one.from), path(&one.to));
+/// Renames a file to its final name, unless that was done.
+fn rename(action: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
+    let (from, to) = (path(&action.from), path(&action.to));
     let folder = to.parent().unwrap_or(&to);
     if !exists(&from)? {
         return sync(folder);
@@ -152,8 +152,8 @@ fn rename(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
     sync(folder)
 }
 
-fn place(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
-    let (from, to) = (path(&one.from), path(&one.to));
+fn place(action: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
+    let (from, to) = (path(&action.from), path(&action.to));
     let above = to.parent().unwrap_or(&to);
     if !exists(&from)? {
         return sync(above);
@@ -162,9 +162,9 @@ fn place(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
     step("folder");
     match fs::rename(&from, &to) {
         Ok(()) => step("placed"),
-        // Somebody else has made it meanwhile.
-        Err(error) if is_there(&error) => {
-            bring_over(&from, &to)?;
+        // Somebody else has created it concurrently.
+        Err(error) if already_exists(&error) => {
+            move_entries(&from, &to)?;
             fs::remove_dir(&from)?;
             sync(&to)?;
         }
@@ -173,10 +173,10 @@ fn place(one: &Move, step: &dyn Fn(&'static str)) -> io::Result<()> {
     sync(above)
 }
 
-fn swap(one: &Exchange, step: &dyn Fn(&'static str)) -> io::Result<()> {
-    let (folder, ready) = (path(&one.folder), path(&one.ready));
+fn swap(action: &Exchange, step: &dyn Fn(&'static str)) -> io::Result<()> {
+    let (folder, ready) = (path(&action.folder), path(&action.ready));
     let is_new = |path: &Path| match fs::symlink_metadata(path) {
-        Ok(metadata) => Ok(metadata.ino() == one.inode),
+        Ok(metadata) => Ok(metadata.ino() == action.inode),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     };
@@ -191,16 +191,16 @@ fn swap(one: &Exchange, step: &dyn Fn(&'static str)) -> io::Result<()> {
         sync(above)?;
     }
     if exists(&ready)? {
-        hollow(&ready, &folder, &one.seen)?;
+        empty_old_folder(&ready, &folder, &action.old_entries)?;
         step("brought over");
     }
     sync(&folder)
 }
 
-/// Takes what others have put into `old`, a folder that `new` was exchanged for, into that. What was seen
-/// keeps its name in `old`, because somebody may be listing it at this moment, but not its content, unless
-/// that is in `new`, too.
-fn hollow(old: &Path, new: &Path, seen: &[Seen]) -> io::Result<()> {
+/// Moves files that others have put into `old`, a folder exchanged for `new`, to `new`. Recorded entries keep
+/// their names in `old`, because a reader may be listing it, but are truncated unless they are linked into
+/// `new`, too.
+fn empty_old_folder(old: &Path, new: &Path, seen: &[EntryRecord]) -> io::Result<()> {
     for entry in entries(old)? {
         let own = old.join(&entry.name);
         let known = seen.iter().find(|seen| seen.name == entry.name.as_bytes());
@@ -210,51 +210,51 @@ fn hollow(old: &Path, new: &Path, seen: &[Seen]) -> io::Result<()> {
                 let stays = fs::symlink_metadata(&target).is_ok_and(|there| there.ino() == entry.inode);
                 match (stays, entry.is_folder) {
                     (true, _) => {}
-                    (false, true) => empty_all(&own)?,
-                    (false, false) => empty(&own)?,
+                    (false, true) => truncate_all(&own)?,
+                    (false, false) => truncate(&own)?,
                 }
             }
-            // Emptied before.
+            // Truncated before.
             Some(_) if fs::symlink_metadata(&own).is_ok_and(|there| there.is_file() && there.len() == 0) => {}
-            _ => bring(&own, &target, entry.is_folder)?,
+            _ => move_entry(&own, &target, entry.is_folder)?,
         }
     }
     Ok(())
 }
 
-/// Puts an empty file in the place of one; the name is there all the time.
-fn empty(file: &Path) -> io::Result<()> {
+/// Replaces a file by an empty one atomically.
+fn truncate(file: &Path) -> io::Result<()> {
     let folder = file.parent().unwrap_or(file);
     let nothing = folder.with_file_name("nothing");
     fs::File::create(&nothing)?;
     fs::rename(&nothing, file)
 }
 
-fn empty_all(folder: &Path) -> io::Result<()> {
+fn truncate_all(folder: &Path) -> io::Result<()> {
     for entry in entries(folder)? {
         let own = folder.join(&entry.name);
         match entry.is_folder {
-            true => empty_all(&own)?,
-            false => empty(&own)?,
+            true => truncate_all(&own)?,
+            false => truncate(&own)?,
         }
     }
     Ok(())
 }
 
-/// Takes what is in `from` into `to`.
-fn bring_over(from: &Path, to: &Path) -> io::Result<()> {
+/// Moves the entries of `from` to `to`.
+fn move_entries(from: &Path, to: &Path) -> io::Result<()> {
     for entry in entries(from)? {
-        bring(&from.join(&entry.name), &to.join(&entry.name), entry.is_folder)?;
+        move_entry(&from.join(&entry.name), &to.join(&entry.name), entry.is_folder)?;
     }
     Ok(())
 }
 
-fn bring(own: &Path, target: &Path, is_folder: bool) -> io::Result<()> {
+fn move_entry(own: &Path, target: &Path, is_folder: bool) -> io::Result<()> {
     match fs::rename(own, target) {
         Ok(()) => Ok(()),
-        // A folder of this name has been made in both.
-        Err(error) if is_folder && is_there(&error) => {
-            bring_over(own, target)?;
+        // A folder of this name exists in both.
+        Err(error) if is_folder && already_exists(&error) => {
+            move_entries(own, target)?;
             fs::remove_dir(own)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -262,9 +262,9 @@ fn bring(own: &Path, target: &Path, is_folder: bool) -> io::Result<()> {
     }
 }
 
-fn replace(one: &Replace, step: &dyn Fn(&'static str)) -> io::Result<()> {
-    let folder = path(&one.folder);
-    for seen in &one.removed {
+fn replace(action: &Replace, step: &dyn Fn(&'static str)) -> io::Result<()> {
+    let folder = path(&action.folder);
+    for seen in &action.removed {
         let own = folder.join(path(&seen.name));
         match fs::symlink_metadata(&own) {
             Ok(metadata) if metadata.ino() == seen.inode && metadata.is_dir() => fs::remove_dir_all(&own)?,
@@ -273,13 +273,13 @@ fn replace(one: &Replace, step: &dyn Fn(&'static str)) -> io::Result<()> {
         }
         step("removed");
     }
-    for one in &one.moves {
-        rename(one, step)?;
+    for action in &action.moves {
+        rename(action, step)?;
     }
     sync(&folder)
 }
 
-/// Makes a folder and those above it, so that they stay.
+/// Creates a folder and its ancestors durably.
 fn make_folders(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -303,8 +303,8 @@ fn exists(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// That something is where a folder was to be put, or in one that was to be removed.
-fn is_there(error: &io::Error) -> bool {
+/// The target exists, or a folder to be removed is not empty.
+fn already_exists(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists)
 }
 
@@ -312,26 +312,28 @@ fn is_there(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Of a folder that cannot be exchanged, files go one by one; one that somebody else has put in the place
-    /// of another since stays.
+    /// File-by-file replacement keeps a file that somebody else has put in the place of a removed one.
     #[test]
-    fn what_was_put_in_the_place_of_a_removed_file_stays() {
+    fn replacements_of_removed_files_stay() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let removed = ["old", "replaced", "gone"].map(|name| {
             fs::write(file(name), name).unwrap();
-            Seen { name: name.as_bytes().to_vec(), inode: fs::symlink_metadata(file(name)).unwrap().ino() }
+            EntryRecord {
+                name: name.as_bytes().to_vec(),
+                inode: fs::symlink_metadata(file(name)).unwrap().ino(),
+            }
         });
         fs::write(file("new"), "new").unwrap();
         fs::rename(file("new"), file("replaced")).unwrap();
         fs::remove_file(file("gone")).unwrap();
-        let one = Replace {
+        let action = Replace {
             folder: crate::local::journal::bytes(folder.path()),
             removed: removed.to_vec(),
             moves: Vec::new(),
         };
         for _ in 0..2 {
-            replace(&one, &|_| {}).unwrap();
+            replace(&action, &|_| {}).unwrap();
             assert!(!file("old").exists() && !file("gone").exists());
             assert_eq!(fs::read_to_string(file("replaced")).unwrap(), "new");
         }

@@ -1,4 +1,4 @@
-//! Completes, or takes back, what statements have left whose processes died.
+//! Crash recovery: completes or rolls back statements of dead processes.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,20 +10,18 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::local::control::OWNER;
 use crate::local::journal::Journal;
-use crate::local::places::{ELSEWHERE, FILES};
 use crate::local::publish::{finish, perform};
+use crate::local::staging_paths::{ELSEWHERE, FILES};
 use crate::local::{At, Result};
 
-/// In a statement's folder: it is done, and has left folders that somebody may be listing.
+/// In a statement's folder: it is completed, and has left folders that readers may be listing.
 pub(crate) const RETIRED: &str = "retired";
 
-/// Nobody lists a folder for longer. Names are all that stays so long: the content is gone, or in the new
-/// folder.
+/// No listing takes longer. Only names stay that long: the content is gone or in the new folder.
 const LISTING_MAX: Duration = Duration::from_secs(60);
 
-/// Whether a statement has been decided and not been completed. To be asked under the lock, when nobody is
-/// about to complete it.
-pub(crate) fn is_left(control: &Path) -> Result<bool> {
+/// Whether a statement is committed and not completed. Call it under the lock, while nobody is completing it.
+pub(crate) fn needs_recovery(control: &Path) -> Result<bool> {
     for staging in fs::read_dir(control).at("list", control)? {
         let staging = staging.at("list", control)?.path();
         if staging.is_dir() && Journal::read(&staging)?.is_some() {
@@ -33,8 +31,8 @@ pub(crate) fn is_left(control: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Completes decided statements and removes what others have staged, if their processes are dead. To be
-/// called under the exclusive lock.
+/// Completes committed statements and removes the staged files of others, if their processes are dead. Call
+/// it under the exclusive lock.
 pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()> {
     for staging in fs::read_dir(control).at("list", control)? {
         let staging = staging.at("list", control)?.path();
@@ -46,18 +44,18 @@ pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()>
             finish(&journal, &staging)?;
             step("completed");
         }
-        leave(&staging, None)?;
+        remove_statement(&staging, None)?;
         step("swept");
     }
     Ok(())
 }
 
-/// Whether the process of a statement lives: it has the file locked that is its own.
+/// Whether the process of a statement lives: it holds the lock of its owner file.
 fn is_alive(staging: &Path) -> Result<bool> {
     let path = staging.join(OWNER);
     let file = match File::open(&path) {
         Ok(file) => file,
-        // It died when it had just begun, or is about to be gone.
+        // It died right after it began, or is about to end.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle && !path.exists() => {
             return Ok(false);
@@ -67,23 +65,23 @@ fn is_alive(staging: &Path) -> Result<bool> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(_) => Ok(false),
         Err((_, Errno::EWOULDBLOCK)) => Ok(true),
-        // Removed meanwhile on another host.
+        // Removed concurrently on another host.
         Err((_, Errno::ESTALE)) if !path.exists() => Ok(false),
         Err((_, error)) => Err(error).at("lock", &path),
     }
 }
 
-/// Removes what a statement has left that is done, or was given up: folders that it has exchanged only when
-/// nobody lists them any more.
+/// Removes the folder of a completed or rolled-back statement; exchanged folders only after no reader can be
+/// listing them.
 ///
-/// `owner`: the file of a statement of this process, locked. It stays so until all else is gone, so that
-/// nobody takes the statement for dead that is still removing, and is closed before it is removed: on NFS,
-/// and on many file systems in user space, a file that is removed while it is open gets another name in its
-/// folder, and the folder stays. From then on another process may remove the rest as well.
-pub(crate) fn leave(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
+/// `owner`: the locked owner file of a statement of this process. It stays locked until everything else is
+/// removed, so that nobody takes the statement for dead meanwhile, and is closed before it is removed: NFS
+/// and many FUSE file systems rename a file that is removed while open, and the folder would stay. After that
+/// another process may remove the rest as well.
+pub(crate) fn remove_statement(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     let retired = staging.join(RETIRED);
     match fs::metadata(&retired).and_then(|metadata| metadata.modified()) {
-        // A clock that was set back makes it older, or lets it stay for longer.
+        // A clock that was set back makes it older, or keeps it longer.
         Ok(at) if at.elapsed().is_ok_and(|age| age < LISTING_MAX) => remove(&staging.join(FILES)),
         Ok(_) => sweep(staging, owner),
         Err(error) if error.kind() == io::ErrorKind::NotFound => sweep(staging, owner),
@@ -91,7 +89,7 @@ pub(crate) fn leave(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     }
 }
 
-/// Removes what a statement has staged.
+/// Removes the staged files of a statement.
 fn sweep(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     let list = staging.join(ELSEWHERE);
     match fs::read_dir(&list) {
@@ -126,7 +124,7 @@ fn remove_all_but_owner(staging: &Path) -> Result<()> {
 }
 
 fn remove(folder: &Path) -> Result<()> {
-    // Ranks of a statement that was given up may still be making files.
+    // Ranks of an aborted statement may still be creating files.
     for _ in 0..10 {
         match fs::remove_dir_all(folder) {
             Ok(()) => return Ok(()),

@@ -1,13 +1,13 @@
-//! A table's folder, and the one beside it with the lock, the journals and what statements have staged.
+//! A table's folder, and its control folder with the lock, journals and staged files.
 //!
-//! For the table `t` that is `.harrier-t`, or `.harrier` in it if it is all of its store:
+//! For the table `t` that is `.harrier-t`, or `.harrier` in it if the table is the whole store:
 //!
-//! | name | what it is |
+//! | name | content |
 //! |---|---|
-//! | `lock-N` | the lock: of the highest number; held if that is odd |
-//! | `owner-ID` | a statement that is writing; written anew as long as it lives |
-//! | `journal-N` | what the holder of `lock-N` has decided and not completed; empty: it can decide nothing any more |
-//! | `ID/…` | what a statement has staged |
+//! | `lock-N` | the lock is the file of the highest number; held if that is odd |
+//! | `owner-ID` | heartbeat of a writing statement, rewritten while it lives |
+//! | `journal-N` | committed and uncompleted actions of the holder of `lock-N`; empty: it is fenced off |
+//! | `ID/…` | staged files of a statement |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt,
 use tokio::time::Instant;
 use url::Url;
 
-use crate::object_store::lock::{Lock, POLL_MAX, Watched, poll_backoff};
+use crate::object_store::lock::{Lock, LockObserver, POLL_MAX, poll_backoff};
 use crate::object_store::recover::recover;
 use crate::object_store::{At, Error, Result};
 
@@ -39,28 +39,28 @@ pub struct Root {
     control: Path,
 }
 
-/// What a reader has seen before it listed the table.
+/// The state of the lock before a reader lists the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settled {
+pub struct LockState {
     /// The lock's number; `None` if there never was one.
     number: Option<u64>,
-    /// When a lock was written that its holder has left: it may come back.
-    held: Option<i64>,
-    /// What is beside the table may not be looked at.
-    is_blind: bool,
+    /// When the lock of a stalled holder was written: the holder may come back.
+    held_since: Option<i64>,
+    /// The control folder cannot be read.
+    is_unreadable: bool,
 }
 
-/// What is beside a table.
+/// A listing of the control folder.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     pub locks: BTreeMap<u64, ObjectMeta>,
     pub owners: BTreeMap<String, ObjectMeta>,
-    /// By the numbers of locks.
+    /// Lock numbers.
     pub journals: BTreeSet<u64>,
     /// Empty journals.
     pub voids: Vec<ObjectMeta>,
     pub statements: BTreeSet<String>,
-    /// Files that their writers have not given their names.
+    /// Files that their writers have not renamed yet.
     pub unfinished: Vec<ObjectMeta>,
 }
 
@@ -69,35 +69,34 @@ impl Control {
         self.locks.last_key_value().map(|(number, meta)| (*number, meta))
     }
 
-    /// Whether nobody is showing anything.
-    fn settled(&self) -> Option<Settled> {
+    /// The state if no statement is publishing.
+    fn settled_state(&self) -> Option<LockState> {
         let state = self.state();
-        (state.held.is_none() && self.journals.is_empty()).then_some(state)
+        (state.held_since.is_none() && self.journals.is_empty()).then_some(state)
     }
 
-    fn state(&self) -> Settled {
+    fn state(&self) -> LockState {
         let held = self.top().filter(|(number, _)| number % 2 == 1);
-        Settled {
+        LockState {
             number: self.top().map(|(number, _)| number),
-            held: held.map(|(_, lock)| lock.last_modified.timestamp_micros()),
-            is_blind: false,
+            held_since: held.map(|(_, lock)| lock.last_modified.timestamp_micros()),
+            is_unreadable: false,
         }
     }
 
-    /// Whether a file was written so recently, by the clock of the store; who asks has just written one.
+    /// Whether a file is younger than `age` by the store's clock; the caller has just written one.
     pub(crate) fn is_young(&self, file: &ObjectMeta, age: Duration) -> bool {
         let all = self.locks.values().chain(self.owners.values()).chain(&self.unfinished);
         let now = all.map(|file| file.last_modified).max().unwrap_or(file.last_modified);
-        // What is newer than all of these is as young as can be.
+        // A file newer than all of these is as young as possible.
         (now - file.last_modified).to_std().is_ok_and(|passed| passed < age) || now < file.last_modified
     }
 }
 
 impl Root {
-    /// The table in the folder `table` of the store that `url` is in; `None` for a kind of store that is not
-    /// known.
+    /// Opens the table in the folder `table` of the store of `url`; `None` for an unknown kind of store.
     ///
-    /// Errors: what is said about the store is incomplete or wrong.
+    /// Errors: the options of the store are incomplete or wrong.
     pub fn open(url: &Url, table: &Path, options: &Options) -> Result<Option<Self>> {
         let staging = harrier_storage::open_staging(url, options).at("open", table)?;
         Ok(staging.map(|staging| Self::of(staging, table)))
@@ -118,7 +117,7 @@ impl Root {
         self.staging.store()
     }
 
-    /// A place beside the table.
+    /// A path in the control folder.
     fn beside(&self, name: &str) -> Path {
         child(&self.control, name)
     }
@@ -135,7 +134,7 @@ impl Root {
         self.beside(&format!("{JOURNAL}{number:020}"))
     }
 
-    /// Where a statement stages.
+    /// The staging folder of a statement.
     pub(crate) fn statement_path(&self, id: &str) -> Path {
         self.beside(id)
     }
@@ -148,7 +147,7 @@ impl Root {
         }
     }
 
-    /// Looks at all that is beside the table.
+    /// Lists the control folder.
     pub(crate) async fn control(&self) -> Result<Control> {
         let mut control = Control::default();
         let found = match self.store().list_with_delimiter(Some(&self.control)).await {
@@ -176,12 +175,12 @@ impl Root {
         Ok(control)
     }
 
-    /// The files of the table that readers see.
+    /// Lists the visible files of the table.
     pub async fn list_table(&self) -> Result<Vec<ObjectMeta>> {
         self.list(&self.table).await
     }
 
-    /// The names of the folders in one below the table's: `""`, or `k=v/…`.
+    /// The names of the subfolders of one below the table's: `""`, or `k=v/…`.
     pub async fn folders_in(&self, folder: &str) -> Result<Vec<String>> {
         let folder = self.folder(folder);
         let found = match self.store().list_with_delimiter(Some(&folder)).await {
@@ -192,7 +191,7 @@ impl Root {
         Ok(found.iter().filter_map(|folder| folder.filename().map(str::to_string)).collect())
     }
 
-    /// The files in a folder and below it that readers see.
+    /// Lists the visible files in a folder and below it.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         let found: Result<Vec<ObjectMeta>, StoreError> = self.store().list(Some(folder)).try_collect().await;
         let mut found = match found {
@@ -201,7 +200,7 @@ impl Root {
             Err(error) => return Err(error).at("list", folder),
         };
         found.retain(|file| {
-            // A folder may have an object of its own, by its own name.
+            // A folder may have an object of its own, under its own name.
             let below = file.location.prefix_match(folder).map(|mut parts| {
                 let mut named = false;
                 let is_seen = parts.all(|part| {
@@ -216,7 +215,7 @@ impl Root {
         Ok(found)
     }
 
-    /// That a put on the condition that there is nothing yet fails where there is something.
+    /// Checks that a put-if-absent fails where there is an object.
     ///
     /// Errors: it does not (`NoConditions`).
     pub(crate) async fn check_conditions(&self, id: &str) -> Result<()> {
@@ -235,39 +234,40 @@ impl Root {
         }
     }
 
-    /// Waits until nobody shows anything; completes what was left unfinished, if this process may.
+    /// Waits until no statement is publishing; completes committed statements of dead processes, if this
+    /// process has permission.
     ///
-    /// Errors: what is beside the table cannot be read, or what is left cannot be completed.
-    pub fn settled(&self) -> BoxFuture<'_, Result<Settled>> {
-        self.wait_until_settled().boxed()
+    /// Errors: the control folder cannot be read, or recovery fails.
+    pub fn wait_until_settled(&self) -> BoxFuture<'_, Result<LockState>> {
+        self.poll_until_settled().boxed()
     }
 
-    async fn wait_until_settled(&self) -> Result<Settled> {
-        let mut watched = Watched::default();
+    async fn poll_until_settled(&self) -> Result<LockState> {
+        let mut observer = LockObserver::default();
         let mut backoff = poll_backoff();
         loop {
             let control = match self.control().await {
-                // Each folder by itself is whole all the same.
+                // Each folder by itself is consistent all the same.
                 Err(error) if error.is_denied() => {
-                    return Ok(Settled { number: None, held: None, is_blind: true });
+                    return Ok(LockState { number: None, held_since: None, is_unreadable: true });
                 }
                 control => control?,
             };
-            if let Some(settled) = control.settled() {
+            if let Some(settled) = control.settled_state() {
                 return Ok(settled);
             }
-            let is_left = match control.top() {
+            let needs_recovery = match control.top() {
                 Some((number, lock)) if number % 2 == 1 => {
-                    watched.is_stale(number, lock, self.staging.lease())
+                    observer.is_stale(number, lock, self.staging.lease())
                 }
                 _ => true,
             };
-            if is_left {
+            if needs_recovery {
                 if control.journals.is_empty() {
-                    // Its holder died before it decided anything, or cannot any more: writers will see to it.
+                    // Its holder died before it committed, or is fenced off: writers will clean up.
                     return Ok(control.state());
                 }
-                match self.complete(&mut watched).await {
+                match self.complete(&mut observer).await {
                     Ok(()) => continue,
                     Err(error) if error.is_denied() => return Ok(control.state()),
                     Err(error) => return Err(error),
@@ -277,42 +277,43 @@ impl Root {
         }
     }
 
-    /// Whether nobody has shown anything since, as far as this process may know.
-    pub fn is_settled(&self, since: Settled) -> BoxFuture<'_, Result<bool>> {
+    /// Whether nothing was published since, as far as this process can see.
+    pub fn is_unchanged(&self, since: LockState) -> BoxFuture<'_, Result<bool>> {
         let look = async move {
             match self.control().await {
                 Err(error) if error.is_denied() => Ok(true),
                 control => {
                     let control = control?;
-                    Ok(control.state() == since && (since.held.is_none() || control.journals.is_empty()))
+                    Ok(control.state() == since
+                        && (since.held_since.is_none() || control.journals.is_empty()))
                 }
             }
         };
         look.boxed()
     }
 
-    async fn complete(&self, watched: &mut Watched) -> Result<()> {
-        let lock = Lock::acquire_watched(self, "reader", watched).await?;
+    async fn complete(&self, observer: &mut LockObserver) -> Result<()> {
+        let lock = Lock::acquire_observed(self, "reader", observer).await?;
         let recovered = recover(self, &lock, "", &|_| {}).await;
         lock.release().await;
-        // It is nothing of the statement that reads.
-        recovered.map_err(Error::of_others)
+        // The failure is not one of the reading statement.
+        recovered.map_err(Error::for_other_statement)
     }
 }
 
-impl Settled {
-    /// Whether nobody has ever shown anything here: locks of those who have stay.
-    pub fn is_untouched(self) -> bool {
-        !self.is_blind && self.number.is_none()
+impl LockState {
+    /// Whether nothing was ever published here: the locks of past statements stay.
+    pub fn never_published(self) -> bool {
+        !self.is_unreadable && self.number.is_none()
     }
 
-    /// Whether nothing is known of what others do, so that only files themselves tell.
-    pub fn is_blind(self) -> bool {
-        self.is_blind
+    /// Whether the control folder is unreadable, so that only the files themselves can be checked.
+    pub fn is_unreadable(self) -> bool {
+        self.is_unreadable
     }
 }
 
-/// A path below another one, as it is.
+/// A path below another one, without escaping.
 pub(crate) fn child(folder: &Path, name: &str) -> Path {
     let text = match folder.as_ref() {
         "" => name.to_string(),
@@ -321,7 +322,7 @@ pub(crate) fn child(folder: &Path, name: &str) -> Path {
     Path::parse(&text).unwrap_or_else(|_| folder.clone().join(name))
 }
 
-/// How long something has looked the same.
+/// Since when something has looked the same.
 pub(crate) type Since = Instant;
 
 #[cfg(test)]
@@ -330,7 +331,7 @@ mod tests {
 
     use bytes::Bytes;
     use futures::stream::BoxStream;
-    use harrier_storage::{Shown, Staged, StagedWriter};
+    use harrier_storage::{PublishOutcome, Staged, StagedWriter};
     use object_store::memory::InMemory;
     use object_store::{
         CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, PutMultipartOptions, PutOptions,
@@ -339,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that takes no notice of conditions, if it is careless.
+    /// A store that ignores conditions, if it is careless.
     #[derive(Debug)]
     struct Store {
         inner: InMemory,
@@ -415,7 +416,7 @@ mod tests {
             Duration::from_secs(5)
         }
 
-        fn late(&self) -> Duration {
+        fn request_age_max(&self) -> Duration {
             Duration::from_secs(5)
         }
 
@@ -423,19 +424,19 @@ mod tests {
             Err(StoreError::NotImplemented { operation: "begin".into(), implementer: "memory".into() })
         }
 
-        async fn show(&self, _: &Staged, _: &Path) -> object_store::Result<Shown> {
-            Ok(Shown::Gone)
+        async fn publish(&self, _: &Staged, _: &Path) -> object_store::Result<PublishOutcome> {
+            Ok(PublishOutcome::Gone)
         }
 
-        async fn take_back(&self, _: &Path) -> object_store::Result<()> {
+        async fn discard(&self, _: &Path) -> object_store::Result<()> {
             Ok(())
         }
 
-        async fn put_whole(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
+        async fn put_atomic(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
             self.0.put(path, bytes.into()).await.map(drop)
         }
 
-        async fn put_new(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
+        async fn put_if_absent(&self, path: &Path, bytes: Bytes) -> object_store::Result<bool> {
             match self.0.put_opts(path, bytes.into(), PutMode::Create.into()).await {
                 Err(StoreError::AlreadyExists { .. }) => Ok(false),
                 put => put.map(|_| true),
@@ -466,7 +467,7 @@ mod tests {
         root("t", false).begin("one").await.unwrap();
     }
 
-    /// The lock is one holder's at a time, and numbers grow.
+    /// The lock has one holder at a time, and numbers grow.
     #[tokio::test]
     async fn the_lock_is_held_by_one() {
         let root = root("t", false);

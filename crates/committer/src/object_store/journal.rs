@@ -1,4 +1,4 @@
-//! What a statement is going to do to folders, written down before it begins. Every action can be done again.
+//! Write-ahead journal of a statement's actions on folders. Every action is idempotent.
 
 use bytes::Bytes;
 use harrier_storage::Staged;
@@ -18,23 +18,23 @@ pub struct Journal {
     pub id: String,
 }
 
-/// One folder: files go, then one comes, perhaps in the place of one that was there.
+/// The changes of one folder: files are removed, then one is published, perhaps in place of an old one.
 #[derive(Clone, PartialEq, Message)]
 pub struct Action {
     #[prost(string, tag = "1")]
     pub folder: String,
     #[prost(message, repeated, tag = "2")]
-    pub removed: Vec<Seen>,
+    pub removed: Vec<FileVersion>,
     #[prost(message, optional, tag = "3")]
-    pub shown: Option<Staged>,
-    /// What it is shown as.
+    pub staged: Option<Staged>,
+    /// Its final name.
     #[prost(string, tag = "4")]
     pub name: String,
 }
 
-/// A file as it was when the statement decided: another one by its name is not meant.
+/// A file as it was at commit time: another one of the same name does not match.
 #[derive(Clone, PartialEq, Message)]
-pub struct Seen {
+pub struct FileVersion {
     #[prost(string, tag = "1")]
     pub path: String,
     #[prost(uint64, tag = "2")]
@@ -45,7 +45,7 @@ pub struct Seen {
     pub e_tag: Option<String>,
 }
 
-impl From<&ObjectMeta> for Seen {
+impl From<&ObjectMeta> for FileVersion {
     fn from(file: &ObjectMeta) -> Self {
         Self {
             path: file.location.to_string(),
@@ -61,7 +61,7 @@ impl Journal {
         self.encode_to_vec().into()
     }
 
-    /// That of the holder of a lock, if it is there.
+    /// Reads the journal of the holder of a lock, if it exists.
     pub(crate) async fn read(root: &Root, number: u64) -> Result<Option<Self>> {
         let path = root.journal_path(number);
         let bytes = match root.store().get(&path).await {
@@ -72,8 +72,8 @@ impl Journal {
         Self::decode(bytes).map(Some).map_err(|_| Error::Journal { path: path.to_string() })
     }
 
-    /// Everything in it is done.
-    pub(crate) async fn forget(root: &Root, number: u64) -> Result<()> {
+    /// Removes the journal of a completed statement.
+    pub(crate) async fn remove(root: &Root, number: u64) -> Result<()> {
         let path = root.journal_path(number);
         match root.store().delete(&path).await {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),

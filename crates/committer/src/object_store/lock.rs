@@ -1,17 +1,18 @@
-//! The lock of a table, which is one by nothing but puts that fail where there is something already.
+//! The lock of a table, built on conditional puts alone.
 //!
-//! It is the file `lock-N` of the highest number: held if `N` is odd, free if it is even. Who wants it puts
-//! the next odd number, and has it if nothing higher is there afterwards; who gives it back puts the next
-//! even one, and removes those below. A number is never put twice while it counts: only numbers below the
-//! highest are removed. A holder writes its file anew six times in a lease. One whose file has looked the
-//! same for all of a lease to somebody who watches, by that one's clock, is dead: its lock is taken over.
+//! The lock is the file `lock-N` of the highest number: held if `N` is odd, free if it is even. To acquire
+//! it, a statement puts the next odd number, and holds the lock if no higher one exists afterwards; to
+//! release it, it puts the next even one, and removes those below. A number is never put twice while it
+//! counts: only numbers below the highest are removed. A holder rewrites its file six times in a lease. A
+//! file that has not changed for a whole lease, by the observer's clock, belongs to a dead holder: its lock
+//! is taken over.
 //!
-//! Invariant: a holder that has not seen its lock to be the highest for half a lease does nothing more
-//! ([`Lock::check`]). So no clocks are compared, and they may differ in speed by a half.
+//! Invariant: a holder that has not confirmed its lock for half a lease stops ([`Lock::check`]). So no clocks
+//! are compared, and they may differ in speed by a half.
 //!
-//! What such a holder has asked of the store before may be done later all the same. The journal, by which a
-//! statement is decided, therefore has the number of the lock and is put only where there is none, and who
-//! takes a lock over puts an empty one: one of both is there, and it stays.
+//! Requests of such a holder may still arrive at the store later. The journal, which commits a statement,
+//! therefore carries the number of the lock and is put only if absent, and whoever takes a lock over puts an
+//! empty one first: exactly one of both exists, and it stays. This is fencing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +26,21 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::object_store::control::{Control, Root, Since};
-use crate::object_store::repeating::Repeating;
+use crate::object_store::periodic_task::PeriodicTask;
 use crate::object_store::{At, Error, Result};
 
-/// The longest wait between two looks at a lock that another statement holds.
+/// The longest pause between polls of a lock that another statement holds.
 pub(crate) const POLL_MAX: Duration = Duration::from_millis(250);
 
-/// A lease is renewed so often.
-const RENEWED: u32 = 6;
+/// Renewals per lease.
+const RENEWALS_PER_LEASE: u32 = 6;
 
-/// What a lock looked like, and since when.
+/// The last observed state of a lock, and since when it has been the same.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Option<(u64, ObjectMeta, Option<Since>)>);
+pub(crate) struct LockObserver(Option<(u64, ObjectMeta, Option<Since>)>);
 
-impl Watched {
-    /// Looks again; whether it has looked the same for all of a lease.
+impl LockObserver {
+    /// Observes the lock; returns whether it has not changed for a whole lease.
     pub(crate) fn is_stale(&mut self, number: u64, lock: &ObjectMeta, lease: Duration) -> bool {
         if let Some((known, file, Some(since))) = &self.0
             && *known == number
@@ -52,7 +53,7 @@ impl Watched {
     }
 }
 
-/// The waits between looks at a lock that another statement holds. They never end.
+/// The backoff between polls of a lock that another statement holds. It never ends.
 pub(crate) fn poll_backoff() -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
@@ -61,26 +62,26 @@ pub(crate) fn poll_backoff() -> impl Iterator<Item = Duration> + Send {
         .build()
 }
 
-/// The lock, held. Dropped, it is not given back: others wait for the lease.
+/// The held lock. Dropping it does not release it: others wait for the lease.
 #[derive(Debug)]
 pub(crate) struct Lock {
     root: Root,
     number: u64,
-    /// Those that do not count any more.
-    below: Vec<u64>,
-    /// When it was last seen to be held: the time before the store was asked.
-    seen: Arc<Mutex<Instant>>,
-    renewing: Repeating,
+    /// Numbers that do not count any more.
+    superseded: Vec<u64>,
+    /// When it was last confirmed to be held: the time before the request.
+    confirmed_at: Arc<Mutex<Instant>>,
+    renewal: PeriodicTask,
 }
 
 impl Lock {
-    /// Waits for the lock. Cancel-safe, but for a lease that others may have to wait.
+    /// Waits for the lock. Cancel-safe, except that others may have to wait for a lease.
     pub(crate) async fn acquire(root: &Root, id: &str) -> Result<Self> {
-        Self::acquire_watched(root, id, &mut Watched::default()).await
+        Self::acquire_observed(root, id, &mut LockObserver::default()).await
     }
 
-    /// The same for who has seen it before.
-    pub(crate) async fn acquire_watched(root: &Root, id: &str, watched: &mut Watched) -> Result<Self> {
+    /// The same with an earlier observation of the lock.
+    pub(crate) async fn acquire_observed(root: &Root, id: &str, observer: &mut LockObserver) -> Result<Self> {
         let mut backoff = poll_backoff();
         let mut control = root.control().await?;
         loop {
@@ -88,7 +89,7 @@ impl Lock {
                 None => Some(1),
                 Some((number, _)) if number % 2 == 0 => Some(number + 1),
                 Some((number, lock)) => {
-                    watched.is_stale(number, lock, root.staging.lease()).then_some(number + 2)
+                    observer.is_stale(number, lock, root.staging.lease()).then_some(number + 2)
                 }
             };
             let asked = Instant::now();
@@ -97,10 +98,10 @@ impl Lock {
             {
                 control = root.control().await?;
                 if is_top(&control, next) {
-                    let below: Vec<u64> =
+                    let superseded: Vec<u64> =
                         control.locks.keys().copied().filter(|number| *number < next).collect();
-                    let lock = Self::held(root, next, below, id, asked);
-                    lock.shut_out().await?;
+                    let lock = Self::start(root, next, superseded, id, asked);
+                    lock.fence_off().await?;
                     return Ok(lock);
                 }
                 remove(root, vec![next]).await;
@@ -111,46 +112,46 @@ impl Lock {
         }
     }
 
-    fn held(root: &Root, number: u64, below: Vec<u64>, id: &str, asked: Instant) -> Self {
-        let seen = Arc::new(Mutex::new(asked));
-        let (own, id, seen_again) = (root.clone(), id.to_string(), Arc::clone(&seen));
-        let renewing = Repeating::every(root.staging.lease() / RENEWED, move |count| {
-            let (root, seen) = (own.clone(), Arc::clone(&seen_again));
+    fn start(root: &Root, number: u64, superseded: Vec<u64>, id: &str, asked: Instant) -> Self {
+        let confirmed_at = Arc::new(Mutex::new(asked));
+        let (own, id, confirmed_again) = (root.clone(), id.to_string(), Arc::clone(&confirmed_at));
+        let renewal = PeriodicTask::spawn(root.staging.lease() / RENEWALS_PER_LEASE, move |count| {
+            let (root, confirmed_at) = (own.clone(), Arc::clone(&confirmed_again));
             let content = format!("{id} {count}");
-            async move { renew(&root, number, content, &seen).await }
+            async move { renew(&root, number, content, &confirmed_at).await }
         });
-        Self { root: root.clone(), number, below, seen, renewing }
+        Self { root: root.clone(), number, superseded, confirmed_at, renewal }
     }
 
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Sees to it that no holder before this one writes a journal from now on.
-    async fn shut_out(&self) -> Result<()> {
-        for number in self.below.iter().filter(|number| *number % 2 == 1) {
+    /// Fences off earlier holders: none of them can write a journal from now on.
+    async fn fence_off(&self) -> Result<()> {
+        for number in self.superseded.iter().filter(|number| *number % 2 == 1) {
             let path = self.root.journal_path(*number);
-            self.root.staging.put_new(&path, Bytes::new()).await.at("write to", &path)?;
+            self.root.staging.put_if_absent(&path, Bytes::new()).await.at("write to", &path)?;
         }
         Ok(())
     }
 
-    /// Errors: it may be another's (`TakenBack`).
+    /// Errors: the lease may have expired (`LeaseExpired`).
     pub(crate) fn check(&self) -> Result<()> {
-        match self.seen.lock().elapsed() < self.root.staging.lease() / 2 {
+        match self.confirmed_at.lock().elapsed() < self.root.staging.lease() / 2 {
             true => Ok(()),
-            false => Err(Error::TakenBack { path: self.root.table.to_string() }),
+            false => Err(Error::LeaseExpired { path: self.root.table.to_string() }),
         }
     }
 
-    /// Does `work` as long as the lock is held for sure.
-    pub(crate) async fn under<T>(&self, work: BoxFuture<'_, Result<T>>) -> Result<T> {
+    /// Runs `work` while the lock is certainly held.
+    pub(crate) async fn run_while_held<T>(&self, work: BoxFuture<'_, Result<T>>) -> Result<T> {
         let lost = async {
             loop {
                 if let Err(error) = self.check() {
                     return error;
                 }
-                let until = *self.seen.lock() + self.root.staging.lease() / 2;
+                let until = *self.confirmed_at.lock() + self.root.staging.lease() / 2;
                 tokio::time::sleep_until(until).await;
             }
         };
@@ -160,13 +161,13 @@ impl Lock {
         }
     }
 
-    /// Gives it back. If that fails, others wait for the lease.
+    /// Releases the lock. If that fails, others wait for the lease.
     pub(crate) async fn release(mut self) {
-        self.renewing.end().await;
-        let mut below = std::mem::take(&mut self.below);
-        below.push(self.number);
+        self.renewal.stop().await;
+        let mut superseded = std::mem::take(&mut self.superseded);
+        superseded.push(self.number);
         match put(&self.root, self.number + 1, "").await {
-            Ok(_) => remove(&self.root, below).await,
+            Ok(_) => remove(&self.root, superseded).await,
             Err(error) => {
                 tracing::warn!(%error, "a lock could not be given back; it is free when its lease is over")
             }
@@ -178,10 +179,10 @@ fn is_top(control: &Control, number: u64) -> bool {
     control.top().is_some_and(|(top, _)| top == number)
 }
 
-/// Puts a number; false if somebody else has.
+/// Puts a number; false if it exists already.
 async fn put(root: &Root, number: u64, id: &str) -> Result<bool> {
     let path = root.lock_path(number);
-    root.staging.put_new(&path, Bytes::copy_from_slice(id.as_bytes())).await.at("write to", &path)
+    root.staging.put_if_absent(&path, Bytes::copy_from_slice(id.as_bytes())).await.at("write to", &path)
 }
 
 /// Removes numbers that do not count any more.
@@ -195,17 +196,17 @@ async fn remove(root: &Root, numbers: Vec<u64>) {
     }
 }
 
-/// Whether it may be held on.
-async fn renew(root: &Root, number: u64, content: String, seen: &Mutex<Instant>) -> bool {
+/// Renews the lease; returns whether to go on renewing.
+async fn renew(root: &Root, number: u64, content: String, confirmed_at: &Mutex<Instant>) -> bool {
     let path = root.lock_path(number);
     let asked = Instant::now();
     let renewed = async {
-        root.staging.put_whole(&path, content.into()).await.at("write to", &path)?;
+        root.staging.put_atomic(&path, content.into()).await.at("write to", &path)?;
         root.control().await
     };
     match renewed.await {
         Ok(control) if is_top(&control, number) => {
-            *seen.lock() = asked;
+            *confirmed_at.lock() = asked;
             true
         }
         Ok(_) => false,

@@ -1,4 +1,4 @@
-//! Completes, or takes back, what statements have left whose processes died.
+//! Crash recovery: completes or rolls back statements of dead processes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::object_store::lock::Lock;
 use crate::object_store::publish::perform;
 use crate::object_store::{At, Result, Step};
 
-/// A statement whose owner was not written anew for so many leases is dead. It is written six times in each.
-const DEAD: u32 = 5;
-/// How long an empty journal stays.
-const VOIDS_STAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A statement whose heartbeat is this many leases old is dead. It is written six times in each.
+const DEAD_LEASES: u32 = 5;
+/// Retention of empty journals.
+const VOIDS_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Completes decided statements, and takes back what others have staged, if they are dead; not the statement
-/// `own`. To be called under the lock.
+/// Completes committed statements of dead processes, and removes what uncommitted ones have staged; skips the
+/// statement `own`. Call it under the lock.
 pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>) -> Result<()> {
-    // Looked at under the lock, after its file was written: the newest there is.
+    // Listed under the lock, after the lock file was written: the newest state.
     let control = root.control().await?;
     let mut completed = BTreeSet::new();
     for number in &control.journals {
         if let Some(journal) = Journal::read(root, *number).await? {
             perform(root, lock, &journal, true, step).await?;
-            Journal::forget(root, *number).await?;
+            Journal::remove(root, *number).await?;
             step("completed");
             completed.insert(journal.id);
         }
     }
-    let dead = root.staging.lease() * DEAD;
+    let dead = root.staging.lease() * DEAD_LEASES;
     let all: BTreeSet<&String> = control.statements.iter().chain(control.owners.keys()).collect();
     for id in all.into_iter().filter(|id| *id != own) {
         let is_alive = control.owners.get(id).is_some_and(|owner| control.is_young(owner, dead));
@@ -40,18 +40,19 @@ pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>)
         }
         let folder = root.statement_path(id);
         lock.check()?;
-        lock.under(async { root.staging.take_back(&folder).await.at("remove", &folder) }.boxed()).await?;
+        lock.run_while_held(async { root.staging.discard(&folder).await.at("remove", &folder) }.boxed())
+            .await?;
         if control.owners.contains_key(id) {
             let owner = root.owner_path(id);
             drop(root.store().delete(&owner).await);
         }
         step("swept");
     }
-    // What is empty keeps out what was asked of the store before it was put, and a process may have stood
-    // still for long before it asks.
-    let late = dead.max(root.staging.late());
+    // Empty journals fence off late requests, and a process may have been suspended for long before it sends
+    // one.
+    let late = dead.max(root.staging.request_age_max());
     let unfinished = control.unfinished.iter().filter(|file| !control.is_young(file, late));
-    let voids = control.voids.iter().filter(|file| !control.is_young(file, late.max(VOIDS_STAY)));
+    let voids = control.voids.iter().filter(|file| !control.is_young(file, late.max(VOIDS_RETENTION)));
     for file in unfinished.chain(voids) {
         drop(root.store().delete(&file.location).await);
     }

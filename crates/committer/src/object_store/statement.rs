@@ -1,4 +1,4 @@
-//! A statement that writes into a table's folder, from its beginning to its being shown or given up.
+//! A writing statement, from its beginning to its commit or rollback.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,93 +6,93 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use harrier_storage::UnderWay;
+use harrier_storage::PendingWork;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 
 use crate::object_store::control::Root;
 use crate::object_store::lock::Lock;
+use crate::object_store::periodic_task::PeriodicTask;
 use crate::object_store::publish::{Published, Work, publish};
 use crate::object_store::recover::recover;
-use crate::object_store::repeating::Repeating;
 use crate::object_store::{At, Error, Result, Step};
 
-/// It is said so often in a lease that a statement lives.
-const LIVES: u32 = 6;
+/// Heartbeats per lease.
+const HEARTBEATS_PER_LEASE: u32 = 6;
 
-/// A statement that writes. Dropped, it takes back what it has staged, in the background.
+/// A writing statement. Dropping it removes what it has staged, in the background.
 #[derive(Debug)]
 pub struct Statement {
     root: Root,
     id: String,
-    living: Repeating,
-    given_up: GivenUp,
-    /// What is staged is to be completed, or is gone.
+    heartbeat: PeriodicTask,
+    cancel_flag: CancelFlag,
+    /// The staged files are to be completed, or are gone.
     is_over: bool,
 }
 
 impl Root {
-    /// Begins a statement called `id`, which nobody else is: a name that may be a part of a file's.
+    /// Begins a statement with the unique `id`, which must be valid in a file name.
     ///
-    /// Errors: nothing can be written beside the table; its store has no conditional puts (`NoConditions`).
+    /// Errors: the control folder cannot be written; the store has no conditional puts (`NoConditions`).
     pub async fn begin(&self, id: &str) -> Result<Statement> {
         if self.control().await?.top().is_none() {
             self.check_conditions(id).await?;
         }
         let owner = self.owner_path(id);
-        self.staging.put_whole(&owner, Bytes::new()).await.at("write to", &owner)?;
+        self.staging.put_atomic(&owner, Bytes::new()).await.at("write to", &owner)?;
         let root = self.clone();
-        let living = Repeating::every(self.staging.lease() / LIVES, move |count| {
+        let heartbeat = PeriodicTask::spawn(self.staging.lease() / HEARTBEATS_PER_LEASE, move |count| {
             let (root, owner) = (root.clone(), owner.clone());
             async move {
-                if let Err(error) = root.staging.put_whole(&owner, count.to_string().into()).await {
+                if let Err(error) = root.staging.put_atomic(&owner, count.to_string().into()).await {
                     tracing::debug!(%error, "could not say that a statement lives");
                 }
                 true
             }
         });
-        let given_up = GivenUp::default();
-        Ok(Statement { root: self.clone(), id: id.to_string(), living, given_up, is_over: false })
+        let cancel_flag = CancelFlag::default();
+        Ok(Statement { root: self.clone(), id: id.to_string(), heartbeat, cancel_flag, is_over: false })
     }
 }
 
-/// Says from elsewhere that a statement is not wanted any more.
+/// Cancels a statement from another task.
 #[derive(Debug, Clone, Default)]
-pub struct GivenUp(Arc<AtomicBool>);
+pub struct CancelFlag(Arc<AtomicBool>);
 
-impl GivenUp {
-    /// The statement fails, if it is not decided yet.
+impl CancelFlag {
+    /// Fails the statement if it is not committed yet.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Statement {
-    /// By which it can be given up while it is being published.
-    pub fn given_up(&self) -> GivenUp {
-        self.given_up.clone()
+    /// The flag that cancels it while it is being published.
+    pub fn cancel_flag(&self) -> CancelFlag {
+        self.cancel_flag.clone()
     }
 
-    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless
-    /// [`crate::object_store::Error::is_undone`] says no.
+    /// Commits and publishes `work`. Either all of it happens or nothing (then this fails), unless
+    /// [`crate::object_store::Error::is_undone`] returns false.
     pub fn publish(self, work: &Work) -> BoxFuture<'_, Result<Published>> {
         self.publish_in_steps(work, &|_| {})
     }
 
-    /// The same; calls `step` with the name of what was done after each thing that a crash may come after.
+    /// The same; calls `step` with the name of each completed action after which a crash may come.
     pub fn publish_in_steps<'a>(self, work: &'a Work, step: Step<'a>) -> BoxFuture<'a, Result<Published>> {
-        self.published(work, step).boxed()
+        self.run_publish(work, step).boxed()
     }
 
-    async fn published(mut self, work: &Work, step: Step<'_>) -> Result<Published> {
-        // Broken off, what is staged may be decided: it is for the next one to find out.
+    async fn run_publish(mut self, work: &Work, step: Step<'_>) -> Result<Published> {
+        // If this is dropped midway, the statement may be committed: recovery finds out.
         self.is_over = true;
         let published = self.publish_locked(work, step).await;
-        self.living.end().await;
+        self.heartbeat.stop().await;
         match &published {
-            Ok(_) => self.clean(work).await,
-            Err(error) if error.is_undone() => take_back(&self.root, &self.id).await,
-            // What is left is for who completes it.
+            Ok(_) => self.remove_records(work).await,
+            Err(error) if error.is_undone() => roll_back(&self.root, &self.id).await,
+            // Recovery completes the rest.
             Err(_) => {}
         }
         published
@@ -102,14 +102,14 @@ impl Statement {
         let lock = Lock::acquire(&self.root, &self.id).await?;
         step("locked");
         let published = async {
-            // What fails of others is nothing of this one.
-            recover(&self.root, &lock, &self.id, step).await.map_err(Error::of_others)?;
-            let is_given_up = || self.given_up.0.load(Ordering::Relaxed);
+            // A failure to recover others is not one of this statement.
+            recover(&self.root, &lock, &self.id, step).await.map_err(Error::for_other_statement)?;
+            let is_given_up = || self.cancel_flag.0.load(Ordering::Relaxed);
             publish(&self.root, &lock, &self.id, work, &is_given_up, step).await
         };
         let published = published.await;
         match &published {
-            // The next one sees the journal; until the lease is over it need not look.
+            // The next statement sees the journal; until the lease has expired it need not look.
             Err(error) if !error.is_undone() => drop(lock),
             _ => {
                 lock.release().await;
@@ -119,15 +119,15 @@ impl Statement {
         published
     }
 
-    /// Takes back what it has staged.
-    pub async fn give_up(mut self) {
+    /// Removes what it has staged.
+    pub async fn abort(mut self) {
         self.is_over = true;
-        self.living.end().await;
-        take_back(&self.root, &self.id).await;
+        self.heartbeat.stop().await;
+        roll_back(&self.root, &self.id).await;
     }
 
-    /// Removes what was to be known of files that are shown. What stays is swept by the next statement.
-    async fn clean(&self, work: &Work) {
+    /// Removes the records of published files. The next statement sweeps what stays.
+    async fn remove_records(&self, work: &Work) {
         let folder = self.root.statement_path(&self.id);
         let owner = self.root.owner_path(&self.id);
         let cleaned = async {
@@ -138,7 +138,7 @@ impl Statement {
                 let records = futures::stream::iter(records.collect::<Vec<_>>()).boxed();
                 self.root.store().delete_stream(records).try_collect::<Vec<_>>().await.map(drop)
             } else {
-                self.root.staging.take_back(&folder).await?;
+                self.root.staging.discard(&folder).await?;
                 self.root.store().delete(&owner).await
             }
         };
@@ -148,9 +148,9 @@ impl Statement {
     }
 }
 
-async fn take_back(root: &Root, id: &str) {
+async fn roll_back(root: &Root, id: &str) {
     let taken = async {
-        root.staging.take_back(&root.statement_path(id)).await?;
+        root.staging.discard(&root.statement_path(id)).await?;
         root.store().delete(&root.owner_path(id)).await
     };
     if let Err(error) = taken.await {
@@ -164,13 +164,13 @@ impl Drop for Statement {
             return;
         }
         let (root, id) = (self.root.clone(), self.id.clone());
-        let mut living = std::mem::take(&mut self.living);
+        let mut heartbeat = std::mem::take(&mut self.heartbeat);
         if let Ok(runtime) = Handle::try_current() {
-            let under_way = UnderWay::begin();
+            let pending_work = PendingWork::begin();
             drop(runtime.spawn(async move {
-                living.end().await;
-                take_back(&root, &id).await;
-                drop(under_way);
+                heartbeat.stop().await;
+                roll_back(&root, &id).await;
+                drop(pending_work);
             }));
         }
     }

@@ -244,9 +244,9 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     let scheme = location.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let options = match scheme.as_deref() {
         Some("s3" | "s3a") if table.hdfs.is_empty() => {
-            of_session::<S3>(state.config_options()).and(&table.s3)
+            of_session::<S3>(state.config_options()).merge(&table.s3)
         }
-        Some("hdfs") if table.s3.is_empty() => of_session::<Hdfs>(state.config_options()).and(&table.hdfs),
+        Some("hdfs") if table.s3.is_empty() => of_session::<Hdfs>(state.config_options()).merge(&table.hdfs),
         _ if !table.is_empty() => {
             let message = format!("options of a store do not fit \"{location}\"");
             return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)

@@ -32,7 +32,7 @@ use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::interval_encoding::storable;
 use harrier_exec::data_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, Takes, WriteFormat, WriteSpec,
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, ReplacedFiles, WriteFormat, WriteSpec,
     check_kept_years, read_deleted, write_delete_file,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
@@ -447,7 +447,7 @@ impl Pending {
             one_writer: self.work == Work::Compact,
             format: WriteFormat::Parquet,
             staging: None,
-            takes: Takes::default(),
+            takes: ReplacedFiles::default(),
         };
         WriteFiles::plan(input, Arc::new(spec))
     }

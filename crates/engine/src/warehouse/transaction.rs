@@ -18,7 +18,7 @@ use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
-use harrier_storage::UnderWay;
+use harrier_storage::PendingWork;
 use tokio::sync::Mutex;
 
 use super::{Warehouse, explain};
@@ -576,10 +576,10 @@ impl Drop for Transactions {
         let Some(Open { written, writers, .. }) = self.inner.get_mut().open.take() else { return };
         let Some(left) = written.remove_local() else { return };
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return };
-        let (runtime, under_way) = (Arc::clone(&self.runtime), UnderWay::begin());
+        let (runtime, pending_work) = (Arc::clone(&self.runtime), PendingWork::begin());
         handle.spawn(async move {
             left.remove(&runtime).await;
-            drop((writers, under_way));
+            drop((writers, pending_work));
         });
     }
 }

@@ -19,9 +19,9 @@ use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use harrier_committer::local::Places;
-use harrier_committer::object_store::{Placing, Root, Staged, StagedWriter};
-use harrier_storage::UnderWay;
+use harrier_committer::local::StagingPaths;
+use harrier_committer::object_store::{Root, Staged, StagedPlacement, StagedWriter};
+use harrier_storage::PendingWork;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
@@ -36,18 +36,18 @@ use harrier_sqlstate::IntoDataFusionError;
 pub(super) enum Stage {
     /// Where they stay.
     None,
-    Local(Places),
-    Store(Placing),
+    Local(StagingPaths),
+    Store(StagedPlacement),
 }
 
 impl Stage {
     pub(super) fn of(spec: &WriteSpec, store: &Store) -> Result<Self> {
         let Some(staging) = &spec.staging else { return Ok(Self::None) };
         if let Store::Local(folder) = store {
-            let places = Places::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?;
+            let places = StagingPaths::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?;
             return Ok(Self::Local(places));
         }
-        Ok(Self::Store(Placing::of(store_root(&spec.folder)?, staging, spec.takes.clone())))
+        Ok(Self::Store(StagedPlacement::of(store_root(&spec.folder)?, staging, spec.takes.clone())))
     }
 }
 
@@ -213,8 +213,8 @@ pub fn cannot_stage_in_store(error: &harrier_committer::object_store::Error) -> 
     use harrier_committer::object_store::Error as E;
     let state = match error {
         E::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
-        E::Conflict { .. } | E::TakenBack { .. } => SqlState::SERIALIZATION_FAILURE,
-        E::GivenUp { .. } => SqlState::QUERY_CANCELED,
+        E::Conflict { .. } | E::LeaseExpired { .. } => SqlState::SERIALIZATION_FAILURE,
+        E::Canceled { .. } => SqlState::QUERY_CANCELED,
         E::NoConditions { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         E::Journal { .. } => SqlState::DATA_CORRUPTED,
         error => error.store().map_or(SqlState::IO_ERROR, harrier_sqlstate::of_object_store),
@@ -281,14 +281,14 @@ pub(super) struct Made {
     pub(super) paths: Vec<String>,
     /// What is still being uploaded: a request that has gone out is answered, whoever waits for it.
     pub(super) closing: JoinSet<Result<FileRecord>>,
-    under_way: Option<UnderWay>,
+    pending_work: Option<PendingWork>,
 }
 
 impl Made {
     pub(super) fn new(store: Store, paths: Vec<String>) -> Self {
         // Local files are removed at once.
-        let under_way = matches!(store, Store::Objects { .. }).then(UnderWay::begin);
-        Self { store, paths, closing: JoinSet::new(), under_way }
+        let pending_work = matches!(store, Store::Objects { .. }).then(PendingWork::begin);
+        Self { store, paths, closing: JoinSet::new(), pending_work }
     }
 }
 
@@ -300,10 +300,10 @@ impl Drop for Made {
         let paths = std::mem::take(&mut self.paths);
         let store = self.store.clone();
         let mut closing = std::mem::take(&mut self.closing);
-        let under_way = self.under_way.take();
+        let pending_work = self.pending_work.take();
         let remove = async move {
             store.remove(paths).await;
-            drop(under_way);
+            drop(pending_work);
         };
         match (&self.store, tokio::runtime::Handle::try_current()) {
             (Store::Objects { .. }, Ok(runtime)) => {

@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
 };
 use datafusion_distributed::DistributedTaskContext;
 use futures::StreamExt;
-use harrier_committer::object_store::Takes;
+use harrier_committer::object_store::ReplacedFiles;
 use parking_lot::Mutex;
 use prost::Message;
 
@@ -117,7 +117,7 @@ pub struct WriteSpec {
     /// the statement's id.
     pub staging: Option<String>,
     /// Whose places staged files take, in an object store.
-    pub takes: Takes,
+    pub takes: ReplacedFiles,
 }
 
 /// One level of folders.
@@ -531,7 +531,7 @@ impl Writing {
                 (self.store.create(&path).await?, StagedAs::Nothing)
             }
             Stage::Local(places) => {
-                let staged = places.staged(&folder, &name).map_err(|error| cannot_stage(&error))?;
+                let staged = places.staging_path(&folder, &name).map_err(|error| cannot_stage(&error))?;
                 let staged = staged
                     .into_os_string()
                     .into_string()

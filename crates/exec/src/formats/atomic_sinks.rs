@@ -50,7 +50,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use harrier_storage::UnderWay;
+use harrier_storage::PendingWork;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -138,7 +138,7 @@ impl Drop for WholeFiles {
             && (is_busy || !elsewhere.is_empty())
         {
             let files = Arc::clone(&self.0);
-            let giving_up = UnderWay::begin();
+            let giving_up = PendingWork::begin();
             runtime.spawn(async move {
                 files.give_up(elsewhere).await;
                 drop(giving_up);

@@ -18,7 +18,7 @@ use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
 };
 use datafusion_proto::protobuf;
-use harrier_committer::object_store::Takes;
+use harrier_committer::object_store::ReplacedFiles;
 use prost::Message;
 
 use crate::data_files::delete_filter::{DeletedRows, LiveRowsExec, StoredDeletes};
@@ -228,18 +228,18 @@ struct Taken {
 }
 
 impl Taken {
-    fn of(takes: &Takes) -> Option<Self> {
+    fn of(takes: &ReplacedFiles) -> Option<Self> {
         match takes {
-            Takes::None => None,
-            Takes::Any => Some(Self::default()),
-            Takes::Named(named) => Some(Self { named: named.clone() }),
+            ReplacedFiles::None => None,
+            ReplacedFiles::Any => Some(Self::default()),
+            ReplacedFiles::Named(named) => Some(Self { named: named.clone() }),
         }
     }
 
-    fn takes(self) -> Takes {
+    fn takes(self) -> ReplacedFiles {
         match self.named.is_empty() {
-            true => Takes::Any,
-            false => Takes::Named(self.named),
+            true => ReplacedFiles::Any,
+            false => ReplacedFiles::Named(self.named),
         }
     }
 }

@@ -53,7 +53,7 @@ impl StoreProfiles {
         let names = self.0.lock();
         names
             .iter()
-            .filter_map(|name| Some((format!("{STORE}{name}"), harrier_storage::encoded(name)?)))
+            .filter_map(|name| Some((format!("{STORE}{name}"), harrier_storage::export(name)?)))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! `~/.aws/credentials` and `~/.aws/config`, as AWS's tools write them.
+//! Parser of `~/.aws/credentials` and `~/.aws/config`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use object_store::Result;
 
-use super::{Variables, refused};
+use super::{Variables, credential_error};
 
-/// Where requests go if nothing says so.
+/// The default region.
 const REGION: &str = "us-east-1";
 
-/// The settings of one section; names are in lower case. Those below another one are
-/// `services.endpoint_url`-like: `NAME.SETTING`.
+/// The settings of one section; names are lower case. Nested settings are named `services.endpoint_url`-like:
+/// `NAME.SETTING`.
 #[derive(Default, Clone)]
 pub(crate) struct Section(BTreeMap<String, String>);
 
@@ -23,14 +23,14 @@ impl Section {
     }
 }
 
-/// There are keys among them.
+/// Hides the keys among them.
 impl fmt::Debug for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-/// Both files as one: of a setting that both have, the one of the credentials' counts.
+/// Both files merged; the credentials file takes precedence.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFiles {
     profiles: BTreeMap<String, Section>,
@@ -39,7 +39,7 @@ pub(crate) struct ConfigFiles {
     paths: Vec<PathBuf>,
 }
 
-/// What a profile says about a store besides its credentials.
+/// A profile's settings of the store besides credentials.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub region: Option<String>,
@@ -48,15 +48,15 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of the profile that `variables` name; none where its files cannot be read, which is an error for
-    /// who needs credentials of theirs.
+    /// The settings of the profile selected by `variables`; empty if its files cannot be read, which is an
+    /// error only for requests that need their credentials.
     pub(crate) fn of(variables: &Variables) -> Self {
         ConfigFiles::load(variables).map(|files| files.settings(variables)).unwrap_or_default()
     }
 }
 
 impl ConfigFiles {
-    /// Errors: a file is there and cannot be read.
+    /// Errors: a file exists and cannot be read.
     pub(crate) fn load(variables: &Variables) -> Result<Self> {
         let mut files = Self::default();
         let config = variables.file("AWS_CONFIG_FILE", ".aws/config");
@@ -104,7 +104,7 @@ impl ConfigFiles {
         let name = name.trim().trim_matches(['"', '\'']);
         match (kind, is_config) {
             ("", true) if name == "default" => Some(self.profiles.entry(name.to_string()).or_default()),
-            // The file of credentials has profiles alone, by their names.
+            // The credentials file has only profiles, by their names.
             (_, false) => Some(self.profiles.entry(head.trim_matches(['"', '\'']).to_string()).or_default()),
             ("profile", true) => Some(self.profiles.entry(name.to_string()).or_default()),
             ("sso-session" | "services", true) => {
@@ -122,7 +122,7 @@ impl ConfigFiles {
         self.others.get(&(kind.to_string(), name.to_string()))
     }
 
-    /// The files, for an error.
+    /// The file names, for an error.
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.paths.iter().map(|path| format!("\"{}\"", path.display())).collect();
         match names.is_empty() {
@@ -135,7 +135,7 @@ impl ConfigFiles {
         self.profile(variables.get("AWS_PROFILE").unwrap_or("default"))
     }
 
-    /// Where services of AWS are asked.
+    /// The region of AWS services.
     pub(crate) fn region(&self, variables: &Variables) -> String {
         let said = variables.get("AWS_REGION").or_else(|| variables.get("AWS_DEFAULT_REGION"));
         let said = said.or_else(|| self.current(variables)?.get("region"));
@@ -147,7 +147,7 @@ impl ConfigFiles {
         let services = profile.get("services").and_then(|name| self.other("services", name));
         let endpoint = services.and_then(|services| services.get("s3.endpoint_url"));
         let endpoint = endpoint.or_else(|| profile.get("endpoint_url"));
-        let is_ignored = variables.says("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+        let is_ignored = variables.is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
         Settings {
             region: profile.get("region").map(str::to_string),
             endpoint: endpoint.filter(|_| !is_ignored).map(str::to_string),
@@ -156,7 +156,7 @@ impl ConfigFiles {
     }
 }
 
-/// A comment begins behind a blank; a key may have any sign in it.
+/// Strips a comment, which follows a blank; keys may contain any character.
 fn without_comment(value: &str) -> &str {
     let end = [" #", " ;", "\t#", "\t;"].iter().filter_map(|sign| value.find(sign)).min();
     value[..end.unwrap_or(value.len())].trim()
@@ -166,7 +166,7 @@ fn text_of(path: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(refused(format!("could not read file \"{}\": {error}", path.display()))),
+        Err(error) => Err(credential_error(format!("could not read file \"{}\": {error}", path.display()))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Each place that credentials come from, with a server in the place of the services.
+//! Tests of each credential source against a mock server.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A home with these files, and these variables.
+/// A home directory with these files, and these variables.
 struct Home {
     folder: TempDir,
     variables: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ impl Home {
     }
 }
 
-/// Answers requests in turn; what they were.
+/// Serves the responses in turn; returns the requests.
 fn server(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -117,7 +117,7 @@ async fn the_environment_goes_before_profiles() {
         Home::new(&[("AWS_SHARED_CREDENTIALS_FILE", home.folder.path().join("elsewhere").to_str().unwrap())]);
     assert_eq!(named.key().await, "A hush");
     Home::new(&[]).fails("AWS_SKIP_SIGNATURE").await;
-    // A folder in the place of a file.
+    // A directory in the place of a file.
     let broken = Home::new(&[]).with(".aws/config/x", "");
     broken.fails("could not read file").await;
     assert_eq!(Settings::of(&Variables(broken.variables.clone())), Settings::default());
@@ -267,17 +267,18 @@ async fn containers_and_instances_have_roles() {
 #[tokio::test]
 async fn keys_are_replaced_before_they_end() {
     let now = SystemTime::now();
-    let kept = |age: u64, left: u64| {
-        let mut issued = Issued::new("K", "hush", None);
+    let cached = |age: u64, left: u64| {
+        let mut issued = IssuedCredentials::new("K", "hush", None);
         issued.expires = Some(now + Duration::from_secs(left));
-        Kept { issued, since: now - Duration::from_secs(age) }.is_fresh(now)
+        CachedCredentials { issued, since: now - Duration::from_secs(age) }.is_fresh(now)
     };
-    assert!(kept(3000, 301) && kept(5, 100));
-    assert!(!kept(3000, 299) && !kept(11, 100) && !kept(1, 0));
-    let mut file = Issued::new("K", "hush", None);
+    assert!(cached(3000, 301) && cached(5, 100));
+    assert!(!cached(3000, 299) && !cached(11, 100) && !cached(1, 0));
+    let mut file = IssuedCredentials::new("K", "hush", None);
     file.looked_up_after = Some(FILE_READ_AFTER);
-    let of_file =
-        |age: u64| Kept { issued: file.clone(), since: now - Duration::from_secs(age) }.is_fresh(now);
+    let of_file = |age: u64| {
+        CachedCredentials { issued: file.clone(), since: now - Duration::from_secs(age) }.is_fresh(now)
+    };
     assert!(of_file(9) && !of_file(11));
     assert!(!format!("{:?}", Home::new(&[("AWS_SECRET_ACCESS_KEY", "hush")]).chain()).contains("hush"));
 }

@@ -1,9 +1,8 @@
-//! What comes from HDFS in pieces: the bytes of a file, which are read on where they broke off, and the names
-//! below a folder.
+//! Resumable streams from HDFS: the bytes of a file, and the listing of a folder.
 //!
-//! Errors: what a DataNode or a NameNode that is gone was asked for is asked for again with growing pauses,
-//! within the limits; they begin anew with every piece. A file that has another time or size by then is
-//! another file, and is not read on.
+//! Errors: requests to an unavailable DataNode or NameNode are retried with exponential backoff within the
+//! limits; progress resets the backoff. A file whose time or size has changed is another file, and is not
+//! resumed.
 
 use std::ops::Range;
 
@@ -14,11 +13,12 @@ use hdfs_native::HdfsError;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, Result};
 
-use super::{Again, Hdfs, explain, may_help, said, silent};
+use super::{Hdfs, Idempotence, explain, hdfs_error, is_retriable, timeout_error};
 use crate::retry::Retry;
 
 impl Hdfs {
-    /// The bytes `range` of a file that was found with this mark, and of which `stream` is the beginning.
+    /// Streams the bytes `range` of a file with this e-tag, resuming where `stream`, its beginning, breaks
+    /// off.
     pub(super) fn read_on(
         &self,
         location: &Path,
@@ -26,15 +26,15 @@ impl Hdfs {
         e_tag: Option<String>,
         stream: BoxStream<'static, Result<Bytes>>,
     ) -> BoxStream<'static, Result<Bytes>> {
-        let reading = Reading {
+        let reading = ResumableRead {
             location: location.clone(),
-            rest: range,
+            remaining: range,
             e_tag,
             stream,
             retry: Retry::new(self.limits),
             store: self.clone(),
         };
-        // Who collects an empty body asks once more after its end.
+        // Collecting an empty body polls once more after the end.
         futures::stream::unfold(reading, |mut reading| async move {
             reading.next().await.map(|piece| (piece, reading))
         })
@@ -42,7 +42,7 @@ impl Hdfs {
         .boxed()
     }
 
-    /// Every file below a folder, in no order.
+    /// Lists every file below a folder, unordered.
     pub(super) fn files_below(&self, folder: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let listing = Listing {
             folder: folder.cloned(),
@@ -59,36 +59,38 @@ impl Hdfs {
     }
 }
 
-struct Reading {
+struct ResumableRead {
     store: Hdfs,
     location: Path,
-    /// What is still to come.
-    rest: Range<u64>,
+    /// The remaining range.
+    remaining: Range<u64>,
     e_tag: Option<String>,
     stream: BoxStream<'static, Result<Bytes>>,
     retry: Retry,
 }
 
-impl Reading {
+impl ResumableRead {
     async fn next(&mut self) -> Option<Result<Bytes>> {
-        while !self.rest.is_empty() {
+        while !self.remaining.is_empty() {
             let limit = self.store.limits.request;
             let error = match tokio::time::timeout(limit, self.stream.next()).await {
                 Ok(Some(Ok(bytes))) if bytes.is_empty() => continue,
                 Ok(Some(Ok(bytes))) => {
-                    self.rest.start += bytes.len() as u64;
+                    self.remaining.start += bytes.len() as u64;
                     self.retry = Retry::new(self.store.limits);
                     return Some(Ok(bytes));
                 }
-                Ok(Some(Err(error))) => match said(error) {
+                Ok(Some(Err(error))) => match hdfs_error(error) {
                     Ok(error) => error,
                     Err(error) => return self.failed(error),
                 },
                 Ok(None) => HdfsError::DataTransferError("bytes are missing at the end".to_string()),
-                Err(_) => HdfsError::IOError(silent(limit)),
+                Err(_) => HdfsError::IOError(timeout_error(limit)),
             };
             let is_broken = matches!(error, HdfsError::IOError(_) | HdfsError::DataTransferError(_));
-            let opened = match (is_broken || may_help(&error, Again::Fine)) && self.retry.wait().await {
+            let opened = match (is_broken || is_retriable(&error, Idempotence::Idempotent))
+                && self.retry.wait().await
+            {
                 true => self.open().await,
                 false => Ok(None),
             };
@@ -101,11 +103,11 @@ impl Reading {
         None
     }
 
-    /// The rest of the file; `None` if it is another one.
+    /// Opens the rest of the file; `None` if it is another file.
     async fn open(&mut self) -> Result<Option<BoxStream<'static, Result<Bytes>>>> {
-        let (store, location, rest) = (self.store.clone(), self.location.clone(), self.rest.clone());
+        let (store, location, rest) = (self.store.clone(), self.location.clone(), self.remaining.clone());
         let found = store
-            .ask(&location, Again::Fine, || {
+            .call_store(&location, Idempotence::Idempotent, || {
                 let options = GetOptions::new().with_range(Some(rest.clone()));
                 store.inner.get_opts(&location, options)
             })
@@ -115,7 +117,7 @@ impl Reading {
     }
 
     fn failed(&mut self, error: Error) -> Option<Result<Bytes>> {
-        self.rest = 0..0;
+        self.remaining = 0..0;
         Some(Err(error))
     }
 }
@@ -124,7 +126,7 @@ struct Listing {
     store: Hdfs,
     folder: Option<Path>,
     stream: BoxStream<'static, Result<ObjectMeta>>,
-    /// What was told already would be told again.
+    /// Entries were returned: a restart would repeat them.
     is_begun: bool,
     retry: Retry,
 }
@@ -139,13 +141,13 @@ impl Listing {
                     self.is_begun = true;
                     return Some(Ok(file));
                 }
-                Ok(Some(Err(error))) => match said(error) {
+                Ok(Some(Err(error))) => match hdfs_error(error) {
                     Ok(error) => error,
                     Err(error) => return self.failed(error),
                 },
-                Err(_) => HdfsError::IOError(silent(limit)),
+                Err(_) => HdfsError::IOError(timeout_error(limit)),
             };
-            if self.is_begun || !may_help(&error, Again::Fine) || !self.retry.wait().await {
+            if self.is_begun || !is_retriable(&error, Idempotence::Idempotent) || !self.retry.wait().await {
                 let folder = self.folder.as_ref().map(Path::as_ref).unwrap_or_default();
                 let error = explain(&self.store.root, folder, error);
                 return self.failed(error);

@@ -16,11 +16,11 @@ use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit, when,
 };
 use datafusion::object_store::ObjectMeta;
-use harrier_committer::local::{Merged, Root, StagedFile, Statement, Work};
-use harrier_committer::object_store::{GivenUp, Statement as StoreStatement};
+use harrier_committer::local::{MergedFile, Root, StagedFile, Statement, Work};
+use harrier_committer::object_store::{CancelFlag, Statement as StoreStatement};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{
-    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteSpec, cannot_stage_in_store,
+    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, ReplacedFiles, WriteSpec, cannot_stage_in_store,
     partition_folder,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
@@ -159,15 +159,15 @@ impl FolderWrite {
                 })
                 .await?;
                 let (folder, staging) = (format!("{}/", text(root.path())?), text(statement.staging())?);
-                (Staging::Local(statement), folder, staging, Takes::None)
+                (Staging::Local(statement), folder, staging, ReplacedFiles::None)
             }
             Place::Store(folder, root) => {
                 let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
                 let takes = match (overwrite, merged.is_empty()) {
-                    (true, _) => Takes::Any,
-                    (false, true) => Takes::None,
+                    (true, _) => ReplacedFiles::Any,
+                    (false, true) => ReplacedFiles::None,
                     // The first of each folder.
-                    (false, false) => Takes::Named(
+                    (false, false) => ReplacedFiles::Named(
                         merged
                             .iter()
                             .rev()
@@ -200,7 +200,7 @@ impl FolderWrite {
             staging: folder.clone(),
             folder,
             id: String::new(),
-            takes: Takes::None,
+            takes: ReplacedFiles::None,
             one_writer: table.options().merge,
         };
         plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
@@ -238,7 +238,7 @@ impl FolderWrite {
                     |record| record.staged.take(),
                     |staged, folder, name| StagedFile { staged: PathBuf::from(staged), folder, name },
                 )?;
-                let merged = merged.into_iter().map(|(folder, file)| Merged {
+                let merged = merged.into_iter().map(|(folder, file)| MergedFile {
                     folder,
                     name: file.location.filename().unwrap_or_default().to_string(),
                     bytes: file.size,
@@ -246,10 +246,10 @@ impl FolderWrite {
                 });
                 let work = Work { files, overwrite, emptied, merged: merged.collect() };
                 let published = blocking(move || statement.publish(&work)).await?;
-                published.one_by_one.first().map(|folder| {
+                published.non_atomic_folders.first().map(|folder| {
                     format!(
                         "the files of {} such as \"{}\" were shown one by one, as folders cannot be exchanged there",
-                        folders(published.one_by_one.len()),
+                        folders(published.non_atomic_folders.len()),
                         folder.display()
                     )
                 })
@@ -266,19 +266,19 @@ impl FolderWrite {
                 )?;
                 let merged = merged
                     .into_iter()
-                    .map(|(folder, file)| harrier_committer::object_store::Merged { folder, file })
+                    .map(|(folder, file)| harrier_committer::object_store::MergedFile { folder, file })
                     .collect();
                 let work = harrier_committer::object_store::Work { files, overwrite, emptied, merged };
                 // Who cancels it now does not stop it in the middle, but keeps it from being decided.
-                let _wanted = Wanted(statement.given_up());
+                let _wanted = Wanted(statement.cancel_flag());
                 let shown = tokio::spawn(async move { statement.publish(&work).await });
                 let published =
                     shown.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
                 let published = published.map_err(|error| cannot_stage_in_store(&error))?;
-                published.one_by_one.first().map(|folder| {
+                published.non_atomic_folders.first().map(|folder| {
                     format!(
                         "the old files of {} such as \"{folder}\" were removed one by one before the new one was shown",
-                        folders(published.one_by_one.len()),
+                        folders(published.non_atomic_folders.len()),
                     )
                 })
             }
@@ -291,13 +291,13 @@ impl FolderWrite {
         match self.statement {
             // Nothing in it waits for anybody else.
             Staging::Local(statement) => drop(statement),
-            Staging::Store(statement) => statement.give_up().await,
+            Staging::Store(statement) => statement.abort().await,
         }
     }
 }
 
 /// Dropped, it gives up what is being published.
-struct Wanted(GivenUp);
+struct Wanted(CancelFlag);
 
 impl Drop for Wanted {
     fn drop(&mut self) {
@@ -336,7 +336,7 @@ struct Destination {
     folder: String,
     id: String,
     staging: String,
-    takes: Takes,
+    takes: ReplacedFiles,
     /// All rows of a folder go through one writer.
     one_writer: bool,
 }

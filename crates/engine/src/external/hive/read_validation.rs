@@ -16,7 +16,7 @@ use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use harrier_committer::object_store::{Root, Settled};
+use harrier_committer::object_store::{LockState, Root};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::cannot_stage_in_store;
 use harrier_sqlstate::IntoDataFusionError;
@@ -29,13 +29,13 @@ pub(crate) struct Watched(Mutex<Vec<Table>>);
 #[derive(Debug)]
 struct Table {
     root: Root,
-    settled: Settled,
+    settled: LockState,
     files: Vec<ObjectMeta>,
 }
 
 impl Watched {
     /// Adds what a scan reads of a table that was listed when it was `settled`.
-    pub(crate) fn add(&self, root: Root, settled: Settled, scan: &Arc<dyn ExecutionPlan>) {
+    pub(crate) fn add(&self, root: Root, settled: LockState, scan: &Arc<dyn ExecutionPlan>) {
         let mut files = Vec::new();
         files_of(scan, &mut files);
         self.0.lock().push(Table { root, settled, files });
@@ -107,8 +107,8 @@ async fn check(tables: &[Table], missing: Missing) -> Result<()> {
 
 impl Table {
     async fn changed(&self, missing: Missing) -> harrier_committer::object_store::Result<Option<String>> {
-        let may_trust = !self.settled.is_blind();
-        if self.files.is_empty() || may_trust && self.root.is_settled(self.settled).await? {
+        let may_trust = !self.settled.is_unreadable();
+        if self.files.is_empty() || may_trust && self.root.is_unchanged(self.settled).await? {
             return Ok(None);
         }
         let now: HashMap<_, _> =

@@ -359,9 +359,10 @@ impl FolderTable {
             let mut looks = 0;
             loop {
                 looks += 1;
-                let settled = root.settled().await.map_err(|error| cannot_stage_in_store(&error))?;
+                let settled =
+                    root.wait_until_settled().await.map_err(|error| cannot_stage_in_store(&error))?;
                 // Where nobody has ever shown anything, what was found before is whole as well.
-                let listed = match settled.is_untouched() {
+                let listed = match settled.never_published() {
                     true => listing_cache::listings(),
                     false => {
                         listing_cache::forget();
@@ -369,11 +370,11 @@ impl FolderTable {
                     }
                 };
                 let plan = self.scan_objects(session, projection, filters, limit).await;
-                let is_settled = match listed.is_some() && listed == listing_cache::listings() {
+                let is_unchanged = match listed.is_some() && listed == listing_cache::listings() {
                     true => Ok(true),
-                    false => root.is_settled(settled).await,
+                    false => root.is_unchanged(settled).await,
                 };
-                if !is_settled.map_err(|error| cannot_stage_in_store(&error))? && looks < LOOKS_MAX {
+                if !is_unchanged.map_err(|error| cannot_stage_in_store(&error))? && looks < LOOKS_MAX {
                     // It may have failed because of that, too.
                     continue;
                 }

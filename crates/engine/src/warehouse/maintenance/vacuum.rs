@@ -197,7 +197,7 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
     let Some((store, uploads)) = uploads else { return Ok(removed) };
     for upload in uploads {
         let path = upload.object.location.as_ref();
-        store.give_up(&upload).await.map_err(|error| cannot_remove(path, &error))?;
+        store.abort(&upload).await.map_err(|error| cannot_remove(path, &error))?;
         removed += 1;
     }
     Ok(removed)

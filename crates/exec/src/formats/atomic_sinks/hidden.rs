@@ -230,7 +230,7 @@ impl Beside {
         to: &Path,
         options: PutMultipartOptions,
     ) -> Result<Self> {
-        let at = harrier_storage::beside(to)?;
+        let at = harrier_storage::temporary_path(to)?;
         let upload = Some(store.put_multipart_opts(&at, options).await?);
         Ok(Self { store: Arc::clone(store), at, to: to.clone(), upload, is_over: false })
     }
@@ -242,7 +242,7 @@ impl Beside {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<Self> {
-        let at = harrier_storage::beside(to)?;
+        let at = harrier_storage::temporary_path(to)?;
         store.put_opts(&at, payload, options).await?;
         Ok(Self { store: Arc::clone(store), at, to: to.clone(), upload: None, is_over: false })
     }

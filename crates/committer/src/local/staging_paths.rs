@@ -1,9 +1,8 @@
-//! Where the files of a statement are staged: out of sight of who lists the table, and in reach of one rename
-//! of where they will be.
+//! Staging paths of a statement: hidden from readers of the table, and one rename away from the final paths.
 //!
-//! That is the statement's folder beside the table's. Table partitions on other mounts, as folders that are
-//! mount points or links, have a folder `.harrier-<id>` on theirs: beside the folder, or in it if it is the
-//! top of its mount. Those are written down before they are made, so that they are found if their makers die.
+//! The default is the statement's folder in the control folder. Table partitions on other mounts (mount
+//! points or links) have a folder `.harrier-<id>` on their mount: beside the partition, or in it if it is the
+//! top of its mount. These are recorded before they are created, so that recovery finds them.
 //!
 //! Staged files end in [`STAGED`]: some readers, DuckDB's `**` among them, look into hidden folders.
 
@@ -15,48 +14,48 @@ use std::path::{Path, PathBuf};
 use crate::local::mounts::{is_mount_point, mount_of, sync};
 use crate::local::{At, Result};
 
-/// The end of staged files' names.
+/// Suffix of staged files.
 pub const STAGED: &str = ".staged";
 
-/// In a statement's folder: where files of folders on the same mount are staged.
+/// In a statement's folder: staged files of folders on the same mount.
 pub(crate) const FILES: &str = "files";
-/// In a statement's folder: links to the folders that it has made elsewhere.
+/// In a statement's folder: links to its staging folders on other mounts.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
 
-/// The places of one statement; every process that writes for it has one of these.
+/// The staging paths of one statement; every process that writes for it has its own instance.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct StagingPaths {
     root: PathBuf,
     staging: PathBuf,
     id: String,
     mount: u64,
 }
 
-/// What a folder of the table is, for one that wants to write into it.
+/// The staging place of a folder of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On the mount of the statement's folder.
     Home,
-    /// On another one, on which this folder is the statement's; the table's folder is no mount point.
+    /// On another mount, in this folder; the table's folder is no mount point.
     Beside(PathBuf),
-    /// On another one whose top it is; in it is the statement's folder.
+    /// On another mount whose top is the table's folder; the staging folder is in it.
     Inside(PathBuf),
 }
 
-impl Places {
-    /// For the table in `root`, with what [`crate::local::Statement::staging`] says.
+impl StagingPaths {
+    /// For the table in `root` and the folder of [`crate::local::Statement::staging`].
     pub fn of(root: &Path, staging: &Path) -> Result<Self> {
         let mount = mount_of(staging).at("open", staging)?;
         let id = staging.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { root: root.to_path_buf(), staging: staging.to_path_buf(), id, mount })
     }
 
-    /// Where a file named `name`, to be shown in `folder` below the table's (`""`, or `k=v/…`), is to be
-    /// written; the folders that it will be in are made.
-    pub fn staged(&self, folder: &str, name: &str) -> Result<PathBuf> {
+    /// The path at which to write a file that is to be published as `name` in `folder` below the table's
+    /// (`""`, or `k=v/…`). Creates its parent folders.
+    pub fn staging_path(&self, folder: &str, name: &str) -> Result<PathBuf> {
         let place = match self.place(folder)? {
             Place::Home => {
-                // Not made if it is gone: the statement has been given up.
+                // Not created if it is gone: the statement has been aborted.
                 fs::metadata(&self.staging).at("open", &self.staging)?;
                 let files = self.staging.join(FILES).join(folder);
                 fs::create_dir_all(&files).at("make", &files)?;
@@ -77,7 +76,7 @@ impl Places {
         }
     }
 
-    /// Where the statement may make folders that are to be exchanged with, or to become, the table's folder.
+    /// The place for folders that will be exchanged with, or renamed to, the table's folder.
     pub(crate) fn place(&self, folder: &str) -> Result<Place> {
         let wanted = self.folder(folder);
         let mut existing = wanted.as_path();
@@ -100,7 +99,7 @@ impl Places {
         Ok(Place::Inside(real.join(own)))
     }
 
-    /// Makes a folder elsewhere, after it is written down.
+    /// Creates a folder on another mount, after recording it.
     pub(crate) fn make(&self, place: &Path) -> Result<()> {
         if place.is_dir() {
             return Ok(());
@@ -112,7 +111,7 @@ impl Places {
             }
             _ => {}
         }
-        // A link, because it is whole or not there.
+        // A link, because it is created atomically.
         let link = list.join(format!("{:016x}", hash(place)));
         match std::os::unix::fs::symlink(place, &link) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

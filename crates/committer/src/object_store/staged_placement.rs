@@ -1,4 +1,4 @@
-//! Begins files where nobody sees them; for every process that writes for a statement.
+//! Staged writers for every process that writes for a statement.
 
 use std::collections::BTreeMap;
 
@@ -9,44 +9,44 @@ use object_store::path::Path;
 use crate::object_store::control::{Root, child};
 use crate::object_store::{At, Result};
 
-/// The end of staged files' names, by which no reader takes them for data.
+/// Suffix of staged files, by which readers ignore them.
 const STAGED: &str = ".staged";
 
-/// The name of a file that overwrites an empty folder: two statements that do it at once replace one another.
+/// The name of a file that overwrites an empty folder: two concurrent overwrites replace one another.
 const FIRST: &str = "rows";
 
-/// Whose places the files of a statement take.
+/// The names under which a statement's files are published.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Takes {
+pub enum ReplacedFiles {
     #[default]
     None,
-    /// Each that of a file in its folder, if there are any.
+    /// Replace any file of the folder, if there are files.
     Any,
-    /// Each that of the file which is named for its folder.
+    /// Replace the file that is named for the folder.
     Named(BTreeMap<String, String>),
 }
 
-/// The places of one statement.
+/// The staging places of one statement.
 #[derive(Debug, Clone)]
-pub struct Placing {
+pub struct StagedPlacement {
     root: Root,
     folder: Path,
-    takes: Takes,
+    replaced_files: ReplacedFiles,
 }
 
-impl Placing {
-    /// Of the statement `id`.
-    pub fn of(root: Root, id: &str, takes: Takes) -> Self {
+impl StagedPlacement {
+    /// For the statement `id`.
+    pub fn of(root: Root, id: &str, replaced_files: ReplacedFiles) -> Self {
         let folder = root.statement_path(id);
-        Self { root, folder, takes }
+        Self { root, folder, replaced_files }
     }
 
-    /// Begins a file to be shown in `folder` below the table's (`""`, or `k=v/…`). `name` is the statement's
-    /// own.
+    /// Begins a file to be published in `folder` below the table's (`""`, or `k=v/…`). `name` is unique to
+    /// the statement.
     pub async fn begin(&self, folder: &str, name: &str) -> Result<Box<dyn StagedWriter>> {
         let staged = child(&self.folder, &format!("{name}{STAGED}"));
-        let shown = self.name(folder, name).await?;
-        self.root.staging.begin(&staged, &shown).await.at("write to", &shown)
+        let final_path = self.name(folder, name).await?;
+        self.root.staging.begin(&staged, &final_path).await.at("write to", &final_path)
     }
 
     async fn name(&self, folder: &str, name: &str) -> Result<Path> {
@@ -54,12 +54,12 @@ impl Placing {
         if !self.root.staging.binds_names() {
             return Ok(own);
         }
-        match &self.takes {
-            Takes::None => Ok(own),
-            Takes::Named(names) => {
+        match &self.replaced_files {
+            ReplacedFiles::None => Ok(own),
+            ReplacedFiles::Named(names) => {
                 Ok(names.get(folder).and_then(|path| Path::parse(path).ok()).unwrap_or(own))
             }
-            Takes::Any => {
+            ReplacedFiles::Any => {
                 let present = self.root.list(&self.root.folder(folder)).await?;
                 Ok(match place(&present, &own) {
                     Some(file) => file.location.clone(),
@@ -74,8 +74,8 @@ impl Placing {
     }
 }
 
-/// The file whose place one called `name` takes: one of its own folder, that readers know by the same
-/// extension if there is one. What is in folders below is not what readers see.
+/// The file that one called `name` replaces: one in its own folder (not in subfolders, which readers of the
+/// folder do not see), with the same extension if there is one.
 pub(crate) fn place<'a>(present: &'a [ObjectMeta], name: &Path) -> Option<&'a ObjectMeta> {
     let extension =
         |path: &Path| path.filename().and_then(|name| name.split_once('.')).map(|(_, end)| end.to_string());

@@ -1,4 +1,4 @@
-//! What is done again and again while its owner lives, and never broken off within.
+//! A periodic background task that ends with its owner and is never interrupted within a step.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Who ends it waits no longer for what is under way.
+/// The longest wait for the current step at the end.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Dropped, it ends after what is under way.
+/// Dropping it ends it after the current step.
 #[derive(Debug, Default)]
-pub(crate) struct Repeating(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+pub(crate) struct PeriodicTask(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-impl Repeating {
-    /// Calls `work` with 1, 2, … after a `pause` each, until it says that this is over.
-    pub(crate) fn every<F: Future<Output = bool> + Send + 'static>(
+impl PeriodicTask {
+    /// Calls `work` with 1, 2, … after a `pause` each, until it returns false.
+    pub(crate) fn spawn<F: Future<Output = bool> + Send + 'static>(
         pause: Duration,
         work: impl Fn(u64) -> F + Send + 'static,
     ) -> Self {
@@ -34,8 +34,8 @@ impl Repeating {
         Self(Some((owner, task)))
     }
 
-    /// Waits for what is under way; nothing is done afterwards.
-    pub(crate) async fn end(&mut self) {
+    /// Waits for the current step; no other follows.
+    pub(crate) async fn stop(&mut self) {
         if let Some((owner, task)) = self.0.take() {
             drop(owner);
             let _ = tokio::time::timeout(END_MAX, task).await;

@@ -1,6 +1,6 @@
-//! Answers of servers that know no ranges, or not always: they send the object as a whole, with 200 instead
-//! of 206, as they may (RFC 9110, section 14.2). The library refuses that; here it becomes the range that was
-//! asked for. The rest goes over the network for nothing.
+//! Extracts the requested range from full responses: servers without range support, or with occasional
+//! support, send the whole object with 200 instead of 206, as RFC 9110, section 14.2, allows. The library
+//! rejects that. The rest of the object crosses the network for nothing.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -12,15 +12,15 @@ use http::{HeaderMap, StatusCode, response};
 use http_body::{Body, Frame};
 use object_store::client::HttpError;
 
-/// What a request asks for.
+/// The range of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestedRange {
     From(u64, Option<u64>),
     Last(u64),
 }
 
-impl Asked {
-    /// `None`: the object, or several ranges of it.
+impl RequestedRange {
+    /// `None`: the whole object, or several ranges of it.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let (first, last) = headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
         match (first, last) {
@@ -41,13 +41,16 @@ impl Asked {
     }
 }
 
-/// Makes an answer with the whole object one with the range that was asked for; returns that.
-pub(crate) fn narrowed(asked: Option<Asked>, head: &mut response::Parts) -> Option<Range<u64>> {
+/// Rewrites the head of a full response to that of the requested range; returns the range.
+pub(crate) fn narrow_to_range(
+    requested: Option<RequestedRange>,
+    head: &mut response::Parts,
+) -> Option<Range<u64>> {
     if head.status != StatusCode::OK {
         return None;
     }
     let length = head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    let range = asked?.of_length(length)?;
+    let range = requested?.of_length(length)?;
     let told = format!("bytes {}-{}/{length}", range.start, range.end - 1);
     head.headers.insert(CONTENT_RANGE, told.parse().ok()?);
     head.headers.insert(CONTENT_LENGTH, (range.end - range.start).into());
@@ -59,12 +62,12 @@ pub(crate) fn narrowed(asked: Option<Asked>, head: &mut response::Parts) -> Opti
 pub(crate) struct Part<B> {
     inner: B,
     skipped: u64,
-    left: u64,
+    remaining: u64,
 }
 
 impl<B> Part<B> {
     pub(crate) fn new(inner: B, range: &Range<u64>) -> Self {
-        Self { inner, skipped: range.start, left: range.end - range.start }
+        Self { inner, skipped: range.start, remaining: range.end - range.start }
     }
 }
 
@@ -76,15 +79,15 @@ impl<B: Body<Data = Bytes, Error = HttpError> + Unpin> Body for Part<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        while self.left > 0 {
+        while self.remaining > 0 {
             let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(context)) else { break };
             let Ok(mut bytes) = frame?.into_data() else { continue };
             let skipped = self.skipped.min(bytes.len() as u64);
             self.skipped -= skipped;
             bytes.advance(skipped as usize);
-            bytes.truncate(self.left.min(bytes.len() as u64) as usize);
+            bytes.truncate(self.remaining.min(bytes.len() as u64) as usize);
             if !bytes.is_empty() {
-                self.left -= bytes.len() as u64;
+                self.remaining -= bytes.len() as u64;
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
         }
@@ -97,11 +100,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_found_in_the_whole() {
+    fn ranges_are_extracted_from_full_responses() {
         let asked = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RANGE, text.parse().unwrap());
-            Asked::of(&headers)
+            RequestedRange::of(&headers)
         };
         for (text, length, range) in [
             ("bytes=2-4", 10, Some(2..5)),
