@@ -29,7 +29,7 @@ pub(super) async fn share(engine: &Engine, session: &Session, before: Option<Usa
     let before = before?;
     let past = engine.history()?.past().await;
     let after = usage(engine, session).await?;
-    let streams = past.last()?.look.slices.iter().flat_map(|slice| &slice.operators);
+    let streams = past.last()?.snapshot.slices.iter().flat_map(|slice| &slice.operators);
     let blocks_ns: u64 = streams
         .flat_map(|operator| &operator.streams)
         .map(|stream| stream.encode_ns + stream.decode_ns)

@@ -297,7 +297,7 @@ impl Session {
         let options = StatementOptions { transport, distribute_bytes_min, run: None };
         let on_ranks = gang.statement(options).await?;
         options::announce(self.context.state_ref().read().config());
-        let codec = RowCodec::named(&settings.interconnect_compression);
+        let codec = RowCodec::from_name(&settings.interconnect_compression);
         let state = self.context.state_ref();
         let mut state = state.write();
         state.config_mut().set_extension(Arc::new(codec));
@@ -363,15 +363,15 @@ impl Session {
         let Some(gang) = self.engine.gang() else {
             return Ok(());
         };
-        gang.tidy();
+        gang.release_ended();
         let fails = self.settings().check_ledger;
         if gang.has_new_loss() || (!fails && self.left_something.load(Ordering::Relaxed)) {
             return Ok(());
         }
         let warehouse = if self.keeps_rows.load(Ordering::Relaxed) {
-            harrier_exec::Kept::Rows
+            harrier_exec::Retained::Rows
         } else {
-            harrier_exec::Kept::Nothing
+            harrier_exec::Retained::Nothing
         };
         let checked =
             gang.check_ledger(warehouse).await.map_err(|error| crate::error::in_statement(&error, ""));

@@ -1,18 +1,17 @@
-//! The data files of a warehouse's tables, on the rank's side: reads rows that are not deleted, writes new
-//! files.
+//! Data files of warehouse tables: reads live rows and writes new files.
 //!
-//! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks
-//! ask nobody.
+//! The plan contains everything about them: deleted rows, destinations and layouts of new files. Ranks ask
+//! nobody.
 //!
-//! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going
-//!   to change them.
-//! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record
-//!   of each.
-//! - [`interval_encoding`]: columns of them, which are bytes in files.
-//! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
+//! - [`LiveRowsExec`]: filters out the deleted rows of a scan; adds row positions for statements that change
+//!   them.
+//! - [`WriteFilesExec`]: writes its input to new files, at their final path or staged, and yields a record of
+//!   each.
+//! - [`interval_encoding`]: encodes interval columns as bytes in files.
+//! - [`VisibleRowsExec`]: a row-level security barrier: no filter of a statement is pushed below it.
 //! - [`Barrier`]: the same in a logical plan, around the query of a view.
 //! - [`Bucket`]: the hash of a bucketed table.
-//! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
+//! - [`TablePartitions`]: the ranges or lists of values of a partitioned table.
 
 pub(crate) mod barrier;
 mod checksum;
@@ -44,9 +43,10 @@ pub use harrier_committer::object_store::ReplacedFiles;
 pub use row_filter::VisibleRowsExec;
 pub(crate) use table_partition::function as table_partition_function;
 pub use table_partition::{
-    Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, table_partition,
+    Cut, DividedBy, Holds, InvalidPartitions, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions,
+    table_partition,
 };
-pub use timestamp_range::{check_kept_years, check_years};
+pub use timestamp_range::{check_catalog_years, check_years};
 pub use write_files::{
     FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
     write_delete_file,

@@ -1,5 +1,4 @@
-//! Which part of a plan runs where: slices and tasks, the files of each rank, joins of rows that lie
-//! together.
+//! Distributed planning: slices and tasks, the splits of each rank, colocated joins.
 
 pub(crate) mod bucket_routing;
 pub(crate) mod colocated_joins;

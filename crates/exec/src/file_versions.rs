@@ -1,14 +1,14 @@
-//! Files as a statement found them. One that is replaced while it is read would give rows of both versions,
-//! for its bytes are read in several requests, on several ranks.
+//! Pins files to the version that a statement listed. A file is read by several requests on several ranks;
+//! replaced in between, it would return rows of both versions.
 //!
 //! ```text
 //!   listing ─► version of each file ─► scan, on every rank ─► PinnedFiles ─► store
 //!                                                               └─ every answer has this version, or 40001
 //! ```
 //!
-//! A version is what a store says of an object: its entity tag, or its time and size where it has none.
+//! A version is the object's e-tag, or its time and size if it has none.
 //!
-//! On a local disk a file may grow while it is read, as a log does: its rows are those that it had.
+//! A local file may grow while it is read, as a log does: only the listed part is read.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,36 +32,36 @@ use crate::operators::file_scan::file_scan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::FILE_REPLACED;
 
-/// The store of a scan, of which each file is read in the version that the scan names.
-pub(crate) fn pinned(store: Arc<dyn ObjectStore>, scan: &FileScanConfig) -> Arc<dyn ObjectStore> {
+/// Wraps the store of a scan: each file is read in the version that the scan lists.
+pub(crate) fn pin_scan(store: Arc<dyn ObjectStore>, scan: &FileScanConfig) -> Arc<dyn ObjectStore> {
     let url = scan.object_store_url.as_str();
     let is_local = url.starts_with("file:");
     let files = scan.file_groups.iter().flat_map(|group| group.files()).map(|file| &file.object_meta);
     let versions = files.map(|file| (file.location.clone(), file.clone())).collect();
-    let place = if is_local { "/" } else { url }.to_string();
-    Arc::new(PinnedFiles { inner: store, versions, is_local, place })
+    let prefix = if is_local { "/" } else { url }.to_string();
+    Arc::new(PinnedFiles { inner: store, versions, is_local, prefix })
 }
 
-/// A store in which these files are read in the version that was listed, for what is asked of them before
-/// there is a scan: their columns and statistics.
-pub(crate) fn pinned_objects(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Arc<dyn ObjectStore> {
-    // Stores show their URLs, but for the one of disks.
+/// Wraps a store for reads before there is a scan (columns and statistics): files are read in the listed
+/// version.
+pub(crate) fn pin_objects(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Arc<dyn ObjectStore> {
+    // A store's display is its URL, except for the local disk's.
     let shown = store.to_string();
     let is_local = shown.starts_with("LocalFileSystem");
-    let place = if is_local { "/".to_string() } else { format!("{shown}/") };
+    let prefix = if is_local { "/".to_string() } else { format!("{shown}/") };
     let versions = objects.iter().map(|object| (object.location.clone(), object.clone())).collect();
-    Arc::new(PinnedFiles { inner: Arc::clone(store), versions, is_local, place })
+    Arc::new(PinnedFiles { inner: Arc::clone(store), versions, is_local, prefix })
 }
 
-/// The entity tags of the files of a scan, in their order, empty for none; none if no file has one. Plans on
-/// their way to ranks have all of a file but this.
+/// The e-tags of the files of a scan, in order, empty if missing; `None` if no file has one. Serialized plans
+/// contain everything about files except these.
 pub(crate) fn tags(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<String>> {
     let files = file_scan(plan)?.file_groups.iter().flat_map(|group| group.files());
     let tags: Vec<_> = files.map(|file| file.object_meta.e_tag.clone().unwrap_or_default()).collect();
     tags.iter().any(|tag| !tag.is_empty()).then_some(tags)
 }
 
-/// The same plan with the tags that [`tags`] has told.
+/// Adds the e-tags of [`tags`] to a plan.
 pub(crate) fn with_tags(plan: Arc<dyn ExecutionPlan>, tags: Vec<String>) -> Arc<dyn ExecutionPlan> {
     let Some(scan) = file_scan(&plan) else { return plan };
     let mut scan = scan.clone();
@@ -79,37 +79,39 @@ struct PinnedFiles {
     inner: Arc<dyn ObjectStore>,
     versions: HashMap<Path, ObjectMeta>,
     is_local: bool,
-    /// What names of files begin with in messages.
-    place: String,
+    /// Prefix of file names in messages.
+    prefix: String,
 }
 
 impl PinnedFiles {
     fn check(&self, found: &ObjectMeta) -> object_store::Result<()> {
         match self.versions.get(&found.location) {
-            Some(named) if !is_version(named, found, self.is_local) => Err(self.replaced(&found.location)),
+            Some(named) if !is_version(named, found, self.is_local) => {
+                Err(self.replaced_error(&found.location))
+            }
             _ => Ok(()),
         }
     }
 
-    fn replaced(&self, location: &Path) -> Error {
-        let message = format!("file \"{}{location}\" {FILE_REPLACED}", self.place);
+    fn replaced_error(&self, location: &Path) -> Error {
+        let message = format!("file \"{}{location}\" {FILE_REPLACED}", self.prefix);
         let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
         Error::Generic { store: "files", source: Box::new(error.with_hint("run the statement again")) }
     }
 }
 
-/// Whether `found` is the object that `named` tells of.
+/// Whether `found` is the version `named`.
 fn is_version(named: &ObjectMeta, found: &ObjectMeta, is_local: bool) -> bool {
-    // Gateways over file systems have empty ones for files that others have laid there.
+    // Gateways over file systems return empty tags for files put there by others.
     let tag = |object: &ObjectMeta| object.e_tag.clone().filter(|tag| !tag.trim_matches('"').is_empty());
     match (tag(named), tag(found)) {
         (Some(named_tag), Some(found_tag)) if is_local => {
-            // The number of the file, its time, its size.
+            // Inode, time and size.
             let number = |tag: &str| tag.split('-').next().map(str::to_string);
             named_tag == found_tag || (number(&named_tag) == number(&found_tag) && found.size > named.size)
         }
         (Some(named), Some(found)) => named == found,
-        // Listings have parts of a second that headers have not.
+        // Listings have fractions of seconds that headers lack.
         _ => {
             let seconds = |object: &ObjectMeta| object.last_modified.timestamp();
             let is_known = seconds(named) != 0 && seconds(found) != 0;
@@ -137,7 +139,8 @@ impl ObjectStore for PinnedFiles {
             let read = |range| self.get_range(location, range);
             return coalesce_ranges(ranges, read, OBJECT_STORE_COALESCE_DEFAULT).await;
         }
-        // A disk opens the file once for all of them. It has been the one from before if it still is.
+        // The local store opens the file once for all ranges. If it is unchanged afterwards, it was the right
+        // one.
         let read = self.inner.get_ranges(location, ranges).await;
         match self.inner.head(location).await {
             Ok(found) => self.check(&found)?,
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_told_of_versions() {
+    fn versions_are_sent_to_ranks() {
         let file = |tag: Option<&str>| {
             let mut file = PartitionedFile::new("a.parquet", 4);
             file.object_meta.e_tag = tag.map(str::to_string);
@@ -225,24 +228,24 @@ mod tests {
         assert_eq!(tags(&there(&scan(vec![file(None)]))), None);
     }
 
-    fn refused<T>(result: object_store::Result<T>) {
+    fn assert_replaced<T>(result: object_store::Result<T>) {
         let error = result.err().expect("it is another version");
         assert_eq!(harrier_sqlstate::of_object_store(&error).as_str(), "40001", "{error}");
     }
 
-    /// As columns and statistics are looked for, of a file that became shorter too.
+    /// As when columns and statistics are inferred, also for a truncated file.
     #[tokio::test]
     async fn columns_are_those_of_the_listed_object() {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let location = Path::from("a.orc");
         store.put(&location, "123456".into()).await.unwrap();
         let listed = [store.head(&location).await.unwrap()];
-        let pinned = pinned_objects(&store, &listed);
+        let pinned = pin_objects(&store, &listed);
         assert_eq!(pinned.get_range(&location, 4..6).await.unwrap(), "56");
         store.put(&location, "12".into()).await.unwrap();
-        refused(pinned.get_range(&location, 0..2).await);
-        refused(pinned.get(&location).await);
-        // What was not listed is any.
+        assert_replaced(pinned.get_range(&location, 0..2).await);
+        assert_replaced(pinned.get(&location).await);
+        // Files that were not listed are not pinned.
         let other = Path::from("b.orc");
         store.put(&other, "1".into()).await.unwrap();
         assert!(pinned.get(&other).await.is_ok());
@@ -254,11 +257,11 @@ mod tests {
         let location = Path::from("a.csv");
         store.put(&location, "1234".into()).await.unwrap();
         let listed = store.head(&location).await.unwrap();
-        let pinned = pinned(Arc::clone(&store), &scan("s3://lake/", listed));
+        let pinned = pin_scan(Arc::clone(&store), &scan("s3://lake/", listed));
         assert_eq!(pinned.get_range(&location, 0..2).await.unwrap(), "12");
         store.put(&location, "5678".into()).await.unwrap();
-        refused(pinned.get_range(&location, 2..4).await);
-        refused(pinned.get_ranges(&location, &[0..1, 2..4]).await);
+        assert_replaced(pinned.get_range(&location, 2..4).await);
+        assert_replaced(pinned.get_ranges(&location, &[0..1, 2..4]).await);
     }
 
     #[tokio::test]
@@ -269,7 +272,7 @@ mod tests {
         let location = Path::from_absolute_path(&path).unwrap();
         std::fs::write(&path, "1234").unwrap();
         let listed = store.head(&location).await.unwrap();
-        let pinned = pinned(Arc::clone(&store), &scan("file:///", listed));
+        let pinned = pin_scan(Arc::clone(&store), &scan("file:///", listed));
         std::fs::OpenOptions::new()
             .append(true)
             .open(&path)
@@ -278,12 +281,12 @@ mod tests {
         assert_eq!(pinned.get_range(&location, 0..2).await.unwrap(), "12");
         assert_eq!(pinned.get_ranges(&location, &[0..1, 3..4]).await.unwrap(), ["1", "4"]);
         std::fs::write(&path, "123").unwrap();
-        refused(pinned.get_range(&location, 0..2).await);
+        assert_replaced(pinned.get_range(&location, 0..2).await);
         let other = folder.path().join("b.csv");
         std::fs::write(&other, "1234567").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        refused(pinned.get_range(&location, 0..2).await);
-        refused(pinned.get_ranges(&location, &[0..1]).await);
+        assert_replaced(pinned.get_range(&location, 0..2).await);
+        assert_replaced(pinned.get_ranges(&location, &[0..1]).await);
         std::fs::remove_file(&path).unwrap();
         let gone = pinned.get_ranges(&location, &[0..1]).await;
         assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");

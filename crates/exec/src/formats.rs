@@ -1,4 +1,4 @@
-//! Files of others, read and written: Parquet, ORC, Avro, Arrow, CSV, JSON and text.
+//! External file formats: Parquet, ORC, Avro, Arrow, CSV, JSON and text, read and written.
 
 pub mod arrow_ipc;
 pub mod atomic_sinks;

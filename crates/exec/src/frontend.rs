@@ -1,4 +1,4 @@
-//! A process that takes statements, such as a server, as a client of a gang: both ends of their local socket.
+//! A front end, such as a server, as a client of a gang: both ends of their local socket.
 
 pub mod client;
 pub mod server;

@@ -1,5 +1,5 @@
-//! The functions of plans that are about data files and ranks, beside those of crate functions: a session
-//! that decodes plans has all.
+//! Registry of the functions that plans name, including those about data files and ranks, for sessions that
+//! decode plans.
 
 use std::sync::Arc;
 
@@ -10,17 +10,20 @@ use harrier_functions::registry;
 use crate::data_files::{interval_encoding, table_partition_function};
 use crate::distribution::bucket_routing;
 
-fn own() -> [Arc<ScalarUDF>; 3] {
+fn own_functions() -> [Arc<ScalarUDF>; 3] {
     [bucket_routing::function(), interval_encoding::function(), table_partition_function()]
 }
 
 /// The scalar function of this name, if it is one of Harrier's.
 pub(crate) fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
-    own().into_iter().find(|function| function.name() == name).or_else(|| registry::scalar_function(name))
+    own_functions()
+        .into_iter()
+        .find(|function| function.name() == name)
+        .or_else(|| registry::scalar_function(name))
 }
 
-/// Gives a session that decodes plans all of them.
+/// Registers all of them in a session that decodes plans.
 pub fn install(builder: &mut SessionStateBuilder) {
     registry::install(builder);
-    builder.scalar_functions().get_or_insert_default().extend(own());
+    builder.scalar_functions().get_or_insert_default().extend(own_functions());
 }

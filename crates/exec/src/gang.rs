@@ -1,34 +1,34 @@
-//! A rank's place in the gang: joins, takes part in statements, coordinates them if it is rank 0, leaves.
+//! Gang membership of a rank: joins, takes part in statements, coordinates them on rank 0, leaves.
 //!
 //! # Order of calls
 //! [`Gang::join`], [`Gang::attach`] with the engine's runtime; then rank 0 calls [`Gang::statement`] for
 //! every statement, the others [`Gang::follow`]; last, all call [`Gang::leave`].
 //!
 //! # Crash
-//! A statement that a lost rank took part in fails (57P02), on every rank. The next one runs on the ranks
-//! that are left, with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks
-//! keep nothing between statements, so nothing has to be restored. Without rank 0 there is no gang.
+//! A statement fails (57P02) on every rank if it loses a participating rank. The next one runs on the
+//! remaining ranks, with a spare replacing the lost one if there is one: see [`Gang::members`]. Ranks keep no
+//! state between statements, so there is nothing to restore. Without rank 0 there is no gang.
 
 pub(crate) mod ledger;
 pub(crate) mod rank_loss;
 
 use crate::distribution::gang_planner;
-use crate::distribution::task_assignment::{self, Spread};
+use crate::distribution::task_assignment::{self, DistributionConfig};
 use crate::functions;
 use crate::operators::cancelable_joins;
 use crate::transport::broadcast::Broadcasts;
 use crate::transport::channel::{RankChannels, Ranks, rank_url};
-use crate::transport::clock_offset::{self, Answer};
+use crate::transport::clock_offset::{self, ClockSample};
 use crate::transport::grpc::GrpcServer;
 use crate::transport::in_process::LoopbackChannels;
 use crate::transport::messages::{
-    self, Ask, ClockAsk, ClockTold, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request,
-    TasksTold,
+    self, ClockReport, ClockRequest, GrpcAddress, GrpcRequest, Operation, RankReport, ReportRequest, Request,
+    Retained, TaskMetricsList, TaskMetricsRequest,
 };
-use crate::transport::node_codec::TableFilesCodec;
+use crate::transport::node_codec::NodeCodec;
 use crate::transport::propagated_settings;
 use crate::transport::remote_error;
-use crate::transport::running_tasks::{TaskTold, Tasks};
+use crate::transport::running_tasks::{RunningTaskMetrics, Tasks};
 use crate::transport::service;
 use crate::transport::service::RankService;
 use crate::transport::task_reaper::Janitor;
@@ -63,28 +63,25 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell};
 use url::Url;
 
-/// Environment variable: 0 sends everything as messages, also between ranks of one host. The same on every
-/// rank.
+/// Environment variable: 0 disables shared memory between ranks of one host. The same on every rank.
 const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
 
-/// How long what a statement took may still be on its way back after its end: tasks are dropped at their next
-/// await, and the ends of streams cross the network.
+/// How long resources of a statement may stay in use after its end: tasks are dropped at their next await,
+/// and the ends of streams cross the network.
 const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at a ledger that is not clear yet, one right after the other, before pauses lie between them: what
-/// is still on its way arrives within microseconds, most of the time, and the shortest pause that timers know
-/// is a millisecond.
+/// Immediate polls of a ledger that is not clear yet, before polling with pauses: resources are usually
+/// released within microseconds, and timers cannot pause for less than a millisecond.
 const LEDGER_LOOKS_AT_ONCE: u32 = 8;
 
-/// The pauses between looks after these: the first one, and the longest; each is twice as long as the one
-/// before it.
+/// Bounds of the exponential backoff between later polls.
 const LEDGER_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LEDGER_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Makes this process pretend to be another build, so that a test can launch ranks that do not fit together.
+/// Makes this process pretend to be another build, so that a test can launch mismatched ranks.
 const BUILD_VARIABLE: &str = "HARRIER_PRETEND_BUILD";
 
-/// How a statement's rows travel between ranks.
+/// The transport of a statement's rows between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// The interconnect.
@@ -93,17 +90,17 @@ pub enum Transport {
     Grpc,
 }
 
-/// What a statement says about how it runs on the gang.
+/// Options of a statement on the gang.
 #[derive(Clone, Copy, Debug)]
 pub struct StatementOptions {
     pub transport: Transport,
     /// A scan of fewer bytes than this stays on one rank.
     pub distribute_bytes_min: usize,
-    /// The number by which [`Gang::look`] finds it while it runs; `None`: nobody will look.
+    /// The number by which [`Gang::task_metrics`] finds it while it runs; `None`: it is not polled.
     pub run: Option<u64>,
 }
 
-/// What a rank of this build brings when it joins a gang, as its environment says.
+/// Options of this rank for joining a gang, from its environment.
 pub fn interconnect_options(carrier: Carrier) -> Options {
     Options {
         carrier,
@@ -113,7 +110,7 @@ pub fn interconnect_options(carrier: Carrier) -> Options {
     }
 }
 
-/// This rank's place in the gang. Cheap to clone.
+/// This rank's membership in the gang. Cheap to clone.
 #[derive(Clone)]
 pub struct Gang {
     inner: Arc<Inner>,
@@ -121,38 +118,38 @@ pub struct Gang {
 
 struct Inner {
     links: Links,
-    /// To every rank, from the coordinator's plans and from this rank's slices alike.
+    /// Channels to every rank, for the coordinator's plans and this rank's slices alike.
     channels: Arc<dyn ChannelResolver + Send + Sync>,
     worker: OnceLock<Worker>,
     runtime_env: OnceLock<Arc<RuntimeEnv>>,
     disks: OnceLock<Disks>,
-    /// Of statements with limits.
+    /// Environments of statements with limits.
     limited: StatementEnvironments,
     janitor: Janitor,
-    /// What this rank runs now.
+    /// The tasks running on this rank.
     tasks: Tasks,
     clocks: OnceCell<Vec<i64>>,
     grpc: Arc<GrpcServer>,
-    /// Of the ranks that have been asked for it, for the coordinator.
+    /// Addresses of the ranks' gRPC servers started so far, on the coordinator.
     grpc_ranks: Mutex<BTreeMap<usize, Url>>,
-    /// Ranks that take part in a statement at most; the others are spares.
+    /// The most ranks that take part in a statement; the others are spares.
     working: usize,
-    /// Ranks that take part in none, as if they were lost, until they are not among these any more.
-    aside: parking_lot::Mutex<BTreeSet<usize>>,
-    /// Losses that earlier statements have failed with.
-    known_losses: AtomicUsize,
-    /// Statements that were to run over gRPC.
+    /// Ranks marked down: they take part in no statement, as if they were lost.
+    marked_down: parking_lot::Mutex<BTreeSet<usize>>,
+    /// Losses that earlier statements have already failed with.
+    reported_losses: AtomicUsize,
+    /// Number of statements started over gRPC.
     by_grpc: AtomicU64,
-    /// [`Gang::uses`] when the ledger of every rank was found clear last.
+    /// [`Gang::uses`] when the ledgers of all ranks were last found clear.
     clear_at: AtomicU64,
-    /// A launcher has started the ranks, and ends with them.
+    /// The ranks were started by a launcher, and end with it.
     has_launcher: bool,
 }
 
 enum Links {
-    /// Ranks are processes that MPI or a hosts file joins.
+    /// Ranks are processes connected by MPI or a hosts file.
     Processes(Interconnect),
-    /// Ranks are workers inside this process, for measuring what a transport costs.
+    /// Ranks are workers inside this process, for measuring transport costs.
     InProcess { workers: Arc<OnceLock<Vec<Worker>>>, ranks: usize },
 }
 
@@ -175,8 +172,8 @@ impl Gang {
         Ok(Gang::with(interconnect, spares, has_launcher))
     }
 
-    /// The place of a rank that has joined already, over whatever carries its frames.
-    pub fn over(interconnect: Interconnect, spares: usize) -> Gang {
+    /// A gang over an interconnect that has joined already.
+    pub fn from_interconnect(interconnect: Interconnect, spares: usize) -> Gang {
         Gang::with(interconnect, spares, false)
     }
 
@@ -191,7 +188,7 @@ impl Gang {
             inner: Arc::new(Inner {
                 links: Links::Processes(interconnect),
                 working,
-                known_losses: AtomicUsize::new(0),
+                reported_losses: AtomicUsize::new(0),
                 by_grpc: AtomicU64::new(0),
                 clear_at: AtomicU64::new(0),
                 has_launcher,
@@ -200,7 +197,7 @@ impl Gang {
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
                 limited: StatementEnvironments::default(),
-                aside: parking_lot::Mutex::default(),
+                marked_down: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
                 clocks: OnceCell::new(),
@@ -217,7 +214,7 @@ impl Gang {
             inner: Arc::new(Inner {
                 links: Links::InProcess { workers: Arc::clone(&workers), ranks },
                 working: ranks,
-                known_losses: AtomicUsize::new(0),
+                reported_losses: AtomicUsize::new(0),
                 by_grpc: AtomicU64::new(0),
                 clear_at: AtomicU64::new(0),
                 has_launcher: false,
@@ -226,7 +223,7 @@ impl Gang {
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
                 limited: StatementEnvironments::default(),
-                aside: parking_lot::Mutex::default(),
+                marked_down: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
                 clocks: OnceCell::new(),
@@ -250,31 +247,32 @@ impl Gang {
         }
     }
 
-    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are
-    /// lost or set aside are not among them.
+    /// The ranks of the next statement, in order; rank 0 is the first of them. Excludes ranks that are lost
+    /// or marked down.
     pub fn members(&self) -> Vec<usize> {
         self.members_after(&self.losses())
     }
 
     fn members_after(&self, losses: &[(usize, String)]) -> Vec<usize> {
-        let aside = self.inner.aside.lock();
-        let usable = |rank: &usize| !aside.contains(rank) && losses.iter().all(|(lost, _)| lost != rank);
+        let marked_down = self.inner.marked_down.lock();
+        let usable =
+            |rank: &usize| !marked_down.contains(rank) && losses.iter().all(|(lost, _)| lost != rank);
         (0..self.ranks()).filter(usable).take(self.inner.working).collect()
     }
 
-    /// Lets statements that begin from now on run without these ranks, and with all others; spares take their
-    /// places. Rank 0 stays what it is: it hands out the work. To be called on rank 0.
-    pub fn set_aside(&self, ranks: impl IntoIterator<Item = usize>) {
-        *self.inner.aside.lock() = ranks.into_iter().filter(|rank| *rank > 0).collect();
+    /// Marks these ranks down for later statements, and all others up; spares replace them. Rank 0 stays: it
+    /// coordinates. Call it on rank 0.
+    pub fn mark_down(&self, ranks: impl IntoIterator<Item = usize>) {
+        *self.inner.marked_down.lock() = ranks.into_iter().filter(|rank| *rank > 0).collect();
     }
 
-    /// The ranks that were set aside.
-    pub fn aside(&self) -> BTreeSet<usize> {
-        self.inner.aside.lock().clone()
+    /// The ranks marked down.
+    pub fn marked_down(&self) -> BTreeSet<usize> {
+        self.inner.marked_down.lock().clone()
     }
 
-    /// The rows of the statement that [`Gang::statement`] was called for last, until a rank that works for it
-    /// is lost: then an error (57P02). A plan that stays on this rank does not mind.
+    /// The rows of the last statement begun by [`Gang::statement`], until one of its ranks is lost: then an
+    /// error (57P02). A plan that stays on this rank is not affected.
     pub fn until_loss(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -287,7 +285,7 @@ impl Gang {
             return rows;
         }
         let interconnect = interconnect.clone();
-        let mut known = self.inner.known_losses.load(Ordering::Relaxed);
+        let mut known = self.inner.reported_losses.load(Ordering::Relaxed);
         let members = self.members_after(&interconnect.losses()[..known]);
         let loss = async move {
             loop {
@@ -315,7 +313,7 @@ impl Gang {
         self.inner.has_launcher
     }
 
-    /// The MPI library or the protocol in use, for people.
+    /// The MPI library or the protocol in use, for display.
     pub fn library(&self) -> &str {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.library(),
@@ -324,8 +322,8 @@ impl Gang {
     }
 
     /// Lets this rank run its parts of plans, with the memory, spill folders and object stores of
-    /// `runtime_env`. From now on it serves other ranks, and tells them how `disks` are. To be called once,
-    /// inside the tokio runtime that the work shall run on.
+    /// `runtime_env`. From now on it serves other ranks, and reports the state of `disks` to them. Call it
+    /// once, inside the tokio runtime that will do the work.
     pub fn attach(&self, runtime_env: Arc<RuntimeEnv>, disks: Option<Disks>) {
         if let Some(disks) = &disks {
             let _ = self.inner.disks.set(disks.clone());
@@ -371,17 +369,17 @@ impl Gang {
         self.inner.worker.get().expect("Gang::attach comes before any statement")
     }
 
-    /// The memory and the temporary files of a statement, within those of this rank.
+    /// The memory and temporary files of a statement, within this rank's.
     pub fn environment(&self, scope: &Scope) -> Result<Arc<RuntimeEnv>> {
         self.environment_within(scope, self.runtime_env())
     }
 
-    /// The same within those of a session of this rank, if no part of the statement has come before.
+    /// The same within those of a session of this rank, if this is the statement's first part here.
     pub fn environment_within(&self, scope: &Scope, session: &Arc<RuntimeEnv>) -> Result<Arc<RuntimeEnv>> {
         self.inner.limited.of(scope, session, self.inner.disks.get())
     }
 
-    /// Of what functions of a statement make on this rank.
+    /// The memory account of a statement's functions on this rank.
     pub(crate) fn account(&self, scope: Option<&Scope>, canceled: CancelFlag) -> Account {
         Account::new(self.runtime_env(), scope, canceled)
     }
@@ -390,23 +388,23 @@ impl Gang {
         self.inner.runtime_env.get().expect("Gang::attach comes before any statement")
     }
 
-    /// Makes datafusion-distributed's own settings (`distributed.…`) known to `config`.
+    /// Registers datafusion-distributed's own settings (`distributed.…`) in `config`.
     pub fn declare_settings(&self, config: &mut SessionConfig) {
         config.set_distributed_option_extension(DistributedConfig::default());
     }
 
-    /// Makes `builder` plan for the gang. To be called once per session, on rank 0.
+    /// Makes `builder` plan for the gang. Call it once per session, on rank 0.
     pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
         let mut builder = builder;
         let config = builder.config().get_or_insert_default();
         task_assignment::register(config);
-        config.set_distributed_user_codec(TableFilesCodec);
+        config.set_distributed_user_codec(NodeCodec);
         gang_planner::install(builder)
     }
 
-    /// What one statement needs to run on the gang.
+    /// Begins a statement on the gang.
     ///
-    /// Errors: this rank can reach no other any more (57P02); a gRPC server cannot be started.
+    /// Errors: this rank cannot reach any other (57P02); a gRPC server cannot be started.
     pub async fn statement(&self, options: StatementOptions) -> Result<Statement> {
         if let Links::Processes(interconnect) = &self.inner.links {
             // A rank that has ended before the statement began does not fail it.
@@ -417,7 +415,7 @@ impl Gang {
             }
         }
         let losses = self.losses();
-        self.inner.known_losses.store(losses.len(), Ordering::Relaxed);
+        self.inner.reported_losses.store(losses.len(), Ordering::Relaxed);
         let members = self.members();
         let urls = match options.transport {
             Transport::Mpi => members.iter().copied().map(rank_url).collect(),
@@ -430,7 +428,7 @@ impl Gang {
         Ok(Statement { gang: self.clone(), distribute_bytes_min, run, members, urls })
     }
 
-    /// The gRPC addresses of `members`, which start their servers when first asked.
+    /// The gRPC addresses of `members`, which start their servers on the first request.
     async fn grpc_ranks(&self, members: &[usize]) -> Result<Vec<Url>> {
         let mut known = self.inner.grpc_ranks.lock().await;
         for &rank in members {
@@ -440,7 +438,7 @@ impl Gang {
             let url = match rank {
                 0 => self.inner.grpc.start(self.worker()).await?,
                 _ => {
-                    let answer: GrpcAddress = self.ask(rank, Ask::Grpc(GrpcAsk {})).await?;
+                    let answer: GrpcAddress = self.request(rank, Operation::Grpc(GrpcRequest {})).await?;
                     Url::parse(&answer.url)
                         .map_err(|error| exec_datafusion_err!("gRPC address of rank {rank}: {error}"))?
                 }
@@ -450,12 +448,13 @@ impl Gang {
         Ok(members.iter().map(|rank| known[rank].clone()).collect())
     }
 
-    /// Calls `rank` and takes its one answer.
-    async fn ask<M: Message + Default>(&self, rank: usize, ask: Ask) -> Result<M> {
+    /// Calls `rank` and returns its single response.
+    async fn request<M: Message + Default>(&self, rank: usize, operation: Operation) -> Result<M> {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Err(internal_datafusion_err!("a gang inside one process has nobody to ask"));
         };
-        let (_messages, mut answers) = interconnect.call(rank, &Request { ask: Some(ask) }.encode_to_vec());
+        let (_messages, mut answers) =
+            interconnect.call(rank, &Request { operation: Some(operation) }.encode_to_vec());
         match answers.next().await {
             Some(Ok(answer)) => messages::decode(&answer),
             Some(Err(error)) => Err(remote_error::from_stream(error)),
@@ -463,7 +462,7 @@ impl Gang {
         }
     }
 
-    /// What every member counted since it joined, in their order.
+    /// The counters of every member since it joined, in order.
     pub async fn reports(&self) -> Result<Vec<RankReport>> {
         Ok(self.reports_by_rank().await?.into_iter().map(|(_, report)| report).collect())
     }
@@ -476,13 +475,13 @@ impl Gang {
         let own = service::report(interconnect, self.runtime_env(), self.inner.disks.get(), 0);
         let mut reports = vec![(0, own)];
         for rank in self.members().into_iter().skip(1) {
-            reports.push((rank, self.ask(rank, Ask::Report(ReportAsk {})).await?));
+            reports.push((rank, self.request(rank, Operation::Report(ReportRequest {})).await?));
         }
         Ok(reports)
     }
 
-    /// Nanoseconds by which the clock of every rank is ahead of this one's, by rank. Measured when first
-    /// asked for, of the ranks on other hosts that answer; see `clocks.rs`. To be called on rank 0.
+    /// Nanoseconds by which the clock of every rank is ahead of this one's, by rank. Measured on the first
+    /// call, for ranks on other hosts that respond; see `clock_offset.rs`. Call it on rank 0.
     pub async fn clocks(&self) -> &[i64] {
         self.inner.clocks.get_or_init(|| self.measure_clocks()).await
     }
@@ -492,58 +491,58 @@ impl Gang {
         let others =
             self.members().into_iter().filter(|rank| self.peers().get(*rank).is_some_and(|p| !p.here));
         for rank in others {
-            let mut answers = Vec::with_capacity(clock_offset::QUESTIONS);
-            for _ in 0..clock_offset::QUESTIONS {
-                let asked = clock_offset::now_ns();
-                let told: Result<ClockTold> = self.ask(rank, Ask::Clock(ClockAsk {})).await;
-                // A rank that is lost in between has no time any more.
-                let Ok(ClockTold { now_ns: told }) = told else { break };
-                answers.push(Answer { asked, told, heard: clock_offset::now_ns() });
+            let mut answers = Vec::with_capacity(clock_offset::SAMPLES);
+            for _ in 0..clock_offset::SAMPLES {
+                let sent_at = clock_offset::now_ns();
+                let report: Result<ClockReport> = self.request(rank, Operation::Clock(ClockRequest {})).await;
+                // A rank that is lost in between has no clock any more.
+                let Ok(ClockReport { now_ns: remote_at }) = report else { break };
+                answers.push(ClockSample { sent_at, remote_at, received_at: clock_offset::now_ns() });
             }
             ahead[rank] = clock_offset::ahead(&answers).unwrap_or(0);
         }
         ahead
     }
 
-    /// What the parts of a running statement have measured so far, on every member that answers. Those tell
-    /// `memory` what the statement takes there.
-    pub async fn look(&self, run: u64, memory: &StatementMemory) -> Vec<TaskTold> {
-        let mut told = self.inner.tasks.told(run);
+    /// Current metrics of a running statement's tasks, from every member that responds. Also records the
+    /// statement's resource usage there in `memory`.
+    pub async fn task_metrics(&self, run: u64, memory: &StatementMemory) -> Vec<RunningTaskMetrics> {
+        let mut metrics = self.inner.tasks.metrics(run);
         if matches!(self.inner.links, Links::InProcess { .. }) {
-            return told;
+            return metrics;
         }
         let others = self.members().into_iter().skip(1).map(|rank| async move {
-            let answer: Result<TasksTold> = self.ask(rank, Ask::Look(LookAsk { run })).await;
-            // A rank that is lost in between has nothing to tell.
-            let TasksTold { tasks, memory: used } = answer.unwrap_or_default();
+            let answer: Result<TaskMetricsList> =
+                self.request(rank, Operation::TaskMetrics(TaskMetricsRequest { run })).await;
+            // A rank that is lost in between reports nothing.
+            let TaskMetricsList { tasks, memory: used } = answer.unwrap_or_default();
             if let Some(used) = used {
                 memory.record(rank, used);
             }
             tasks
         });
-        told.extend(futures::future::join_all(others).await.into_iter().flatten());
-        told
+        metrics.extend(futures::future::join_all(others).await.into_iter().flatten());
+        metrics
     }
 
-    /// Takes back what a statement that has just ended still holds on this rank; the others do so by
-    /// themselves. Never blocks: it is done soon.
-    pub fn tidy(&self) {
+    /// Releases what a statement that has just ended still holds on this rank; the others do so by
+    /// themselves. Never blocks: the release follows soon.
+    pub fn release_ended(&self) {
         self.inner.janitor.call();
     }
 
-    /// How often this rank has had something to do with other ranks: it grows with everything that they may
-    /// hold for it.
+    /// A counter of interactions with other ranks: it grows with everything that they may hold for this one.
     fn uses(&self, interconnect: &Interconnect) -> u64 {
         interconnect.streams_opened() + self.inner.by_grpc.load(Ordering::Relaxed)
     }
 
-    /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams,
-    /// frames, memory, lent blocks. To be called while none runs. Ranks that nothing was asked of since they
-    /// were found clear are not asked again. What is left after [`LEDGER_PATIENCE`] is logged, and an error,
-    /// until it is given back. A rank that is lost meanwhile has nothing left.
+    /// Checks that ended statements have released everything on every rank except `retained`: streams,
+    /// frames, memory, lent blocks. Call it while none runs. Ranks that were clear and have not been used
+    /// since are skipped. Anything left after [`LEDGER_PATIENCE`] is logged and an error, until it is
+    /// released. A rank that is lost meanwhile has nothing left.
     ///
     /// Errors: something is left (XX000).
-    pub async fn check_ledger(&self, kept: Kept) -> Result<()> {
+    pub async fn check_ledger(&self, retained: Retained) -> Result<()> {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(());
         };
@@ -552,37 +551,38 @@ impl Gang {
         if gang.uses(interconnect) != gang.inner.clear_at.load(Ordering::Relaxed) {
             let checks = interconnect.members().into_iter().skip(1).map(|rank| {
                 let report = move || async move {
-                    match gang.ask::<RankReport>(rank, Ask::Report(ReportAsk {})).await {
+                    match gang.request::<RankReport>(rank, Operation::Report(ReportRequest {})).await {
                         Err(_) if gang.losses().iter().any(|(lost, _)| *lost == rank) => Ok(None),
-                        Ok(report) if !report.is_clear(kept) => {
-                            // What it has lent may be with what this rank has not tidied yet.
-                            gang.tidy();
+                        Ok(report) if !report.is_clear(retained) => {
+                            // Blocks lent by that rank may be held by tasks that this rank has not cleaned up
+                            // yet.
+                            gang.release_ended();
                             Ok(Some(report))
                         }
                         report => report.map(Some),
                     }
                 };
-                until_clear(rank, kept, deadline, report)
+                until_clear(rank, retained, deadline, report)
             });
             futures::future::try_join_all(checks).await?;
         }
-        // The questions themselves are among them, and nothing else: no statement runs.
+        // Counts these requests, and nothing else: no statement runs.
         let uses = gang.uses(interconnect);
-        // This rank last: each question to another one opens a stream here for a moment.
+        // This rank last: each request to another one opens a stream here for a moment.
         let report = move || {
-            let report = service::held(interconnect, gang.runtime_env(), 0);
-            if !report.is_clear(kept) {
-                gang.tidy();
+            let report = service::held_resources(interconnect, gang.runtime_env(), 0);
+            if !report.is_clear(retained) {
+                gang.release_ended();
             }
             std::future::ready(Ok(Some(report)))
         };
-        until_clear(0, kept, deadline, report).await?;
+        until_clear(0, retained, deadline, report).await?;
         self.inner.clear_at.store(uses, Ordering::Relaxed);
         Ok(())
     }
 
-    /// On ranks other than 0: works for others until rank 0 leaves or is lost, and returns the exit status to
-    /// take over.
+    /// On ranks other than 0: serves other ranks until rank 0 leaves or is lost, and returns the exit status
+    /// to adopt.
     pub async fn follow(&self) -> Departure {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.departure(0).await,
@@ -590,16 +590,16 @@ impl Gang {
         }
     }
 
-    /// Waits until a rank is lost whose loss no earlier statement has failed with: its number and the reason.
-    pub async fn lost(&self) -> (usize, String) {
-        let known = self.inner.known_losses.load(Ordering::Relaxed);
+    /// Waits until a rank is lost that no earlier statement has failed with: its number and the reason.
+    pub async fn next_loss(&self) -> (usize, String) {
+        let known = self.inner.reported_losses.load(Ordering::Relaxed);
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.wait_for_losses(known).await.swap_remove(known),
             Links::InProcess { .. } => std::future::pending().await,
         }
     }
 
-    /// The ranks that were lost so far, in that order, and why.
+    /// The ranks lost so far, in order, with the reasons.
     pub fn losses(&self) -> Vec<(usize, String)> {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.losses(),
@@ -609,7 +609,7 @@ impl Gang {
 
     /// Whether a rank was lost since the last statement began.
     pub fn has_new_loss(&self) -> bool {
-        self.losses().len() > self.inner.known_losses.load(Ordering::Relaxed)
+        self.losses().len() > self.inner.reported_losses.load(Ordering::Relaxed)
     }
 
     /// Leaves the gang. Blocks until all ranks do, a few seconds at most.
@@ -620,20 +620,19 @@ impl Gang {
     }
 }
 
-/// Looks at what `report` tells of `rank` until nothing is left there; `None`: there is no such rank any
-/// more.
+/// Polls the `report` of `rank` until nothing is left there; `None`: the rank is gone.
 ///
-/// Errors: something still is at the `deadline` (XX000); nothing can be told.
+/// Errors: something is left at the `deadline` (XX000); the report fails.
 async fn until_clear<R: Future<Output = Result<Option<RankReport>>>>(
     rank: usize,
-    kept: Kept,
+    retained: Retained,
     deadline: Instant,
     report: impl Fn() -> R,
 ) -> Result<()> {
     let (mut looks, mut pause) = (0, LEDGER_PAUSE_MIN);
     loop {
         let Some(report) = report().await? else { return Ok(()) };
-        if report.is_clear(kept) {
+        if report.is_clear(retained) {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -661,22 +660,26 @@ async fn until_clear<R: Future<Output = Result<Option<RankReport>>>>(
     }
 }
 
-/// One statement's way of running on the gang.
+/// A statement prepared to run on the gang.
 pub struct Statement {
     gang: Gang,
     distribute_bytes_min: usize,
     run: Option<u64>,
     members: Vec<usize>,
-    /// Of the members, in their order.
+    /// Addresses of the members, in order.
     urls: Vec<Url>,
 }
 
 impl Statement {
-    /// Puts it into the settings that the statement is planned and run with; they go along with its plan.
+    /// Adds it to the settings that the statement is planned and run with; they are sent along with its plan.
     pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
         let Statement { gang, distribute_bytes_min, run, members, urls } = self;
         let footers = gang.runtime_env().cache_manager.get_file_metadata_cache();
-        config.set_extension(Arc::new(Spread { bytes_min: distribute_bytes_min, footers, members }));
+        config.set_extension(Arc::new(DistributionConfig {
+            bytes_min: distribute_bytes_min,
+            footers,
+            members,
+        }));
         config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
         config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
         config.set_distributed_worker_resolver(Ranks(urls));
@@ -695,8 +698,7 @@ async fn build_session(
     let scope = Scope::read(&context.headers);
     let gang = gang.upgrade().map(|inner| Gang { inner });
     let mut memory = None;
-    // What the coordinator hands to itself is given up with the statement, everything else with the call that
-    // has brought it.
+    // The coordinator's own tasks are canceled with the statement, all others with the call that sent them.
     let mut canceled = CancelFlag::current();
     if let (Some(scope), Some(gang)) = (&scope, &gang) {
         let environment = gang.environment(scope)?;
@@ -710,15 +712,15 @@ async fn build_session(
     if let Some(gang) = gang {
         gang.account(scope.as_ref(), canceled.clone()).install(config.options_mut());
     }
-    // Before what remembers the plan that will run.
+    // Before the handler that registers the plan to run.
     config.set_distributed_worker_plan_rewrite_handler(
         move |event: WorkerPlanRewriteEvent<'_>| -> Result<WorkerPlanRewriteEventResponse> {
-            Ok(WorkerPlanRewriteEventResponse::new(cancelable_joins::heard(event.plan, &canceled)?))
+            Ok(WorkerPlanRewriteEventResponse::new(cancelable_joins::cancelable(event.plan, &canceled)?))
         },
     );
-    tasks.watch(&context.headers, config, memory);
+    tasks.register(&context.headers, config, memory);
     config.set_distributed_channel_resolver(channels);
-    config.set_distributed_user_codec(TableFilesCodec);
+    config.set_distributed_user_codec(NodeCodec);
     functions::install(&mut context.builder);
     Ok(context.builder.build())
 }

@@ -1,4 +1,4 @@
-//! The rank's side of a statement: runs slices and moves rows between them; it never reads a catalog and
+//! The rank's side of a statement: runs slices and moves rows between them. It never reads a catalog and
 //! never parses SQL.
 //!
 //! ```text
@@ -14,8 +14,8 @@
 //!
 //! # Futures behind traits
 //!
-//! The traits of DataFusion and of datafusion-distributed are `#[async_trait]`. Their methods are written out
-//! here, and in the other crates that implement them, as what that makes of an `async fn`; they only forward
+//! The traits of DataFusion and of datafusion-distributed are `#[async_trait]`. Here, and in the other crates
+//! that implement them, their methods are written out in the form that the macro generates; they only forward
 //! to a plain function, which boxes the future:
 //!
 //! ```ignore
@@ -40,34 +40,32 @@
 //! }
 //! ```
 //!
-//! Boxing a future takes a proof that it is `Send`, which goes through every type that it holds: expressions,
-//! plans, sessions, and all that they are made of. The compiler remembers such proofs, but in a function with
-//! bounds between lifetimes it does not, and those of an `#[async_trait]` have them: it proves everything
-//! again for each method.
+//! Boxing a future requires a proof that it is `Send`, which covers every type that it holds: expressions,
+//! plans, sessions, and all that they are made of. The compiler caches such proofs, but not in a function
+//! with bounds between lifetimes, which those of an `#[async_trait]` have: it repeats the proof for each
+//! method.
 //!
-//! - A trait's method has a lifetime for each reference, in their order, each with the bound `: 'f`, and `'f`
-//!   at the end.
+//! - A trait's method has a lifetime for each reference, in order, each with the bound `: 'f`, and `'f` at
+//!   the end.
 //! - The plain function is named `boxed_` and the method's name, and has no bounds.
-//! - What waits for nothing is `ready(…).boxed()`. What another such method returns is passed on as it is.
+//! - A method without an await returns `ready(…).boxed()`. The result of another such method is forwarded as
+//!   it is.
 //! - A trait of our own has one lifetime and no bounds, and is implemented in place:
 //!   `formats::format_adapter::OwnFormat`.
 //!
-//! `docs/decisions/0025-boxed-futures-behind-traits.md` has the figures of upstream.
+//! `docs/decisions/0025-boxed-futures-behind-traits.md` has upstream's measurements.
 //!
-//! # What is where
+//! # Modules
 //!
-//! - [`gang`]: this rank's place among the ranks, and what it does when others are lost.
-//! - [`distribution`]: which part of a plan runs where: slices, tasks, files of each rank, joins of rows that
-//!   lie together.
-//! - [`transport`]: plans, settings, rows and errors on their way between ranks, over MPI, gRPC or within a
-//!   process.
-//! - [`frontend`]: a server's processes as clients of a gang.
-//! - [`operators`]: operators of our own in plans, and what is done to DataFusion's.
-//! - [`formats`]: files of others: Parquet, ORC, Avro, Arrow, CSV, JSON, text.
-//! - [`data_files`]: the data files of warehouses and tables over files: what is written, what is shown, what
-//!   is known of them.
-//! - [`monitor`]: what statements and ranks are doing and have taken.
-//! - [`functions`]: what plans call by name, with those of crate functions.
+//! - [`gang`]: membership of this rank, and recovery from lost ranks.
+//! - [`distribution`]: distributed planning: slices, tasks, splits, colocated joins.
+//! - [`transport`]: plans, settings, rows and errors between ranks, over MPI, gRPC or within a process.
+//! - [`frontend`]: server processes as clients of a gang.
+//! - [`operators`]: our own operators, and changes to DataFusion's.
+//! - [`formats`]: external file formats: Parquet, ORC, Avro, Arrow, CSV, JSON, text.
+//! - [`data_files`]: data files of warehouses and tables over files: writing, deletes, statistics.
+//! - [`monitor`]: progress and resource usage of statements and ranks.
+//! - [`functions`]: the functions that plans name.
 
 pub mod data_files;
 pub mod distribution;
@@ -84,13 +82,13 @@ pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_option
 pub use harrier_interconnect::{
     Carrier, ConfigurationFact, Departure, Launch, Peer, StartError, launch, launched_rank,
 };
-pub use transport::messages::Kept;
+pub use transport::messages::Retained;
 pub use transport::propagated_settings::{RowCodec, StoreProfiles};
 
-/// This build of Harrier, as ranks compare it when they meet.
+/// This build of Harrier; ranks compare it when they join.
 pub const VERSION: &str = env!("HARRIER_BUILD");
 
-/// Memory that this process takes: its pages that are in the machine's; 0 if the system does not tell.
+/// Resident memory of this process; 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/self/status") else {
         return 0;
@@ -100,7 +98,7 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Processor time of this process so far, all threads, nanoseconds.
+/// CPU time of this process so far, all threads, nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID);
     time.map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)

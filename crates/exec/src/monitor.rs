@@ -1,4 +1,4 @@
-//! What statements and ranks are doing, and what they have taken.
+//! Progress and resource usage of statements and ranks.
 
 pub mod plan_snapshot;
 pub mod resource_usage;

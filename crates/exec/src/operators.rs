@@ -1,4 +1,4 @@
-//! Operators of our own, and what is done to DataFusion's.
+//! Our own operators, and changes to DataFusion's.
 
 pub mod cancelable_joins;
 pub mod file_scan;

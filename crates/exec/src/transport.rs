@@ -1,4 +1,4 @@
-//! Plans, settings, rows and errors on their way between ranks: over MPI, over gRPC, or within a process.
+//! Transport of plans, settings, rows and errors between ranks: over MPI, over gRPC, or within a process.
 
 pub(crate) mod broadcast;
 pub(crate) mod channel;

@@ -132,7 +132,7 @@ pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
 
 /// The error message for the user when rank 0 is asked to end because a rank died.
 pub(crate) async fn reason_to_end(gang: &Gang) -> Option<String> {
-    let (rank, reason) = tokio::time::timeout(REASON_PATIENCE, gang.lost()).await.ok()?;
+    let (rank, reason) = tokio::time::timeout(REASON_PATIENCE, gang.next_loss()).await.ok()?;
     // A running statement fails by itself with a better message, unless it is in a long computation.
     tokio::time::sleep(STATEMENT_PATIENCE).await;
     Some(format!("ERROR 57P02: rank {rank} is lost: {reason}"))

@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
-use harrier_exec::formats::distinct_names::told_apart;
+use harrier_exec::formats::distinct_names::with_distinct_names;
 use harrier_functions::format::datetime::formatter;
 use unicode_width::UnicodeWidthStr;
 
@@ -123,7 +123,7 @@ pub(crate) fn row_writer(layout: impl Into<Layout>, schema: &SchemaRef, null: &s
             Box::new(CsvWriter { schema: Arc::clone(schema), has_header: false, line: String::new() })
         }
         Format::Json | Format::Lines => {
-            Box::new(JsonWriter::new(&Arc::new(told_apart(schema.as_ref().clone()))))
+            Box::new(JsonWriter::new(&Arc::new(with_distinct_names(schema.as_ref().clone()))))
         }
     }
 }

@@ -176,7 +176,7 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
                     clock_ahead_ns: clocks.get(rank).copied().unwrap_or(0),
                 }));
             }
-            let works: Vec<QueryProfile> = past.iter().map(|past| work(past.look.clone())).collect();
+            let works: Vec<QueryProfile> = past.iter().map(|past| work(past.snapshot.clone())).collect();
             let statements = past.iter().zip(&works).map(|(past, work)| StatementTraffic {
                 id: past.number,
                 state: if past.failed { "failed" } else { "done" },

@@ -8,7 +8,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use harrier_exec::monitor::statement_history::{Listener, Past};
+use harrier_exec::monitor::statement_history::{Listener, PastStatement};
 use harrier_exec::transport::clock_offset::now_ns;
 use harrier_server::trace::{Trace, Traced};
 use parking_lot::Mutex;
@@ -51,8 +51,8 @@ impl TraceFile {
         })
     }
 
-    fn add(&mut self, past: &Past) -> io::Result<()> {
-        let work = work(past.look.clone());
+    fn add(&mut self, past: &PastStatement) -> io::Result<()> {
+        let work = work(past.snapshot.clone());
         let events = self.trace.events(Traced {
             number: past.number,
             text: &past.text,
@@ -74,7 +74,7 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harrier_exec::monitor::plan_snapshot::Look;
+    use harrier_exec::monitor::plan_snapshot::PlanSnapshot;
 
     #[test]
     fn the_file_is_whole_at_any_time() {
@@ -88,13 +88,13 @@ mod tests {
         };
         let listener = TraceFile::create(&path).unwrap().listener();
         assert_eq!(events(), 0);
-        let past = |number| Past {
+        let past = |number| PastStatement {
             number,
             text: "SELECT '\"'".to_string(),
             failed: false,
             began_ns: now_ns(),
             ended_ns: now_ns(),
-            look: Look::default(),
+            snapshot: PlanSnapshot::default(),
         };
         listener(&past(1));
         let first = events();

@@ -95,7 +95,7 @@ impl StagedWrite<'_> {
             one_writer: false,
             format: WriteFormat::Parquet,
             staging: None,
-            takes: ReplacedFiles::default(),
+            replaced_files: ReplacedFiles::default(),
         };
         let plan: LogicalPlan = WriteFiles::plan(input, Arc::new(spec))?;
         context.state().create_physical_plan(&plan).await

@@ -398,7 +398,7 @@ async fn pump(
             .into_datafusion());
     }
     let name = file.location.filename().unwrap_or_default();
-    let mut stream = compression::decompressed(compression::pieces(found), compression, name);
+    let mut stream = compression::decompress(compression::pieces(found), compression, name);
     while let Some(bytes) = stream.next().await {
         if sender.send(bytes?).await.is_err() {
             break;

@@ -9,7 +9,7 @@
 //! so they can exceed the wall-clock time.
 
 use datafusion::logical_expr::LogicalPlan;
-use harrier_exec::monitor::resource_usage::Took;
+use harrier_exec::monitor::resource_usage::ResourceUsage;
 use harrier_exec::monitor::slice_tree::{Bucket, Motion, MotionKind, Operator, Slice};
 use harrier_exec::transport::stream_metrics::{RankCounts, StreamMeasured};
 
@@ -37,7 +37,7 @@ fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
 }
 
 /// The lines that only ranks know, of a plan that a front end has handed in: what it is, or what it took.
-pub(crate) fn tell(slices: &[Slice], took: Option<&Took>, verbose: bool) -> Vec<String> {
+pub(crate) fn tell(slices: &[Slice], took: Option<&ResourceUsage>, verbose: bool) -> Vec<String> {
     match took {
         Some(took) => analyze(slices, took, verbose),
         None => physical(slices, verbose),
@@ -45,7 +45,7 @@ pub(crate) fn tell(slices: &[Slice], took: Option<&Took>, verbose: bool) -> Vec<
 }
 
 /// The lines of `EXPLAIN ANALYZE`.
-pub(crate) fn analyze(slices: &[Slice], totals: &Took, verbose: bool) -> Vec<String> {
+pub(crate) fn analyze(slices: &[Slice], totals: &ResourceUsage, verbose: bool) -> Vec<String> {
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
@@ -240,7 +240,7 @@ fn busy_ns(operator: &Operator) -> Option<u64> {
     (!each.is_empty()).then(|| each.iter().map(|(_, ns)| ns).sum())
 }
 
-fn summary(slices: &[Slice], totals: &Took) -> Vec<String> {
+fn summary(slices: &[Slice], totals: &ResourceUsage) -> Vec<String> {
     let all = || slices.iter().flat_map(|slice| &slice.operators);
     let sum = |operators: &mut dyn Iterator<Item = &Operator>, metric: &str| -> u64 {
         operators.filter_map(|operator| operator.measured.total(metric)).sum()

@@ -7,7 +7,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use harrier_exec::frontend::client::on_gang;
-use harrier_exec::monitor::plan_snapshot::Look;
+use harrier_exec::monitor::plan_snapshot::PlanSnapshot;
 use harrier_exec::monitor::slice_tree::Extent;
 use harrier_resources::statement_memory::{ProcessMemory, StatementMemory};
 
@@ -55,26 +55,26 @@ impl Progress {
 
     /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty
     /// without a plan.
-    pub fn told(&self) -> Look {
+    pub fn told(&self) -> PlanSnapshot {
         match &self.plan {
             Some(plan) => {
-                let look = on_gang(plan).map_or_else(|| Look::at(plan), |gang| gang.told());
+                let look = on_gang(plan).map_or_else(|| PlanSnapshot::at(plan), |gang| gang.last_snapshot());
                 self.with_memory(look)
             }
-            None => Look::default(),
+            None => PlanSnapshot::default(),
         }
     }
 
     /// What the statement takes of every process, as far as that is known here.
     pub fn memory(&self) -> Vec<ProcessMemory> {
         let gang = self.plan.as_ref().and_then(on_gang);
-        let ranks = gang.map(|gang| gang.told().memory).unwrap_or_default();
+        let ranks = gang.map(|gang| gang.last_snapshot().memory).unwrap_or_default();
         ranks.into_iter().chain(self.memory_here()).collect()
     }
 
-    fn with_memory(&self, mut look: Look) -> Look {
-        look.memory.extend(self.memory_here());
-        look
+    fn with_memory(&self, mut snapshot: PlanSnapshot) -> PlanSnapshot {
+        snapshot.memory.extend(self.memory_here());
+        snapshot
     }
 
     fn memory_here(&self) -> Vec<ProcessMemory> {
@@ -82,9 +82,9 @@ impl Progress {
     }
 
     /// The same, asked anew of the ranks if they run the plan. Cancel-safe.
-    pub async fn look(&self) -> Look {
+    pub async fn look(&self) -> PlanSnapshot {
         match self.plan.as_ref().and_then(on_gang) {
-            Some(gang) => self.with_memory(gang.look().await),
+            Some(gang) => self.with_memory(gang.poll_snapshot().await),
             None => self.told(),
         }
     }

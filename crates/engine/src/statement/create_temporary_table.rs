@@ -82,7 +82,7 @@ impl Session {
             schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         }
         let context = self.task_ctx(&state)?;
-        let plan = cancelable_joins::heard_in(plan, &context)?;
+        let plan = cancelable_joins::cancelable_in(plan, &context)?;
         let rows = collect_partitioned(plan, context).await?;
         if let Some(watched) = state.config().get_extension::<Watched>() {
             watched.verify().await?;

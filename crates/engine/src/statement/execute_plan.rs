@@ -9,7 +9,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
-use harrier_exec::formats::atomic_sinks::WholeFiles;
+use harrier_exec::formats::atomic_sinks::AtomicSinkFiles;
 use harrier_exec::operators::cancelable_joins;
 use harrier_resources::statement_limits::Scope;
 use harrier_sql::tokens::explain_options::ExplainOptions;
@@ -66,10 +66,10 @@ impl Session {
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<Watched>();
         let task_context = self.task_ctx(state)?;
-        let plan = cancelable_joins::heard_in(plan, &task_context)?;
+        let plan = cancelable_joins::cancelable_in(plan, &task_context)?;
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = file_tables::scanned(&plan);
-        let (task_context, files) = WholeFiles::of(&plan, task_context)?;
+        let (task_context, files) = AtomicSinkFiles::of(&plan, task_context)?;
         let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
             Some(watched) => watched.checked(stream),
@@ -90,7 +90,7 @@ impl Session {
         };
         // Behind everything that may fail the statement.
         let stream = match files {
-            Some(files) => files.after(stream),
+            Some(files) => files.publish_after(stream),
             None => stream,
         };
         let schema = stream.schema();

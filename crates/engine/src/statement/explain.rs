@@ -14,10 +14,12 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
-use harrier_exec::formats::atomic_sinks::WholeFiles;
-use harrier_exec::frontend::client::{Admission, Asked, Explained, on_gang};
-use harrier_exec::monitor::resource_usage::Before;
-use harrier_exec::monitor::slice_tree::{expect, slices, slices_expecting, tell_as, with_metrics};
+use harrier_exec::formats::atomic_sinks::AtomicSinkFiles;
+use harrier_exec::frontend::client::{Admission, Explained, RequestKind, on_gang};
+use harrier_exec::monitor::resource_usage::UsageBaseline;
+use harrier_exec::monitor::slice_tree::{
+    copy_descriptions, copy_estimates, slices, slices_expecting, with_metrics,
+};
 use harrier_exec::monitor::statement_history::History;
 use harrier_exec::operators::cancelable_joins;
 use harrier_exec::transport::clock_offset::now_ns;
@@ -56,7 +58,7 @@ pub(crate) async fn answer(
             let (logical, physical) = planned(state, &asked.plan).await?;
             let headline = tree(&physical).headline();
             if let Some(gang) = on_gang(&physical) {
-                let mut explained = gang.explain(Asked::Explain, asked.verbose, false, None).await?;
+                let mut explained = gang.explain(RequestKind::Explain, asked.verbose, false, None).await?;
                 let mut lines = vec![headline];
                 lines.extend(explain_text::logical(&logical));
                 lines.append(&mut explained.lines);
@@ -77,19 +79,19 @@ pub(crate) async fn answer(
             if let Some(gang) = on_gang(&physical) {
                 let admission = state.config().get_extension::<Admission>();
                 let Explained { lines, batches, .. } =
-                    gang.explain(Asked::Analyze, asked.verbose, keeps_rows, admission).await?;
+                    gang.explain(RequestKind::Analyze, asked.verbose, keeps_rows, admission).await?;
                 return Ok(Some(Answer { lines, batches }));
             }
-            let before = Before::of(gang).await?;
+            let before = UsageBaseline::of(gang).await?;
             let began_ns = now_ns();
             let started = Instant::now();
             let planned = slices_expecting(&physical, &filter_selectivity::rows);
             let context = context()?;
-            let physical = cancelable_joins::heard_in(physical, &context)?;
-            let (context, files) = WholeFiles::of(&physical, context)?;
+            let physical = cancelable_joins::cancelable_in(physical, &context)?;
+            let (context, files) = AtomicSinkFiles::of(&physical, context)?;
             let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
             let mut rows = match files {
-                Some(files) => files.after(rows),
+                Some(files) => files.publish_after(rows),
                 None => rows,
             };
             let mut batches = Vec::new();
@@ -102,10 +104,10 @@ pub(crate) async fn answer(
             drop(rows);
             let wall = started.elapsed();
             let measured = with_metrics(physical).await?;
-            let totals = before.took(gang, wall).await?;
+            let totals = before.usage(gang, wall).await?;
             let mut measured = slices(&measured);
-            tell_as(&mut measured, &planned);
-            expect(&mut measured, &planned);
+            copy_descriptions(&mut measured, &planned);
+            copy_estimates(&mut measured, &planned);
             if let Some((history, text)) = history {
                 history.add(text, began_ns, gang, &measured).await;
             }

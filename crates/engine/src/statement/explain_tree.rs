@@ -43,7 +43,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let plan = slice_tree::whole(plan);
+        let plan = slice_tree::undistributed(plan);
         let fields = plan.schema();
         let fields = fields.fields();
         let width = fields.iter().map(|field| bytes_of(field.data_type())).sum::<usize>();

@@ -11,7 +11,7 @@ use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::stored_type;
+use harrier_exec::data_files::interval_encoding::file_type;
 use harrier_functions::uuid_text;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
@@ -41,7 +41,7 @@ pub(crate) fn stored_schema_of(columns: &[Column]) -> Result<SchemaRef> {
 
 fn stored_type_of(column: &Column) -> Result<DataType> {
     if !has_uuid(column) {
-        return Ok(stored_type(&type_of(column, false)?));
+        return Ok(file_type(&type_of(column, false)?));
     }
     let part = |at: usize| match column.children.get(at) {
         Some(child) => Ok(Arc::new(Field::new(&child.name, stored_type_of(child)?, child.nullable))),
@@ -57,7 +57,7 @@ fn stored_type_of(column: &Column) -> Result<DataType> {
             let entries = DataType::Struct(Fields::from(vec![key, part(1)?]));
             DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
         }
-        _ => stored_type(&type_of(column, false)?),
+        _ => file_type(&type_of(column, false)?),
     })
 }
 

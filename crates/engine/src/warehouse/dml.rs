@@ -30,10 +30,10 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::storable;
+use harrier_exec::data_files::interval_encoding::round_to_stored;
 use harrier_exec::data_files::{
     DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, ReplacedFiles, WriteFormat, WriteSpec,
-    check_kept_years, read_deleted, write_delete_file,
+    check_catalog_years, read_deleted, write_delete_file,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
 use harrier_planner::binder::merge::{self, IS_WRITTEN};
@@ -294,7 +294,7 @@ impl Changed {
     pub(crate) fn stored(&self, at: usize, values: &ArrayRef) -> Result<ArrayRef> {
         match self.pending.work {
             Work::Delete => Ok(Arc::clone(values)),
-            _ => storable(values, &self.pending.target.table().columns[at].name),
+            _ => round_to_stored(values, &self.pending.target.table().columns[at].name),
         }
     }
 }
@@ -447,7 +447,7 @@ impl Pending {
             one_writer: self.work == Work::Compact,
             format: WriteFormat::Parquet,
             staging: None,
-            takes: ReplacedFiles::default(),
+            replaced_files: ReplacedFiles::default(),
         };
         WriteFiles::plan(input, Arc::new(spec))
     }
@@ -567,8 +567,8 @@ impl Pending {
                 let exact = CastOptions { safe: false, ..CastOptions::default() };
                 let values = cast_with_options(values, field.data_type(), &exact)?;
                 // The same as in a file, so that moving rows into one changes nothing.
-                let values = storable(&values, &column.name)?;
-                check_kept_years(&values, &column.name)?;
+                let values = round_to_stored(&values, &column.name)?;
+                check_catalog_years(&values, &column.name)?;
                 if !column.nullable && values.logical_null_count() > 0 {
                     return Err(SqlError::new(
                         SqlState::NOT_NULL_VIOLATION,

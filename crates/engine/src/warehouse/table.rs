@@ -43,7 +43,7 @@ use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotI
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, Histograms, StatsRef, TableSize};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::shown_column;
+use harrier_exec::data_files::interval_encoding::decode_column;
 use harrier_exec::data_files::location::{Folder, locate};
 use harrier_exec::data_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
 use harrier_planner::cardinality::filter_selectivity::KnownTable;
@@ -489,7 +489,7 @@ impl WarehouseTable {
                 None => match sources.next().copied().flatten() {
                     Some(source) => {
                         let place = Arc::new(Place::new(from.field(source).name(), source));
-                        let value = shown_column(place, &from, session.config().options())?;
+                        let value = decode_column(place, &from, session.config().options())?;
                         match value.data_type(&from)? == *field.data_type() {
                             true => value,
                             false => Arc::new(CastExpr::new(value, field.data_type().clone(), None)),

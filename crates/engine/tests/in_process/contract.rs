@@ -106,7 +106,7 @@ impl Simulated {
         let runtime = simulation.runtime().handle().clone();
         let _entered = runtime.enter();
         let engine = |rank: usize| {
-            let gang = Gang::over(simulation.ranks[rank].clone(), 0);
+            let gang = Gang::from_interconnect(simulation.ranks[rank].clone(), 0);
             let engine = Engine::try_new(options(Some(gang))).expect("an engine");
             engine.attach();
             engine

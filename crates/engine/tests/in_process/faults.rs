@@ -74,7 +74,7 @@ impl Ranks {
             .iter()
             .map(|rank| {
                 let mut options = options(folder);
-                options.gang = Some(Gang::over(rank.clone(), 0));
+                options.gang = Some(Gang::from_interconnect(rank.clone(), 0));
                 let engine = Engine::try_new(options).expect("an engine");
                 engine.attach();
                 engine

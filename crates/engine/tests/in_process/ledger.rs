@@ -7,7 +7,7 @@ use std::time::Duration;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use harrier_exec::Gang;
-use harrier_exec::Kept;
+use harrier_exec::Retained;
 use harrier_sim::{Simulation, Weather};
 
 use crate::together;
@@ -29,7 +29,8 @@ impl Ranks {
         let runtime = simulation.runtime().handle().clone();
         let _entered = runtime.enter();
         let memory: Vec<Arc<RuntimeEnv>> = (0..RANKS).map(|_| Arc::new(RuntimeEnv::default())).collect();
-        let gangs: Vec<Gang> = simulation.ranks.iter().map(|rank| Gang::over(rank.clone(), 0)).collect();
+        let gangs: Vec<Gang> =
+            simulation.ranks.iter().map(|rank| Gang::from_interconnect(rank.clone(), 0)).collect();
         for (gang, memory) in gangs.iter().zip(&memory) {
             gang.attach(Arc::clone(memory), None);
         }
@@ -54,7 +55,7 @@ impl Ranks {
     fn check(&mut self) -> (Result<(), String>, u64) {
         let before = self.simulation.network.frames();
         let gang = self.gangs[0].clone();
-        let checked = self.simulation.run(async move { gang.check_ledger(Kept::Nothing).await });
+        let checked = self.simulation.run(async move { gang.check_ledger(Retained::Nothing).await });
         let checked = checked.expect("it ends").map_err(|error| error.to_string());
         (checked, self.simulation.network.frames() - before)
     }

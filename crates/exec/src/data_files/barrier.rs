@@ -1,4 +1,4 @@
-//! A query of which no condition of a statement sees more rows than it has, as a part of a logical plan.
+//! Logical plan node that blocks filter pushdown (a security barrier).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use datafusion::common::{DFSchemaRef, Result, internal_err};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
-/// Nothing but the choice of columns gets below it; becomes [`VisibleRowsExec`](super::VisibleRowsExec),
-/// which conditions do not pass either.
+/// Only projections are pushed below it; planned as [`VisibleRowsExec`](super::VisibleRowsExec), which blocks
+/// filters as well.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Barrier {
     input: LogicalPlan,
 }
 
 impl Barrier {
-    /// The rows of `input`, in their order and with its schema.
+    /// Wraps `input`, keeping rows, order and schema.
     pub fn around(input: LogicalPlan) -> LogicalPlan {
         LogicalPlan::Extension(Extension { node: Arc::new(Self { input }) })
     }
@@ -27,7 +27,7 @@ impl PartialOrd for Barrier {
     }
 }
 
-// By itself such a node lets no condition and no limit pass.
+// By default an extension node lets no filter and no limit pass.
 impl UserDefinedLogicalNodeCore for Barrier {
     fn name(&self) -> &str {
         "Barrier"

@@ -1,6 +1,6 @@
-//! Parquet files whose footer tells a checksum of all bytes before it, and the comparison of the two.
+//! Whole-file checksums of Parquet files, stored in the footer, and their verification.
 //!
-//! Parquet's own checksums of pages are known to the library's reader alone, and not as it is built here.
+//! Parquet's page checksums are known to the library's reader alone, and not in its build here.
 
 use std::mem;
 
@@ -18,22 +18,21 @@ use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData};
 
 use super::row_groups::RowGroups;
 
-/// The key of it in the footer. Its value is `bytes:sum`: how many from the first on, and their CRC-32 in
-/// hexadecimal digits.
+/// Footer key. Its value is `bytes:sum`: the length of the prefix, and its CRC-32 in hexadecimal.
 const KEY: &str = "harrier.crc32";
 
-/// So much of a file is read at a time.
+/// Bytes read at a time.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// A CRC-32 of bytes that come one after the other.
+/// An incremental CRC-32.
 #[derive(Default)]
-struct Sum {
+struct RunningChecksum {
     bytes: u64,
     crc: crc32fast::Hasher,
 }
 
-impl Sum {
-    fn see(&mut self, bytes: &[u8]) {
+impl RunningChecksum {
+    fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.crc.update(bytes);
     }
@@ -43,12 +42,12 @@ impl Sum {
     }
 }
 
-/// Writes rows into a Parquet file, whose bytes go on whenever a row group is complete.
+/// A Parquet writer whose bytes are sent on after every row group.
 pub(super) struct ParquetWriter<S> {
     rows: RowGroups,
     sink: S,
-    /// `None`: the file tells none.
-    sum: Option<Sum>,
+    /// `None`: the file gets no checksum.
+    sum: Option<RunningChecksum>,
 }
 
 impl<S: AsyncFileWriter> ParquetWriter<S> {
@@ -59,7 +58,7 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
         has_sum: bool,
     ) -> ParquetResult<Self> {
         let rows = RowGroups::try_new(schema, options)?;
-        Ok(Self { rows, sink, sum: has_sum.then(Sum::default) })
+        Ok(Self { rows, sink, sum: has_sum.then(RunningChecksum::default) })
     }
 
     /// Bytes in memory.
@@ -67,7 +66,7 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
         self.rows.memory_size()
     }
 
-    /// Bytes that will be written and have not been.
+    /// Bytes still to be written.
     pub(super) fn in_progress_size(&self) -> usize {
         self.rows.in_progress_size()
     }
@@ -85,7 +84,7 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
         self.hand_on().await
     }
 
-    /// Completes the file; returns its footer, with bounds that it does not tell itself.
+    /// Completes the file; returns its footer, with the bounds omitted in the file.
     pub(super) async fn close(mut self) -> ParquetResult<ParquetMetaData> {
         self.rows.flush()?;
         self.hand_on().await?;
@@ -101,14 +100,14 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
     async fn hand_on(&mut self) -> ParquetResult<()> {
         let bytes = Bytes::from(mem::take(self.rows.bytes_mut()));
         if let Some(sum) = &mut self.sum {
-            sum.see(&bytes);
+            sum.update(&bytes);
         }
         self.sink.write(bytes).await
     }
 }
 
-/// Whether a file of `size` bytes is what the checksum in its footer says; `None` if that has none. Reads all
-/// of the file.
+/// Verifies a file of `size` bytes against the checksum in its footer; `None` if it has none. Reads the whole
+/// file.
 pub async fn is_intact(
     footer: &ParquetMetaData,
     store: &dyn ObjectStore,
@@ -123,10 +122,10 @@ pub async fn is_intact(
     let Some(bytes) = bytes.filter(|bytes| *bytes <= size) else {
         return Ok(Some(false));
     };
-    let mut sum = Sum::default();
+    let mut sum = RunningChecksum::default();
     while sum.bytes < bytes {
         let end = bytes.min(sum.bytes + PIECE_BYTES);
-        sum.see(&store.get_range(path, sum.bytes..end).await?);
+        sum.update(&store.get_range(path, sum.bytes..end).await?);
     }
     Ok(Some(sum.text() == told))
 }
@@ -141,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// In one row group or several, the bytes of none of which are left out.
+    /// With one row group or several; the checksum covers the bytes of all.
     #[tokio::test]
     async fn a_changed_byte_is_found() {
         for (rows, has_sum) in [(10, true), (100_000, true), (10, false)] {

@@ -1,4 +1,4 @@
-//! What is told of the columns of a file: bounds and counts, as text in DuckLake's encoding.
+//! Column statistics of a file: bounds and counts, as text in DuckLake's encoding.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
@@ -19,11 +19,11 @@ use harrier_functions::uuid_text;
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
 
-/// Every value as text, in the encoding DuckLake has for its type: `1.50`, `true`, `2024-01-15
+/// Encodes every value as text, in DuckLake's encoding of its type: `1.50`, `true`, `2024-01-15
 /// 12:30:00.123456+00`.
 pub fn text_of(values: &dyn Array) -> Result<StringArray> {
     if let Some(values) = values.as_primitive_opt::<IntervalMonthDayNanoType>() {
-        return Ok(values.iter().map(|value| value.map(interval_encoding::text)).collect());
+        return Ok(values.iter().map(|value| value.map(interval_encoding::format_interval)).collect());
     }
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
@@ -50,7 +50,7 @@ pub fn field_id(field: &Field) -> Option<i64> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
-/// Which float columns of a file have had a NaN.
+/// The float columns of a file that contain NaN.
 pub struct Nans(Vec<Option<bool>>);
 
 impl Nans {
@@ -59,8 +59,8 @@ impl Nans {
         Self(schema.fields().iter().map(is_float).collect())
     }
 
-    /// Looks at the values of one more batch.
-    pub fn see(&mut self, columns: &[ArrayRef]) {
+    /// Adds the values of a batch.
+    pub fn update(&mut self, columns: &[ArrayRef]) {
         for (seen, column) in self.0.iter_mut().zip(columns) {
             if *seen == Some(false) {
                 *seen = Some(has_nan(column));
@@ -77,7 +77,7 @@ fn has_nan(column: &ArrayRef) -> bool {
     }
 }
 
-/// What the footer of a file written with `schema` tells of its columns, those of nested types aside.
+/// The statistics in the footer of a file written with `schema`, except for nested columns.
 pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result<Vec<FileStats>> {
     let parquet_schema = footer.file_metadata().schema_descr();
     let mut all = Vec::with_capacity(schema.fields().len());
@@ -96,8 +96,8 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
             let nulls = converter.row_group_null_counts(footer.row_groups())?;
             stats.nulls = (nulls.null_count() == 0).then(|| nulls.iter().flatten().sum::<u64>() as i64);
             if has_bounds(field.data_type()) {
-                stats.min = bound(&converter.row_group_mins(footer.row_groups())?, Side::Min)?;
-                stats.max = bound(&converter.row_group_maxes(footer.row_groups())?, Side::Max)?;
+                stats.min = merged_bound(&converter.row_group_mins(footer.row_groups())?, Side::Min)?;
+                stats.max = merged_bound(&converter.row_group_maxes(footer.row_groups())?, Side::Max)?;
             }
         }
         all.push(stats);
@@ -105,8 +105,8 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
     Ok(all)
 }
 
-/// Bytes have no encoding that all who read the catalog agree on, those of UUIDs aside, and intervals in
-/// files no order.
+/// Whether bounds are recorded. Bytes other than UUIDs have no encoding that all readers of the catalog agree
+/// on, and intervals in files have no order.
 fn has_bounds(kind: &DataType) -> bool {
     *kind == uuid_text::STORED
         || !matches!(
@@ -125,9 +125,9 @@ enum Side {
     Max,
 }
 
-/// The least or greatest of the bounds of all row groups. A row group without one has no values that count:
+/// The least or greatest of the bounds of all row groups. A row group without bounds has no relevant values:
 /// only NULLs or NaNs.
-fn bound(bounds: &ArrayRef, side: Side) -> Result<Option<String>> {
+fn merged_bound(bounds: &ArrayRef, side: Side) -> Result<Option<String>> {
     let mut best: Option<ScalarValue> = None;
     for at in (0..bounds.len()).filter(|at| bounds.is_valid(*at)) {
         let value = ScalarValue::try_from_array(bounds, at)?;

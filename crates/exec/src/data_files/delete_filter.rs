@@ -1,4 +1,4 @@
-//! The rows of data files that are not deleted.
+//! Filters deleted rows out of scans of data files (merge-on-read).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -36,35 +36,35 @@ use tokio::sync::OnceCell;
 use super::interval_parquet::reading_bytes;
 use super::location::locate;
 
-/// The column of a scan that tells which data file a row is from, by its number in the catalog: the last
-/// column of the input.
+/// The scan's column with the data file of each row, by its number in the catalog: the last column of the
+/// input.
 pub const FILE_COLUMN: &str = "_harrier_file";
-/// The column with a row's place in its file, from 0.
+/// The column with the position of a row in its file, from 0.
 pub const ROW_COLUMN: &str = "_harrier_row";
 
-/// The rows of one data file that are deleted: the union of both.
+/// The deleted rows of one data file: the union of both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeletedRows {
-    /// Places in the file, ascending.
+    /// Positions in the file, ascending.
     pub rows: Vec<i64>,
     pub stored: Option<StoredDeletes>,
 }
 
-/// A file that lists deleted rows, in a column `pos`.
+/// A delete file: lists the positions of deleted rows in a column `pos`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredDeletes {
     pub location: String,
     pub bytes: u64,
-    /// Rows deleted by later snapshots than this are not deleted, if the file tells snapshots apart.
+    /// Ignores rows deleted by later snapshots, if the file records snapshots.
     pub snapshot_max: Option<i64>,
 }
 
-/// N → N output partitions: the rows of a scan of Parquet files without those that are deleted.
+/// N → N output partitions: filters the deleted rows out of a scan of Parquet files.
 ///
-/// The input is a scan whose last column is [`FILE_COLUMN`], which the output lacks; with `places` it has it,
-/// and [`ROW_COLUMN`] after it. The number of a row comes from the reader of the file, which is told to give
-/// it when the scan begins: a plan on its way to a rank cannot say so. It is told then, too, that intervals
-/// are bytes, which is why every scan of intervals is below this operator.
+/// The input is a scan whose last column is [`FILE_COLUMN`], which the output omits; with `places` the output
+/// keeps it, followed by [`ROW_COLUMN`]. The file reader generates row numbers; that is set up when the scan
+/// begins, because a serialized plan cannot express it. The same step makes the reader return intervals as
+/// bytes, which is why every scan of intervals is below this operator.
 #[derive(Debug)]
 pub struct LiveRowsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -72,8 +72,8 @@ pub struct LiveRowsExec {
     places: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// One for all output partitions, because they share out the files between them as they run.
-    numbered: OnceLock<Arc<dyn ExecutionPlan>>,
+    /// Shared by all output partitions, because they share the files between them at run time.
+    row_numbered: OnceLock<Arc<dyn ExecutionPlan>>,
     loaded: Arc<HashMap<i64, OnceCell<Vec<i64>>>>,
 }
 
@@ -92,7 +92,7 @@ impl LiveRowsExec {
         let schema = output_schema(&schema, places)?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
-            input.output_partitioning().clone().project_to_unknown(),
+            input.output_partitioning().clone().to_unknown(),
             input.pipeline_behavior(),
             input.boundedness(),
         );
@@ -103,38 +103,38 @@ impl LiveRowsExec {
             places,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-            numbered: OnceLock::new(),
+            row_numbered: OnceLock::new(),
             loaded: Arc::new(loaded),
         })
     }
 
-    /// By number of the data file.
+    /// Deleted rows by number of the data file.
     pub fn deleted(&self) -> &BTreeMap<i64, DeletedRows> {
         &self.deleted
     }
 
-    /// Whether rows come with their places.
+    /// Whether the output has row positions.
     pub fn places(&self) -> bool {
         self.places
     }
 
-    /// The input, told to number its rows.
-    fn numbered(&self, context: &Arc<TaskContext>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(numbered) = self.numbered.get() {
-            return Ok(Arc::clone(numbered));
+    /// The input with generated row numbers.
+    fn with_row_numbers(&self, context: &Arc<TaskContext>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(row_numbered) = self.row_numbered.get() {
+            return Ok(Arc::clone(row_numbered));
         }
-        let numbered = number_rows(&part_of_task(&self.input, context), context)?;
-        Ok(Arc::clone(self.numbered.get_or_init(|| numbered)))
+        let row_numbered = number_rows(&part_of_task(&self.input, context), context)?;
+        Ok(Arc::clone(self.row_numbered.get_or_init(|| row_numbered)))
     }
 }
 
-trait Unknown {
-    /// The same number of output partitions, of which nothing else is said.
-    fn project_to_unknown(self) -> Self;
+trait ToUnknownPartitioning {
+    /// Unknown partitioning with the same number of output partitions.
+    fn to_unknown(self) -> Self;
 }
 
-impl Unknown for datafusion::physical_plan::Partitioning {
-    fn project_to_unknown(self) -> Self {
+impl ToUnknownPartitioning for datafusion::physical_plan::Partitioning {
+    fn to_unknown(self) -> Self {
         Self::UnknownPartitioning(self.partition_count())
     }
 }
@@ -149,7 +149,7 @@ fn output_schema(input: &SchemaRef, places: bool) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new_with_metadata(fields, input.metadata().clone())))
 }
 
-/// What this task of a slice reads: on the coordinator a plan still holds the parts of all tasks.
+/// The part of the scan for this task: on the coordinator a plan still holds the parts of all tasks.
 fn part_of_task(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Arc<dyn ExecutionPlan> {
     let Some(leaf) = input.downcast_ref::<DistributedLeafExec>() else {
         return Arc::clone(input);
@@ -161,7 +161,7 @@ fn part_of_task(input: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> A
     }
 }
 
-/// `scan` with the number of every row in its file as one more column.
+/// Adds the row number in the file to `scan` as one more column.
 fn number_rows(scan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     let config = scan
         .downcast_ref::<DataSourceExec>()
@@ -185,9 +185,9 @@ fn number_rows(scan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<A
         .file_source
         .try_pushdown_projection(&projection)?
         .ok_or_else(|| internal_datafusion_err!("a scan that cannot number its rows"))?;
-    let mut numbered = config.clone();
-    numbered.file_source = reading_bytes(source, &config.object_store_url, context)?;
-    Ok(DataSourceExec::from_data_source(numbered))
+    let mut row_numbered = config.clone();
+    row_numbered.file_source = reading_bytes(source, &config.object_store_url, context)?;
+    Ok(DataSourceExec::from_data_source(row_numbered))
 }
 
 impl DisplayAs for LiveRowsExec {
@@ -225,7 +225,7 @@ impl ExecutionPlan for LiveRowsExec {
         Ok(Arc::new(Self::try_new(input, Arc::clone(&self.deleted), self.places)?))
     }
 
-    /// Rows are numbered as files are read, so nothing may come between.
+    /// Rows are numbered as files are read, so no repartitioning may come between.
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
     }
@@ -238,7 +238,7 @@ impl ExecutionPlan for LiveRowsExec {
         vec![ChildStats::At(partition)]
     }
 
-    /// Who plans the scan has taken the deleted rows off its statistics.
+    /// The planner of the scan has already subtracted the deleted rows from its statistics.
     fn statistics_from_inputs(
         &self,
         inputs: &[Arc<Statistics>],
@@ -246,7 +246,7 @@ impl ExecutionPlan for LiveRowsExec {
     ) -> Result<Arc<Statistics>> {
         let [input] = inputs else { return internal_err!("statistics of {} inputs", inputs.len()) };
         let mut statistics = input.as_ref().clone().to_inexact();
-        // The number of a row in its file is the one column that the input does not have.
+        // Only the row number is not a column of the input.
         statistics.column_statistics.resize_with(self.schema().fields().len(), ColumnStatistics::new_unknown);
         Ok(Arc::new(statistics))
     }
@@ -266,8 +266,8 @@ impl ExecutionPlan for LiveRowsExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let input = self.numbered(&context)?.execute(partition, Arc::clone(&context))?;
-        let live = Live {
+        let input = self.with_row_numbers(&context)?.execute(partition, Arc::clone(&context))?;
+        let live = LiveRowFilter {
             deleted: Arc::clone(&self.deleted),
             loaded: Arc::clone(&self.loaded),
             context,
@@ -275,7 +275,7 @@ impl ExecutionPlan for LiveRowsExec {
         };
         let batches = input.then(move |batch| {
             let live = live.clone();
-            async move { live.of(batch?).await }
+            async move { live.filter(batch?).await }
         });
         let batches = batches
             .map_ok(move |batch| batch.record_output(&metrics))
@@ -285,22 +285,22 @@ impl ExecutionPlan for LiveRowsExec {
 }
 
 #[derive(Clone)]
-struct Live {
+struct LiveRowFilter {
     deleted: Arc<BTreeMap<i64, DeletedRows>>,
     loaded: Arc<HashMap<i64, OnceCell<Vec<i64>>>>,
     context: Arc<TaskContext>,
     schema: SchemaRef,
 }
 
-impl Live {
-    /// The live rows of `batch`, whose last two columns are file and row.
-    async fn of(&self, batch: RecordBatch) -> Result<RecordBatch> {
+impl LiveRowFilter {
+    /// Filters `batch`, whose last two columns are file and row.
+    async fn filter(&self, batch: RecordBatch) -> Result<RecordBatch> {
         let columns = batch.num_columns();
         let files = batch.column(columns - 2).as_primitive::<Int64Type>().clone();
         let rows = batch.column(columns - 1).as_primitive::<Int64Type>().clone();
         let mut keep: Option<BooleanBufferBuilder> = None;
         let mut start = 0;
-        // Rows of one file follow one another.
+        // Rows of one file are contiguous.
         while start < files.len() {
             let file = files.value(start);
             let end = (start..files.len()).find(|at| files.value(*at) != file).unwrap_or(files.len());
@@ -318,7 +318,7 @@ impl Live {
         })
     }
 
-    /// The deleted rows of a file, ascending; `None` if there are none.
+    /// Loads the deleted rows of a file, ascending; `None` if there are none.
     async fn load(&self, file: i64) -> Result<Option<&[i64]>> {
         let (Some(deleted), Some(cell)) = (self.deleted.get(&file), self.loaded.get(&file)) else {
             return Ok(None);
@@ -328,7 +328,7 @@ impl Live {
     }
 }
 
-/// Clears the bits, from `start` on, of `places` that are among `deleted`. Both ascend.
+/// Clears the bits, from `start` on, of `places` that are in `deleted`. Both are ascending.
 fn mark_live(
     places: &[i64],
     deleted: &[i64],
@@ -355,10 +355,10 @@ fn mark_live(
     }
 }
 
-/// The column of delete files and of data files that tells the snapshot a row belongs to.
+/// The column of delete files and data files with the snapshot of a row.
 const SNAPSHOT_COLUMN: &str = "_ducklake_internal_snapshot_id";
 
-/// All rows that `deleted` says, ascending.
+/// Reads all rows that `deleted` lists, ascending.
 pub async fn read_deleted(deleted: &DeletedRows, context: &TaskContext) -> Result<Vec<i64>> {
     let mut rows = deleted.rows.clone();
     if let Some(stored) = &deleted.stored {

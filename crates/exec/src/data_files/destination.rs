@@ -1,11 +1,11 @@
-//! Where new files go: a local folder or an object store, at their final paths or staged, and what becomes of
-//! those that nobody wants.
+//! Destinations of new files: a local folder or an object store, at final paths or staged, and their cleanup
+//! after a failure.
 //!
-//! Crash: a local file that is complete is on the disk, its folders' entries too. What a rank that dies
-//! leaves is found by the statement's name.
+//! Crash: a completed local file is durable, including its directory entries. Files of a dead rank are found
+//! by the statement's name.
 //!
-//! Cancellation: files of [`Made`] are removed when it is dropped, those too that a thread is still making.
-//! What cannot be removed, as from a store that is away, stays, and is swept later.
+//! Cancellation: dropping [`CreatedFiles`] removes its files, including those that a thread is still
+//! creating. Files that cannot be removed, as in an unreachable store, are swept later.
 
 use std::sync::Arc;
 
@@ -32,26 +32,26 @@ use super::write_files::WriteSpec;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Where files are until they are shown.
-pub(super) enum Stage {
-    /// Where they stay.
+/// The staging place of files until they are published.
+pub(super) enum StagingPlace {
+    /// Not staged: written to the final path.
     None,
     Local(StagingPaths),
     Store(StagedPlacement),
 }
 
-impl Stage {
+impl StagingPlace {
     pub(super) fn of(spec: &WriteSpec, store: &Store) -> Result<Self> {
         let Some(staging) = &spec.staging else { return Ok(Self::None) };
         if let Store::Local(folder) = store {
             let places = StagingPaths::of(folder, staging.as_ref()).map_err(|error| cannot_stage(&error))?;
             return Ok(Self::Local(places));
         }
-        Ok(Self::Store(StagedPlacement::of(store_root(&spec.folder)?, staging, spec.takes.clone())))
+        Ok(Self::Store(StagedPlacement::of(store_root(&spec.folder)?, staging, spec.replaced_files.clone())))
     }
 }
 
-/// A table's folder in an object store, for files that are staged.
+/// The table's folder in an object store, for staged files.
 pub fn store_root(folder: &str) -> Result<Root> {
     let (store, table) = locate(folder)?;
     let root = Root::open(store.as_ref(), &table, &harrier_committer::object_store::Options::default())
@@ -62,15 +62,15 @@ pub fn store_root(folder: &str) -> Result<Root> {
     })
 }
 
-/// How a file that was written is to be found by who shows it.
-pub(super) enum StagedAs {
+/// How the publisher finds a written file.
+pub(super) enum StagedOutput {
     Nothing,
     File(String),
-    /// Filled when it is complete.
+    /// Set on completion.
     Upload(Arc<Mutex<Option<Staged>>>),
 }
 
-/// A file that is staged in an object store.
+/// A file staged in an object store.
 pub(super) struct Upload {
     pub(super) writer: Box<dyn StagedWriter>,
     pub(super) finished: Arc<Mutex<Option<Staged>>>,
@@ -92,7 +92,7 @@ impl AsyncFileWriter for Upload {
     }
 }
 
-/// Where files go: a local folder, written directly, or an object store.
+/// The destination: a local folder, written directly, or an object store.
 #[derive(Clone)]
 pub(super) enum Store {
     Local(std::path::PathBuf),
@@ -108,17 +108,18 @@ impl Store {
         Ok(Self::Objects { store: context.runtime_env().object_store(&store)?, folder })
     }
 
-    /// `path` is relative to the folder, percent-encoded where folders are named after values.
+    /// Creates a file. `path` is relative to the folder, percent-encoded where folders are named after
+    /// values.
     pub(super) async fn create(&self, path: &str) -> Result<Box<dyn AsyncFileWriter>> {
         match self {
             Self::Local(folder) => {
                 let path = folder.join(path);
                 let folders = changed_folders(&path);
                 let name = path.display().to_string();
-                let making = tokio::task::spawn_blocking(move || make_file(path));
+                let making = tokio::task::spawn_blocking(move || create_file(path));
                 let made = making.await.map_err(|error| exec_datafusion_err!("making a file: {error}"))?;
                 let (file, removal) = made.map_err(|error| cannot_write(&name, error))?;
-                removal.call_off();
+                removal.disarm();
                 let file = tokio::fs::File::from_std(file);
                 Ok(Box::new(Durable { file, folders }))
             }
@@ -159,10 +160,9 @@ impl Store {
     }
 }
 
-/// Removes objects, of which some may not be there.
+/// Removes objects; missing ones are not an error.
 ///
-/// Errors: the first; of a store that is away none is tried after one that was tried again as long as its
-/// limits allow.
+/// Errors: the first one; when a store's retries are exhausted, the remaining objects are not tried.
 pub async fn remove_objects(store: &dyn ObjectStore, paths: Vec<Path>) -> object_store::Result<()> {
     let mut removed = store.delete_stream(futures::stream::iter(paths.into_iter().map(Ok)).boxed());
     while let Some(outcome) = removed.next().await {
@@ -174,7 +174,7 @@ pub async fn remove_objects(store: &dyn ObjectStore, paths: Vec<Path>) -> object
     Ok(())
 }
 
-/// An error of the operating system below layers of others, by its number.
+/// Finds an operating system error within nested errors.
 fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {
@@ -192,7 +192,7 @@ fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
     None
 }
 
-/// An error of staged files, with its SQLSTATE.
+/// Maps an error of staged local files to its SQLSTATE.
 pub fn cannot_stage(error: &harrier_committer::local::Error) -> DataFusionError {
     let state = match (error, error.io().map(std::io::Error::kind)) {
         (harrier_committer::local::Error::Conflict { .. }, _) => SqlState::SERIALIZATION_FAILURE,
@@ -208,7 +208,7 @@ pub fn cannot_stage(error: &harrier_committer::local::Error) -> DataFusionError 
     }
 }
 
-/// An error of files that are staged in an object store, with its SQLSTATE.
+/// Maps an error of files staged in an object store to its SQLSTATE.
 pub fn cannot_stage_in_store(error: &harrier_committer::object_store::Error) -> DataFusionError {
     use harrier_committer::object_store::Error as E;
     let state = match error {
@@ -248,8 +248,8 @@ fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
     SqlError::new(state, format!("could not write to \"{path}\": {error}")).into_datafusion()
 }
 
-/// Makes a file where there is none, and the folders above it. Blocks.
-fn make_file(path: std::path::PathBuf) -> std::io::Result<(std::fs::File, Removal)> {
+/// Creates a new file and its parent folders. Blocks.
+fn create_file(path: std::path::PathBuf) -> std::io::Result<(std::fs::File, Removal)> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
@@ -257,12 +257,12 @@ fn make_file(path: std::path::PathBuf) -> std::io::Result<(std::fs::File, Remova
     Ok((file, Removal(Some(path))))
 }
 
-/// Removes a file when it is dropped. A thread that makes a file goes on when nobody waits for it any more,
-/// after its writer has removed what it knew of: then what it has made is dropped with this.
+/// Removes a file when dropped. A thread that creates a file runs on after cancellation, when its writer has
+/// already removed the files that it knew of: this guard then removes the new one.
 struct Removal(Option<std::path::PathBuf>);
 
 impl Removal {
-    fn call_off(mut self) {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
@@ -276,23 +276,23 @@ impl Drop for Removal {
 }
 
 /// Files that are removed when this is dropped.
-pub(super) struct Made {
+pub(super) struct CreatedFiles {
     pub(super) store: Store,
     pub(super) paths: Vec<String>,
-    /// What is still being uploaded: a request that has gone out is answered, whoever waits for it.
+    /// Files still being uploaded: a sent request completes even if nobody waits for it.
     pub(super) closing: JoinSet<Result<FileRecord>>,
     pending_work: Option<PendingWork>,
 }
 
-impl Made {
+impl CreatedFiles {
     pub(super) fn new(store: Store, paths: Vec<String>) -> Self {
-        // Local files are removed at once.
+        // Local files are removed synchronously.
         let pending_work = matches!(store, Store::Objects { .. }).then(PendingWork::begin);
         Self { store, paths, closing: JoinSet::new(), pending_work }
     }
 }
 
-impl Drop for Made {
+impl Drop for CreatedFiles {
     fn drop(&mut self) {
         if self.paths.is_empty() {
             return;
@@ -307,20 +307,20 @@ impl Drop for Made {
         };
         match (&self.store, tokio::runtime::Handle::try_current()) {
             (Store::Objects { .. }, Ok(runtime)) => {
-                // An object that was removed before its upload arrived would stay.
+                // An object removed before its upload arrived would stay.
                 drop(runtime.spawn(async move {
                     while closing.join_next().await.is_some() {}
                     remove.await;
                 }));
             }
-            // Nothing in it waits for anything.
+            // This future never waits.
             (Store::Local(_), _) => drop(remove.now_or_never()),
             (Store::Objects { .. }, Err(_)) => {}
         }
     }
 }
 
-/// How much was written, and the last bytes of it: length of Parquet's footer and magic.
+/// Counts the bytes written and keeps the last eight: Parquet's footer length and magic.
 #[derive(Default)]
 pub(super) struct Tail {
     pub(super) bytes: u64,
@@ -328,28 +328,28 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    fn see(&mut self, bytes: &[u8]) {
+    fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.last.extend_from_slice(&bytes[bytes.len().saturating_sub(8)..]);
         let surplus = self.last.len().saturating_sub(8);
         self.last.drain(..surplus);
     }
 
-    /// Of the file, and of its footer.
+    /// Sizes of the file and of its footer.
     pub(super) fn sizes(&self) -> (i64, i64) {
         let footer = self.last.first_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length));
         (self.bytes as i64, i64::from(footer))
     }
 }
 
-pub(super) struct Tailed {
+pub(super) struct TailWriter {
     pub(super) sink: Box<dyn AsyncFileWriter>,
     pub(super) tail: Arc<Mutex<Tail>>,
 }
 
-impl AsyncFileWriter for Tailed {
+impl AsyncFileWriter for TailWriter {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, ParquetResult<()>> {
-        self.tail.lock().see(&bytes);
+        self.tail.lock().update(&bytes);
         self.sink.write(bytes)
     }
 
@@ -358,15 +358,15 @@ impl AsyncFileWriter for Tailed {
     }
 }
 
-/// A local file that is on the disk when it is complete: a commit that names it must not survive it.
+/// A local file that is durable when completed: a commit that names it must not survive it.
 struct Durable {
     file: tokio::fs::File,
-    /// Those in which its coming made an entry.
+    /// Folders with new directory entries to sync.
     folders: Vec<std::path::PathBuf>,
 }
 
-/// The folders that get an entry when a file is made at `path`: its own, and those above it whose folder has
-/// to be made first.
+/// The folders that get a new entry when a file is created at `path`: its parent, and the parents of folders
+/// that must be created first.
 fn changed_folders(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut folders = Vec::new();
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
@@ -414,10 +414,9 @@ mod tests {
         assert_eq!(changed_folders(&root.join("x.parquet")), [root]);
     }
 
-    /// However far it has come. There is one thread that makes files: what it has to do later is done after
-    /// them.
+    /// At every stage of creation. A single thread creates files, so its later work is done after them.
     #[test]
-    fn a_file_that_nobody_waits_for_goes_again() {
+    fn files_of_canceled_creations_are_removed() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let folder = std::env::temp_dir().join(format!("harrier-files-{}", std::process::id()));
@@ -449,10 +448,10 @@ mod tests {
     }
 
     #[test]
-    fn tails_are_kept_over_writes() {
+    fn tail_spans_writes() {
         let mut tail = Tail::default();
         for bytes in [&b"PAR1....."[..], &[5, 1], &[0, 0, b'P', b'A'], b"R1"] {
-            tail.see(bytes);
+            tail.update(bytes);
         }
         assert_eq!(tail.sizes(), (17, 261));
     }

@@ -1,12 +1,11 @@
-//! The bucket of a data file, as planning is told of it.
+//! Bucket metadata of a data file, for planning.
 
-/// The bucket that all rows of a data file are in. Said of a [`PartitionedFile`] in its extensions, for
-/// planning.
+/// The bucket of all rows of a data file, as an extension of [`PartitionedFile`] for planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBucket {
-    /// The key, by its name in the file's table.
+    /// The key's column name in the file's table.
     pub column: String,
-    /// How many buckets the table has.
+    /// Number of buckets of the table.
     pub count: u32,
     /// From 0.
     pub number: u32,

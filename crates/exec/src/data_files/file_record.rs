@@ -1,12 +1,12 @@
-//! What a rank tells of a data file that it has written.
+//! The record that a rank returns for each data file that it wrote.
 
 use harrier_committer::object_store::Staged;
 use prost::Message;
 
-/// A data file, complete and at its final path unless it was staged.
+/// A complete data file at its final path, unless it was staged.
 #[derive(Clone, PartialEq, Message)]
 pub struct FileRecord {
-    /// Below the table's folder, percent-encoded as it is in URLs.
+    /// Relative to the table's folder, percent-encoded as in URLs.
     #[prost(string, tag = "1")]
     pub path: String,
     #[prost(int64, tag = "2")]
@@ -20,10 +20,10 @@ pub struct FileRecord {
     pub partition: Vec<PartitionValue>,
     #[prost(message, repeated, tag = "6")]
     pub stats: Vec<FileStats>,
-    /// Where it is until it is shown at `path`, if it was staged.
+    /// The staging path until the file is published at `path`, if it was staged.
     #[prost(string, optional, tag = "7")]
     pub staged: Option<String>,
-    /// The same, in an object store.
+    /// The same in an object store.
     #[prost(message, optional, tag = "8")]
     pub upload: Option<Staged>,
 }
@@ -34,7 +34,7 @@ pub struct PartitionValue {
     pub value: Option<String>,
 }
 
-/// One column in one file. Values as text.
+/// Statistics of one column in one file. Values are text.
 #[derive(Clone, PartialEq, Message)]
 pub struct FileStats {
     /// Parquet's field id.

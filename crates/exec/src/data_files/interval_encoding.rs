@@ -1,13 +1,13 @@
-//! Intervals as data files have them: twelve bytes with months, days and milliseconds.
+//! Encoding of intervals in data files: twelve bytes with months, days and milliseconds.
 //!
-//! That is Parquet's own type for intervals, but no type of Arrow, and what the library makes of it has no
-//! months. To the library they are bytes: rows are written as such, read as such (`interval_files.rs`), and a
-//! function in the plan makes intervals of them.
+//! This is Parquet's own interval type, but not a type of Arrow, and the library's conversion loses months.
+//! So the library reads and writes them as bytes (`interval_parquet.rs`), and a function in the plan decodes
+//! them.
 //!
-//! Parquet's three numbers have no sign, so files have nothing below zero, no fractions of a millisecond, and
-//! 2^32 of those at most. DuckDB's files are the same.
+//! Parquet's three numbers are unsigned, so files cannot store negative intervals, fractions of a
+//! millisecond, or 2^32 milliseconds and more. DuckDB's files are the same.
 //!
-//! UUIDs are bytes as well there (`functions/src/uuid_text.rs`), and the same function makes texts of them.
+//! UUIDs are stored as bytes, too (`functions/src/uuid_text.rs`); the same function decodes them to text.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
-use super::nested_types::replaced;
+use super::nested_types::replace_type;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::uuid_text;
 use harrier_sqlstate::IntoDataFusionError;
@@ -35,40 +35,40 @@ use harrier_sqlstate::IntoDataFusionError;
 /// Bytes of an interval in a file.
 pub(super) const WIDTH: i32 = 12;
 
-/// In plans.
-const SHOWN: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
-/// In files. No column of a table has such values of its own.
-const STORED: DataType = DataType::FixedSizeBinary(WIDTH);
+/// The type in plans.
+const PLAN_TYPE: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+/// The type in files. No column of a table has such values of its own.
+const FILE_TYPE: DataType = DataType::FixedSizeBinary(WIDTH);
 
 const NANOSECONDS: i64 = 1_000_000;
 
-/// The type that values of `kind` are read from files with: another one if there are intervals in them.
-pub fn stored_type(kind: &DataType) -> DataType {
-    replaced(kind, &SHOWN, &STORED)
+/// Maps a column type to its type in files: nested intervals are replaced.
+pub fn file_type(kind: &DataType) -> DataType {
+    replace_type(kind, &PLAN_TYPE, &FILE_TYPE)
 }
 
-/// The type that values which were read as `kind` have in plans.
-fn shown_type(kind: &DataType) -> DataType {
-    replaced(&replaced(kind, &STORED, &SHOWN), &uuid_text::STORED, &uuid_text::SHOWN)
+/// Maps a type read from files to its type in plans.
+fn plan_type(kind: &DataType) -> DataType {
+    replace_type(&replace_type(kind, &FILE_TYPE, &PLAN_TYPE), &uuid_text::STORED, &uuid_text::SHOWN)
 }
 
-/// Whether values that were read from files have intervals in them.
-pub(super) fn has_stored(kind: &DataType) -> bool {
-    replaced(kind, &STORED, &SHOWN) != *kind
+/// Whether a type read from files contains intervals.
+pub(super) fn has_file_type(kind: &DataType) -> bool {
+    replace_type(kind, &FILE_TYPE, &PLAN_TYPE) != *kind
 }
 
-/// What rows of `schema` are written with.
-pub(super) fn stored_schema(schema: &Schema) -> SchemaRef {
-    let stored = |field: &FieldRef| field.as_ref().clone().with_data_type(stored_type(field.data_type()));
+/// The schema in which rows of `schema` are written.
+pub(super) fn file_schema(schema: &Schema) -> SchemaRef {
+    let stored = |field: &FieldRef| field.as_ref().clone().with_data_type(file_type(field.data_type()));
     let fields: Vec<_> = schema.fields().iter().map(stored).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The values of a column for a file.
+/// Encodes a column for a file.
 ///
-/// Errors: there is an interval that files do not have (22008).
-pub(super) fn stored(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
-    converted(values, &SHOWN, &STORED, &|values: &ArrayRef| -> Result<ArrayRef> {
+/// Errors: an interval cannot be stored (22008).
+pub(super) fn encode_intervals(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
+    convert_nested(values, &PLAN_TYPE, &FILE_TYPE, &|values: &ArrayRef| -> Result<ArrayRef> {
         let values = values.as_primitive::<IntervalMonthDayNanoType>();
         let mut bytes = FixedSizeBinaryBuilder::with_capacity(values.len(), WIDTH);
         for value in values.iter() {
@@ -84,19 +84,19 @@ pub(super) fn stored(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
     })
 }
 
-/// The values of a column as a file would give them back.
+/// Rounds a column to the values that a file would return.
 ///
-/// Errors: those of [`stored`].
-pub fn storable(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
-    shown(&stored(values, column)?)
+/// Errors: as of [`encode_intervals`].
+pub fn round_to_stored(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
+    decode_intervals(&encode_intervals(values, column)?)
 }
 
-fn shown(values: &ArrayRef) -> Result<ArrayRef> {
-    let values = converted(values, &STORED, &SHOWN, &|values: &ArrayRef| -> Result<ArrayRef> {
+fn decode_intervals(values: &ArrayRef) -> Result<ArrayRef> {
+    let values = convert_nested(values, &FILE_TYPE, &PLAN_TYPE, &|values: &ArrayRef| -> Result<ArrayRef> {
         let values = values.as_fixed_size_binary();
         Ok(Arc::new(IntervalMonthDayNanoArray::from_unary(values, interval_of)))
     })?;
-    converted(&values, &uuid_text::STORED, &uuid_text::SHOWN, &|values: &ArrayRef| {
+    convert_nested(&values, &uuid_text::STORED, &uuid_text::SHOWN, &|values: &ArrayRef| {
         Ok(uuid_text::shown(values))
     })
 }
@@ -113,7 +113,7 @@ fn bytes_of(interval: IntervalMonthDayNano) -> Option<[u8; WIDTH as usize]> {
     Some(bytes)
 }
 
-/// Of twelve bytes. Months and days are read with a sign, as DuckDB does it.
+/// Decodes twelve bytes. Months and days are read as signed, as in DuckDB.
 fn interval_of(bytes: &[u8]) -> IntervalMonthDayNano {
     let part = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
     let milliseconds = u32::from_le_bytes(part(8));
@@ -125,24 +125,24 @@ fn interval_of(bytes: &[u8]) -> IntervalMonthDayNano {
 }
 
 fn out_of_range(interval: IntervalMonthDayNano, column: &str) -> DataFusionError {
-    let message = format!("interval {} is out of range for column \"{column}\"", text(interval));
+    let message = format!("interval {} is out of range for column \"{column}\"", format_interval(interval));
     SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
         .with_detail("files have no months, days or time below zero, and less than 2^32 milliseconds")
         .into_datafusion()
 }
 
-/// `values` with whatever in them is of type `from` made values of type `to`.
-fn converted(
+/// Converts all values of type `from` within `values` to type `to`.
+fn convert_nested(
     values: &ArrayRef,
     from: &DataType,
     to: &DataType,
     convert: &dyn Fn(&ArrayRef) -> Result<ArrayRef>,
 ) -> Result<ArrayRef> {
-    let kind = replaced(values.data_type(), from, to);
+    let kind = replace_type(values.data_type(), from, to);
     if kind == *values.data_type() {
         return Ok(Arc::clone(values));
     }
-    let inside = |values: &ArrayRef| converted(values, from, to, convert);
+    let inside = |values: &ArrayRef| convert_nested(values, from, to, convert);
     Ok(match kind {
         DataType::Struct(fields) => {
             let parts = values.as_struct();
@@ -166,15 +166,14 @@ fn converted(
     })
 }
 
-/// Offsets into the elements of these lists alone, and where those are among all that the lists were cut
-/// from.
+/// Rebases offsets to zero; returns the range of the referenced elements, too.
 fn from_zero(offsets: &OffsetBuffer<i32>) -> (OffsetBuffer<i32>, Range<usize>) {
     let (first, last) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
     (OffsetBuffer::from_lengths(offsets.lengths()), first..last)
 }
 
-/// As DuckDB writes it, which PostgreSQL reads, too: `1 year 2 months -3 days 04:05:06.7`.
-pub(super) fn text(interval: IntervalMonthDayNano) -> String {
+/// Formats as DuckDB does, which PostgreSQL reads, too: `1 year 2 months -3 days 04:05:06.7`.
+pub(super) fn format_interval(interval: IntervalMonthDayNano) -> String {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut words: Vec<String> = [(months / 12, "year"), (months % 12, "month"), (days, "day")]
         .into_iter()
@@ -195,31 +194,31 @@ pub(super) fn text(interval: IntervalMonthDayNano) -> String {
     words.join(" ")
 }
 
-/// `column`, of rows that were read from files, with its intervals and UUIDs; itself, if it has none.
-pub fn shown_column(
+/// Decodes the intervals and UUIDs of `column`, read from files; returns it unchanged if it has none.
+pub fn decode_column(
     column: Arc<dyn PhysicalExpr>,
     schema: &Schema,
     options: &Arc<ConfigOptions>,
 ) -> Result<Arc<dyn PhysicalExpr>> {
     let kind = column.data_type(schema)?;
-    if shown_type(&kind) == kind {
+    if plan_type(&kind) == kind {
         return Ok(column);
     }
     Ok(Arc::new(ScalarFunctionExpr::try_new(function(), vec![column], schema, Arc::clone(options))?))
 }
 
-/// The function; it travels to ranks by its name.
+/// The decoding function; plans name it when sent to ranks.
 pub(crate) fn function() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(Shown { signature: Signature::any(1, Volatility::Immutable) }))
+    Arc::new(ScalarUDF::new_from_impl(DecodeFunction { signature: Signature::any(1, Volatility::Immutable) }))
 }
 
-/// (values of a file) → the same with intervals.
+/// (stored values) → decoded values.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Shown {
+struct DecodeFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Shown {
+impl ScalarUDFImpl for DecodeFunction {
     fn name(&self) -> &str {
         "harrier_intervals"
     }
@@ -230,7 +229,7 @@ impl ScalarUDFImpl for Shown {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [kind] => Ok(shown_type(kind)),
+            [kind] => Ok(plan_type(kind)),
             _ => internal_err!("intervals of {} columns", arguments.len()),
         }
     }
@@ -239,7 +238,7 @@ impl ScalarUDFImpl for Shown {
         let [values] = arguments.args.as_slice() else {
             return internal_err!("intervals of {} columns", arguments.args.len());
         };
-        Ok(ColumnarValue::Array(shown(&values.to_array(arguments.number_rows)?)?))
+        Ok(ColumnarValue::Array(decode_intervals(&values.to_array(arguments.number_rows)?)?))
     }
 }
 
@@ -270,14 +269,14 @@ mod tests {
             Some((0, 0, 0)),
             Some((i32::MAX, i32::MAX, 4_294_967_295_000_000)),
         ]);
-        assert_eq!(stored(&values, "v").unwrap().data_type(), &STORED);
-        assert_eq!(&storable(&values, "v").unwrap(), &expected);
+        assert_eq!(encode_intervals(&values, "v").unwrap().data_type(), &FILE_TYPE);
+        assert_eq!(&round_to_stored(&values, "v").unwrap(), &expected);
     }
 
     #[test]
-    fn what_files_do_not_have_is_refused() {
+    fn out_of_range_intervals_are_rejected() {
         for value in [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (1, -1, 0), (0, 0, 4_294_967_296_000_000)] {
-            let error = stored(&array(&[None, Some(value)]), "v").unwrap_err();
+            let error = encode_intervals(&array(&[None, Some(value)]), "v").unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::DATETIME_FIELD_OVERFLOW, "{value:?}");
         }
     }
@@ -285,19 +284,19 @@ mod tests {
     #[test]
     fn nested_intervals_are_stored() {
         let leaves = array(&[Some((-1, 0, 0)), Some((1, 2, HOUR)), None, Some((3, 0, 0))]);
-        let part = Field::new("a", SHOWN, true);
+        let part = Field::new("a", PLAN_TYPE, true);
         let parts: ArrayRef =
             Arc::new(StructArray::try_new(Fields::from(vec![part]), vec![leaves], None).unwrap());
         let element = Arc::new(Field::new("element", parts.data_type().clone(), true));
         let offsets = OffsetBuffer::from_lengths([1, 2, 1]);
         let lists: ArrayRef = Arc::new(ListArray::try_new(element, offsets, parts, None).unwrap());
-        assert!(stored(&lists, "l").is_err());
-        // What only the lists that were cut off have does not count.
+        assert!(encode_intervals(&lists, "l").is_err());
+        // Elements outside the sliced lists do not count.
         let lists = lists.slice(1, 2);
-        let bytes = stored(&lists, "l").unwrap();
-        assert!(has_stored(bytes.data_type()) && !has_stored(lists.data_type()));
-        assert_eq!(bytes.data_type(), &stored_type(lists.data_type()));
-        assert_eq!(&storable(&lists, "l").unwrap(), &lists);
+        let bytes = encode_intervals(&lists, "l").unwrap();
+        assert!(has_file_type(bytes.data_type()) && !has_file_type(lists.data_type()));
+        assert_eq!(bytes.data_type(), &file_type(lists.data_type()));
+        assert_eq!(&round_to_stored(&lists, "l").unwrap(), &lists);
     }
 
     #[test]
@@ -312,7 +311,7 @@ mod tests {
             (0, 0, 100 * HOUR, "100:00:00"),
             (0, 0, 0, "00:00:00"),
         ] {
-            assert_eq!(text(IntervalMonthDayNano::new(months, days, nanoseconds)), expected);
+            assert_eq!(format_interval(IntervalMonthDayNano::new(months, days, nanoseconds)), expected);
         }
     }
 }

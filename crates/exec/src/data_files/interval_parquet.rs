@@ -1,5 +1,5 @@
-//! A reader of Parquet files for which intervals are bytes, and the schema by which writers say that bytes
-//! are intervals.
+//! Parquet adapters for intervals stored as bytes: a reader that returns the bytes, and the schema that
+//! declares them as intervals.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::interval_encoding::{WIDTH, has_stored};
-use super::nested_types::replaced;
+use super::interval_encoding::{WIDTH, has_file_type};
+use super::nested_types::replace_type;
 use harrier_functions::uuid_text;
 
-/// What a file says of columns that are written as `intervals::stored_schema` has them; of bytes of UUIDs,
-/// that they are such.
+/// The Parquet schema of columns written with `interval_encoding::file_schema`; bytes of UUIDs are declared
+/// as UUID.
 pub(super) fn parquet_schema(schema: &Schema) -> Result<SchemaDescriptor> {
     let schema = ArrowSchemaConverter::new().convert(schema)?;
     Ok(SchemaDescriptor::new(with_uuids(&schema.root_schema_ptr())?))
 }
 
-/// Whether it is to be said of columns what their types do not.
+/// Whether columns need a logical type that their Arrow types do not imply.
 pub(super) fn has_uuids(schema: &Schema) -> bool {
-    let in_plan = |kind: &DataType| replaced(kind, &uuid_text::STORED, &uuid_text::SHOWN);
+    let in_plan = |kind: &DataType| replace_type(kind, &uuid_text::STORED, &uuid_text::SHOWN);
     schema.fields().iter().any(|field| in_plan(field.data_type()) != *field.data_type())
 }
 
@@ -66,15 +66,14 @@ fn with_uuids(kind: &TypePtr) -> ParquetResult<TypePtr> {
     })
 }
 
-/// `source`, which reads the intervals of its files as bytes if its schema has some. A plan on its way to a
-/// rank cannot say so.
+/// Makes `source` read intervals as bytes if its schema has some. A serialized plan cannot express this.
 pub(super) fn reading_bytes(
     source: Arc<dyn FileSource>,
     store: &ObjectStoreUrl,
     context: &TaskContext,
 ) -> Result<Arc<dyn FileSource>> {
     let fields = source.table_schema().file_schema().fields();
-    if !fields.iter().any(|field| has_stored(field.data_type())) {
+    if !fields.iter().any(|field| has_file_type(field.data_type())) {
         return Ok(source);
     }
     let Some(parquet) = source.downcast_ref::<ParquetSource>() else {
@@ -103,7 +102,7 @@ impl ParquetFileReaderFactory for BytesFactory {
     }
 }
 
-/// A file whose footer calls no column an interval.
+/// A reader that presents no column as an interval.
 struct BytesReader(Box<dyn AsyncFileReader + Send>);
 
 impl AsyncFileReader for BytesReader {
@@ -124,8 +123,8 @@ impl AsyncFileReader for BytesReader {
     }
 }
 
-/// A footer that calls what are intervals bytes. What it says of row groups stays: readers go by the schema
-/// of the file.
+/// Replaces intervals in a footer's Arrow-visible schema by bytes. The row group metadata is unchanged:
+/// readers use the file's schema.
 fn without_intervals(footer: Arc<ParquetMetaData>) -> ParquetResult<Arc<ParquetMetaData>> {
     let file = footer.file_metadata();
     let columns = file.schema_descr().columns();
@@ -180,7 +179,7 @@ mod tests {
     use datafusion::parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
 
     use super::super::column_stats::field_id;
-    use super::super::interval_encoding::{storable, stored, stored_schema};
+    use super::super::interval_encoding::{encode_intervals, file_schema, round_to_stored};
     use super::*;
 
     #[test]
@@ -203,8 +202,8 @@ mod tests {
             Field::new("t", DataType::Utf8, true),
             Field::new("l", DataType::List(element), true),
         ]);
-        let columns = [&own, &texts, &lists].map(|column| stored(column, "").unwrap());
-        let stored = RecordBatch::try_new(stored_schema(&schema), columns.to_vec()).unwrap();
+        let columns = [&own, &texts, &lists].map(|column| encode_intervals(column, "").unwrap());
+        let stored = RecordBatch::try_new(file_schema(&schema), columns.to_vec()).unwrap();
         let options = ArrowWriterOptions::new()
             .with_skip_arrow_metadata(true)
             .with_parquet_schema(parquet_schema(&schema).unwrap());
@@ -215,7 +214,7 @@ mod tests {
 
         let file = Bytes::from(file);
         let known = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).unwrap();
-        // By itself the library makes days and milliseconds of them.
+        // By default the library reads them as days and milliseconds.
         assert_eq!(*known.schema().field(0).data_type(), DataType::Interval(IntervalUnit::DayTime));
         let footer = without_intervals(Arc::clone(known.metadata())).unwrap();
         let known = ArrowReaderMetadata::try_new(footer, ArrowReaderOptions::new()).unwrap();
@@ -225,6 +224,6 @@ mod tests {
         assert_eq!(rows.column(0), stored.column(0));
         assert_eq!(rows.column(1), stored.column(1));
         assert_eq!(rows.column(2).to_data().child_data(), stored.column(2).to_data().child_data());
-        assert_eq!(&storable(&own, "v").unwrap(), &own);
+        assert_eq!(&round_to_stored(&own, "v").unwrap(), &own);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a file is: a local path, or `scheme://authority/` and a key, both as they are, without escapes.
+//! File locations: a local path, or `scheme://authority/` and a key, both without escapes.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::object_store::path::Path;
 use url::Url;
 
-/// The local path that `location` is, if it is one.
+/// The local path of `location`, if it is one.
 pub fn local(location: &str) -> Option<PathBuf> {
     match location.split_once("://") {
         None => Some(PathBuf::from(location)),
@@ -16,7 +16,7 @@ pub fn local(location: &str) -> Option<PathBuf> {
     }
 }
 
-/// The object store that `location` is in, and its path there.
+/// The object store of `location`, and the path in it.
 pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     let bad = |error: &dyn std::fmt::Display| {
         exec_datafusion_err!("\"{location}\" is no place for a file: {error}")
@@ -34,9 +34,9 @@ pub fn locate(location: &str) -> Result<(ObjectStoreUrl, Path)> {
     Ok((store, path))
 }
 
-/// A folder of many files, whose paths are those of [`locate`].
+/// A folder of many files, resolving their paths as [`locate`] does.
 pub struct Folder {
-    /// Ends in `/`. `None`: what stands behind it is not the path as it is.
+    /// Ends in `/`. `None`: paths below it need the full resolution.
     location: Option<String>,
     path: Path,
 }
@@ -45,7 +45,7 @@ impl Folder {
     /// Errors: as for [`locate`].
     pub fn try_new(location: &str) -> Result<Self> {
         let (_, path) = locate(location)?;
-        // In the URL of a local file there may be escapes.
+        // The URL of a local file may contain escapes.
         let is_plain = location.ends_with('/') && !location.starts_with("file:");
         Ok(Self { location: is_plain.then(|| location.to_string()), path })
     }
@@ -63,7 +63,7 @@ impl Folder {
     }
 }
 
-/// The same path without `..`, which object stores do not know.
+/// Resolves `..`, which object stores do not know.
 fn without_dots(path: &std::path::Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

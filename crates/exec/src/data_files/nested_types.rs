@@ -1,13 +1,13 @@
-//! Types with others inside of them.
+//! Rewriting of nested data types.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 
-/// `kind` with `to` wherever it has `from`.
-pub(super) fn replaced(kind: &DataType, from: &DataType, to: &DataType) -> DataType {
+/// Replaces `from` by `to` at every level of `kind`.
+pub(super) fn replace_type(kind: &DataType, from: &DataType, to: &DataType) -> DataType {
     let inside = |field: &FieldRef| {
-        let kind = replaced(field.data_type(), from, to);
+        let kind = replace_type(field.data_type(), from, to);
         Arc::new(field.as_ref().clone().with_data_type(kind))
     };
     match kind {

@@ -1,4 +1,4 @@
-//! The rows of a table that a role may see.
+//! Row-level security barrier in physical plans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// N → N output partitions: the rows of its input as they are.
+/// N → N output partitions: passes its input through.
 ///
-/// The input is a filter by what a role may see. No other filter gets below this operator: one that fails for
-/// a row, or counts how long it takes, would tell of rows that are not to be seen.
+/// The input is filtered by the role's policies. No other filter is pushed below this operator: one that
+/// fails for a row, or whose run time depends on it, would leak hidden rows.
 #[derive(Debug)]
 pub struct VisibleRowsExec {
     input: Arc<dyn ExecutionPlan>,

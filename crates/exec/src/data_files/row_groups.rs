@@ -1,9 +1,9 @@
-//! The row groups of a Parquet file, one after the other, and its footer.
+//! Parquet writer of row groups and the footer.
 //!
-//! Bounds that the library collects leave NaN out, and readers who hold NaN for greater than all others
-//! (DuckDB, PostgreSQL, Harrier) would pass over it by them. A column chunk with a NaN in it therefore has
-//! none, neither of itself nor of its pages; the catalog, which says of each file whether there is a NaN,
-//! keeps them ([`RowGroups::finish`] returns them).
+//! Bounds collected by the library ignore NaN, so readers that order NaN after all other values (DuckDB,
+//! PostgreSQL, Harrier) would wrongly prune by them. A column chunk with a NaN therefore gets no bounds,
+//! neither its own nor its pages'; the catalog, which records whether a file has NaN, keeps them
+//! ([`RowGroups::finish`] returns them).
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRef};
@@ -16,24 +16,25 @@ use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData};
 use datafusion::parquet::file::statistics::Statistics;
 use datafusion::parquet::file::writer::SerializedFileWriter;
 
-/// The row group that rows go into.
-struct Open {
+/// The row group being written.
+struct OpenRowGroup {
     columns: Vec<ArrowColumnWriter>,
     rows: usize,
-    /// Of the leaves, those with a NaN.
+    /// Leaf columns with a NaN.
     nans: Vec<bool>,
 }
 
-/// Writes rows in row groups of a number of rows at most, into memory. Memory bound: one row group, encoded.
+/// Encodes rows into row groups with a maximum number of rows, in memory. Memory bound: one encoded row
+/// group.
 pub(super) struct RowGroups {
     file: SerializedFileWriter<Vec<u8>>,
     factory: ArrowRowGroupWriterFactory,
     schema: SchemaRef,
     has_floats: bool,
     rows_max: usize,
-    open: Option<Open>,
-    /// By row group and column: bounds that the file does not tell.
-    untold: Vec<(usize, usize, Statistics)>,
+    open: Option<OpenRowGroup>,
+    /// By row group and column: bounds omitted from the file.
+    omitted_bounds: Vec<(usize, usize, Statistics)>,
 }
 
 impl RowGroups {
@@ -42,7 +43,7 @@ impl RowGroups {
         let (file, factory) = rows.into_serialized_writer()?;
         let rows_max = file.properties().max_row_group_row_count().unwrap_or(usize::MAX);
         let has_floats = schema.fields().iter().any(|field| has_floats(field.data_type()));
-        Ok(Self { file, factory, schema, has_floats, rows_max, open: None, untold: Vec::new() })
+        Ok(Self { file, factory, schema, has_floats, rows_max, open: None, omitted_bounds: Vec::new() })
     }
 
     /// Bytes in memory.
@@ -50,7 +51,7 @@ impl RowGroups {
         self.open.iter().flat_map(|open| &open.columns).map(ArrowColumnWriter::memory_size).sum()
     }
 
-    /// Bytes that the open row group will have.
+    /// Bytes of the open row group when encoded.
     pub(super) fn in_progress_size(&self) -> usize {
         self.open
             .iter()
@@ -66,7 +67,7 @@ impl RowGroups {
         while at < batch.num_rows() {
             let rows = self.open.as_ref().map_or(0, |open| open.rows);
             let fitting = (self.rows_max - rows).min(batch.num_rows() - at);
-            self.write_whole(&batch.slice(at, fitting))?;
+            self.write_to_row_group(&batch.slice(at, fitting))?;
             at += fitting;
             if rows + fitting == self.rows_max {
                 self.flush()?;
@@ -76,14 +77,14 @@ impl RowGroups {
         Ok(is_complete)
     }
 
-    /// Rows of one row group.
-    fn write_whole(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Writes rows of one row group.
+    fn write_to_row_group(&mut self, batch: &RecordBatch) -> Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
             none => {
                 let columns = self.factory.create_column_writers(self.file.flushed_row_groups().len())?;
                 let nans = vec![false; columns.len()];
-                none.insert(Open { columns, rows: 0, nans })
+                none.insert(OpenRowGroup { columns, rows: 0, nans })
             }
         };
         open.rows += batch.num_rows();
@@ -95,7 +96,7 @@ impl RowGroups {
         }
         if self.has_floats {
             let mut at = 0;
-            batch.columns().iter().for_each(|column| see_nans(column, &mut open.nans, &mut at));
+            batch.columns().iter().for_each(|column| mark_nans(column, &mut open.nans, &mut at));
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ impl RowGroups {
             let mut chunk = column.close()?;
             let close = chunk.close_mut();
             if let (true, Some(bounds)) = (has_nan, close.metadata.statistics()) {
-                self.untold.push((group, at, bounds.clone()));
+                self.omitted_bounds.push((group, at, bounds.clone()));
                 let told = close.metadata.clone().into_builder().set_statistics(without_bounds(bounds));
                 close.metadata = told.build()?;
                 close.column_index = None;
@@ -121,7 +122,7 @@ impl RowGroups {
             chunk.append_to_row_group(&mut group)?;
         }
         group.close()?;
-        // The last pages may still be in a buffer of the writer's.
+        // The last pages may still be in the writer's buffer.
         Ok(self.file.flush()?)
     }
 
@@ -129,15 +130,15 @@ impl RowGroups {
         self.file.append_key_value_metadata(pair);
     }
 
-    /// Writes the footer; returns it with the bounds that it does not tell.
+    /// Writes the footer; returns it with the bounds that the file omits.
     pub(super) fn finish(&mut self) -> Result<ParquetMetaData> {
         let footer = self.file.finish()?;
-        if self.untold.is_empty() {
+        if self.omitted_bounds.is_empty() {
             return Ok(footer);
         }
         let mut builder = footer.into_builder();
         let mut groups = builder.take_row_groups();
-        for (group, column, bounds) in self.untold.drain(..) {
+        for (group, column, bounds) in self.omitted_bounds.drain(..) {
             let mut columns = groups[group].columns().to_vec();
             columns[column] = columns[column].clone().into_builder().set_statistics(bounds).build()?;
             groups[group] = groups[group].clone().into_builder().set_column_metadata(columns).build()?;
@@ -145,7 +146,7 @@ impl RowGroups {
         Ok(builder.set_row_groups(groups).build())
     }
 
-    /// The bytes that were written and not taken away.
+    /// The encoded bytes not yet taken.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         self.file.inner_mut()
     }
@@ -169,25 +170,25 @@ fn has_floats(kind: &DataType) -> bool {
     }
 }
 
-/// Marks those of the leaves from `at` on that have a NaN in `array`, and goes to the next one behind them.
-/// Values that no row shows may be taken for some.
-fn see_nans(array: &ArrayRef, nans: &mut [bool], at: &mut usize) {
+/// Marks the leaf columns from `at` on that have a NaN in `array`, and advances `at` past them. Values hidden
+/// by nulls may count.
+fn mark_nans(array: &ArrayRef, nans: &mut [bool], at: &mut usize) {
     let has_nan = match array.data_type() {
         DataType::Struct(_) => {
-            return array.as_struct().columns().iter().for_each(|column| see_nans(column, nans, at));
+            return array.as_struct().columns().iter().for_each(|column| mark_nans(column, nans, at));
         }
-        DataType::List(_) => return see_nans(array.as_list::<i32>().values(), nans, at),
-        DataType::LargeList(_) => return see_nans(array.as_list::<i64>().values(), nans, at),
-        DataType::ListView(_) => return see_nans(array.as_list_view::<i32>().values(), nans, at),
-        DataType::LargeListView(_) => return see_nans(array.as_list_view::<i64>().values(), nans, at),
-        DataType::FixedSizeList(..) => return see_nans(array.as_fixed_size_list().values(), nans, at),
+        DataType::List(_) => return mark_nans(array.as_list::<i32>().values(), nans, at),
+        DataType::LargeList(_) => return mark_nans(array.as_list::<i64>().values(), nans, at),
+        DataType::ListView(_) => return mark_nans(array.as_list_view::<i32>().values(), nans, at),
+        DataType::LargeListView(_) => return mark_nans(array.as_list_view::<i64>().values(), nans, at),
+        DataType::FixedSizeList(..) => return mark_nans(array.as_fixed_size_list().values(), nans, at),
         DataType::Map(..) => {
             let entries = array.as_map().entries();
-            return entries.columns().iter().for_each(|column| see_nans(column, nans, at));
+            return entries.columns().iter().for_each(|column| mark_nans(column, nans, at));
         }
         DataType::Dictionary(..) => {
             return match array.as_any_dictionary_opt() {
-                Some(dictionary) => see_nans(dictionary.values(), nans, at),
+                Some(dictionary) => mark_nans(dictionary.values(), nans, at),
                 None => *at += 1,
             };
         }
@@ -202,13 +203,13 @@ fn see_nans(array: &ArrayRef, nans: &mut [bool], at: &mut usize) {
     *at += 1;
 }
 
-/// The same without the least and the greatest value.
+/// Copies statistics without minimum and maximum.
 fn without_bounds(all: &Statistics) -> Statistics {
     let nulls = all.null_count_opt();
     match all {
         Statistics::Float(_) => Statistics::float(None, None, None, nulls, false),
         Statistics::Double(_) => Statistics::double(None, None, None, nulls, false),
-        // Floats of 16 bits.
+        // Float16.
         Statistics::FixedLenByteArray(_) => Statistics::fixed_len_byte_array(None, None, None, nulls, false),
         other => other.clone(),
     }
@@ -227,9 +228,9 @@ mod tests {
 
     use super::*;
 
-    /// Three row groups, of which the second has NaN in a column and in a field of a nested one.
+    /// Three row groups; the second has NaN in a column and in a nested field.
     #[test]
-    fn chunks_with_nan_tell_no_bounds() {
+    fn chunks_with_nan_have_no_bounds() {
         let doubles: Vec<f64> = (0..25).map(|v| if v == 12 { f64::NAN } else { f64::from(v) }).collect();
         let inner: ArrayRef = Arc::new(Float32Array::from_iter_values(doubles.iter().map(|v| *v as f32)));
         let count: ArrayRef = Arc::new(Int64Array::from_iter_values(0..25));

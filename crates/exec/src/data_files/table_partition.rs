@@ -1,5 +1,5 @@
-//! Tables that are divided by ranges or lists of values of a column, and `harrier_table_partition(…)`, which
-//! tells in which table partition a row belongs.
+//! Range and list partitioning of tables, and `harrier_table_partition(…)`, which routes a row to its table
+//! partition.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -25,20 +25,20 @@ use super::write_files::EXACT;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Ranges or listed values of one table. All of them are read with the head of the catalog: some hundred
-/// kilobytes.
+/// The limit on ranges or listed values of a table. All of them are read with the head of the catalog: some
+/// hundred kilobytes.
 pub const TABLE_PARTITIONS_MAX: usize = 4096;
 
 const NAME: &str = "harrier_table_partition";
 
-/// How a table is divided by the values of one column.
+/// The partitioning of a table by the values of one column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TablePartitions {
     /// The column's id.
     pub column: i64,
     pub by: DividedBy,
     pub partitions: Vec<TablePartition>,
-    /// The first id that no table partition has had.
+    /// The next unused partition id.
     pub next: i64,
 }
 
@@ -51,45 +51,45 @@ pub enum DividedBy {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TablePartition {
-    /// Begins the names of its files; never used again in its table.
+    /// Prefixes the names of its files; never reused in its table.
     pub id: i64,
     pub name: String,
     pub holds: Holds,
-    /// Options of its files that are not the table's, by the names that those of tables have.
+    /// Options of its files that override the table's, by the same names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
-/// Values are text in the encoding of the catalog.
+/// The values of a table partition, as text in the catalog's encoding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holds {
-    /// From one cut to the other; without one, there is no bound.
+    /// From one bound to the other; `None` is unbounded.
     Range(Option<Cut>, Option<Cut>),
-    /// These; `None` is NULL.
+    /// The listed values; `None` is NULL.
     Values(Vec<Option<String>>),
-    /// All that the others do not hold.
+    /// The default partition.
     Rest,
 }
 
-/// A place in the order of values: just before one or just after it.
+/// A bound just before or just after a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     pub value: String,
     pub after: bool,
 }
 
-/// Two that are wrong together, or one that is wrong by itself.
+/// Two conflicting partitions, or an invalid one.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// By their places among the partitions.
+pub enum InvalidPartitions {
+    /// Indexes of the partitions.
     Overlap(usize, usize),
-    /// Its start is not before its end.
+    /// Its lower bound is not below its upper one.
     Empty(usize),
 }
 
 impl TablePartitions {
-    /// As the catalog keeps it.
+    /// Parses the catalog's text.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| {
             let message = format!("the table partitions in the catalog cannot be read: {error}");
@@ -101,7 +101,7 @@ impl TablePartitions {
         serde_json::to_string(self).map_err(|error| internal_datafusion_err!("table partitions: {error}"))
     }
 
-    /// What [`TABLE_PARTITIONS_MAX`] bounds.
+    /// The size that [`TABLE_PARTITIONS_MAX`] limits.
     pub fn size(&self) -> usize {
         let size = |partition: &TablePartition| match &partition.holds {
             Holds::Values(values) => values.len().max(1),
@@ -114,50 +114,50 @@ impl TablePartitions {
         self.partitions.iter().find(|partition| partition.holds == Holds::Rest)
     }
 
-    /// Whether every value has one table partition at most; `kind` is the column's type.
-    pub fn fault(&self, kind: &DataType) -> Result<Option<Fault>> {
+    /// Finds overlapping or empty partitions; `kind` is the column's type.
+    pub fn fault(&self, kind: &DataType) -> Result<Option<InvalidPartitions>> {
         Lookup::new(self, kind)?.fault()
     }
 
-    /// The id of the table partition for each of `values`, if there is one.
+    /// Returns the partition id of each value, if there is one.
     pub fn of(&self, values: &ArrayRef) -> Result<Int64Array> {
         Lookup::new(self, values.data_type())?.of(values)
     }
 }
 
-/// The table partitions in the order of their values, ready to be searched.
+/// A search index of partitions, sorted by their values.
 #[derive(Debug)]
 struct Lookup {
-    /// Of intervals that do not overlap: a value of a list is one of its own. NULL: no bound.
+    /// Bounds of disjoint intervals; a listed value is an interval of its own. NULL: unbounded.
     lower: ArrayRef,
     upper: ArrayRef,
     lower_after: BooleanArray,
     upper_after: BooleanArray,
-    /// Their table partitions, by place.
+    /// The index of the partition of each interval.
     owners: Vec<usize>,
     ids: Vec<i64>,
-    of_null: Option<i64>,
-    rest: Option<i64>,
+    null_partition: Option<i64>,
+    default_partition: Option<i64>,
 }
 
 impl Lookup {
     fn new(partitions: &TablePartitions, kind: &DataType) -> Result<Self> {
         let mut intervals: Vec<(Option<Cut>, Option<Cut>, usize)> = Vec::new();
-        let (mut of_null, mut rest) = (None, None);
+        let (mut null_partition, mut default_partition) = (None, None);
         for (at, partition) in partitions.partitions.iter().enumerate() {
             match &partition.holds {
                 Holds::Range(start, end) => intervals.push((start.clone(), end.clone(), at)),
                 Holds::Values(values) => {
                     for value in values {
                         let Some(value) = value else {
-                            of_null = Some(partition.id);
+                            null_partition = Some(partition.id);
                             continue;
                         };
                         let cut = |after| Some(Cut { value: value.clone(), after });
                         intervals.push((cut(false), cut(true), at));
                     }
                 }
-                Holds::Rest => rest = Some(partition.id),
+                Holds::Rest => default_partition = Some(partition.id),
             }
         }
         let bounds = |pick: fn(&(Option<Cut>, Option<Cut>, usize)) -> &Option<Cut>| {
@@ -184,14 +184,14 @@ impl Lookup {
             upper_after: take(&upper_after, &order, None)?.as_boolean().clone(),
             owners,
             ids: partitions.partitions.iter().map(|partition| partition.id).collect(),
-            of_null,
-            rest,
+            null_partition,
+            default_partition,
         })
     }
 
-    fn fault(&self) -> Result<Option<Fault>> {
+    fn fault(&self) -> Result<Option<InvalidPartitions>> {
         let compare = make_comparator(&self.upper, &self.lower, SortOptions::default())?;
-        // Whether the upper bound of one is beyond the lower bound of another.
+        // Whether one interval's upper bound is beyond another's lower bound.
         let is_beyond = |upper: usize, lower: usize| match compare(upper, lower) {
             _ if self.upper.is_null(upper) || self.lower.is_null(lower) => true,
             Ordering::Equal => self.upper_after.value(upper) && !self.lower_after.value(lower),
@@ -199,16 +199,16 @@ impl Lookup {
         };
         let count = self.owners.len();
         if let Some(at) = (0..count).find(|at| !is_beyond(*at, *at)) {
-            return Ok(Some(Fault::Empty(self.owners[at])));
+            return Ok(Some(InvalidPartitions::Empty(self.owners[at])));
         }
         let overlap = (1..count).find(|at| is_beyond(at - 1, *at));
-        Ok(overlap.map(|at| Fault::Overlap(self.owners[at - 1], self.owners[at])))
+        Ok(overlap.map(|at| InvalidPartitions::Overlap(self.owners[at - 1], self.owners[at])))
     }
 
     fn of(&self, values: &ArrayRef) -> Result<Int64Array> {
         let with_lower = make_comparator(values, &self.lower, SortOptions::default())?;
         let with_upper = make_comparator(values, &self.upper, SortOptions::default())?;
-        // NULL as a bound is less than every value.
+        // A NULL bound is less than every value.
         let begins_before = |row: usize, at: usize| match with_lower(row, at) {
             Ordering::Equal => !self.lower_after.value(at),
             order => order.is_gt(),
@@ -233,15 +233,15 @@ impl Lookup {
         let nulls = values.logical_nulls();
         let is_null = |row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
         Ok((0..values.len())
-            .map(|row| if is_null(row) { self.of_null } else { find(row) }.or(self.rest))
+            .map(|row| if is_null(row) { self.null_partition } else { find(row) }.or(self.default_partition))
             .collect())
     }
 }
 
-/// The id of the table partition that a row with `value` in `column` belongs in, of rows that are written;
-/// NULL for others.
+/// An expression for the partition id of rows to be written, by the `value` in `column`; NULL for rows that
+/// are not written.
 ///
-/// Errors, if `table` names the table: 23514 for a row without one. Otherwise that is NULL too.
+/// Errors, if `table` names the table: 23514 for a row without a partition. Otherwise NULL for those, too.
 pub fn table_partition(
     is_written: Expr,
     value: Expr,
@@ -249,13 +249,13 @@ pub fn table_partition(
     column: &str,
     table: Option<&str>,
 ) -> Result<Expr> {
-    // Binary: plans that are shown show the beginning of it only.
+    // Binary: displayed plans truncate it.
     let partitions = ScalarValue::Binary(Some(partitions.text()?.into_bytes()));
     let table = ScalarValue::Utf8(table.map(str::to_string));
     Ok(function().call(vec![is_written, value, lit(partitions), lit(column), lit(table)]))
 }
 
-/// The function; it travels to ranks by its name.
+/// The function; plans name it when sent to ranks.
 pub(crate) fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(RowsPartition::default()))
 }
@@ -263,14 +263,14 @@ pub(crate) fn function() -> Arc<ScalarUDF> {
 #[derive(Debug)]
 struct RowsPartition {
     signature: Signature,
-    /// Those of the batch before, which are nearly always those of the next.
-    known: Mutex<Option<(Vec<u8>, DataType, Arc<Lookup>)>>,
+    /// Cache of the last lookup, which the next batch nearly always shares.
+    last_lookup: Mutex<Option<(Vec<u8>, DataType, Arc<Lookup>)>>,
 }
 
 impl Default for RowsPartition {
     fn default() -> Self {
-        // Volatile: nobody is to compute it earlier, or for rows that are not written.
-        Self { signature: Signature::any(5, Volatility::Volatile), known: Mutex::default() }
+        // Volatile: it must not be evaluated early, or for rows that are not written.
+        Self { signature: Signature::any(5, Volatility::Volatile), last_lookup: Mutex::default() }
     }
 }
 
@@ -290,7 +290,7 @@ impl Hash for RowsPartition {
 
 impl RowsPartition {
     fn lookup(&self, text: &[u8], kind: &DataType) -> Result<Arc<Lookup>> {
-        let mut known = self.known.lock();
+        let mut known = self.last_lookup.lock();
         if let Some((known_text, known_kind, lookup)) = known.as_ref()
             && known_text == text
             && known_kind == kind
@@ -371,11 +371,11 @@ mod tests {
 
     use super::*;
 
-    fn cut(value: &str, after: bool) -> Option<Cut> {
+    fn range_bound(value: &str, after: bool) -> Option<Cut> {
         Some(Cut { value: value.to_string(), after })
     }
 
-    fn divided(by: DividedBy, holds: Vec<Holds>) -> TablePartitions {
+    fn partitions_by(by: DividedBy, holds: Vec<Holds>) -> TablePartitions {
         let partitions: Vec<_> = (1..)
             .zip(holds)
             .map(|(id, holds)| TablePartition { id, name: format!("p{id}"), holds, options: BTreeMap::new() })
@@ -383,18 +383,18 @@ mod tests {
         TablePartitions { column: 1, by, next: partitions.len() as i64 + 1, partitions }
     }
 
-    fn found(partitions: &TablePartitions, values: ArrayRef) -> Vec<Option<i64>> {
+    fn partition_ids(partitions: &TablePartitions, values: ArrayRef) -> Vec<Option<i64>> {
         partitions.of(&values).unwrap().iter().collect()
     }
 
     #[test]
     fn rows_are_in_their_ranges() {
-        let ranges = divided(
+        let ranges = partitions_by(
             DividedBy::Range,
             vec![
-                Holds::Range(cut("10", false), cut("20", false)),
-                Holds::Range(None, cut("5", true)),
-                Holds::Range(cut("20", true), cut("30", true)),
+                Holds::Range(range_bound("10", false), range_bound("20", false)),
+                Holds::Range(None, range_bound("5", true)),
+                Holds::Range(range_bound("20", true), range_bound("30", true)),
             ],
         );
         assert_eq!(ranges.fault(&DataType::Int32).unwrap(), None);
@@ -412,13 +412,13 @@ mod tests {
             None,
         ];
         let expected = [Some(2), Some(2), None, None, Some(1), Some(1), None, Some(3), Some(3), None, None];
-        assert_eq!(found(&ranges, Arc::new(Int32Array::from(values.to_vec()))), expected);
+        assert_eq!(partition_ids(&ranges, Arc::new(Int32Array::from(values.to_vec()))), expected);
     }
 
     #[test]
     fn rows_are_in_their_lists_or_in_the_rest() {
         let text = |value: &str| Some(value.to_string());
-        let lists = divided(
+        let lists = partitions_by(
             DividedBy::List,
             vec![
                 Holds::Values(vec![text("z"), text("a"), None]),
@@ -429,18 +429,20 @@ mod tests {
         assert_eq!(lists.fault(&DataType::Utf8View).unwrap(), None);
         let values = StringViewArray::from_iter([Some("a"), Some("b"), Some("m"), Some("z"), Some(""), None]);
         let expected = [Some(1), Some(2), Some(3), Some(1), Some(2), Some(1)];
-        assert_eq!(found(&lists, Arc::new(values)), expected);
+        assert_eq!(partition_ids(&lists, Arc::new(values)), expected);
     }
 
     #[test]
-    fn text_goes_there_and_back() {
-        let day = |value: &str| cut(value, false);
-        let ranges =
-            divided(DividedBy::Range, vec![Holds::Range(day("2024-01-01"), day("2024-02-01")), Holds::Rest]);
+    fn text_round_trip() {
+        let day = |value: &str| range_bound(value, false);
+        let ranges = partitions_by(
+            DividedBy::Range,
+            vec![Holds::Range(day("2024-01-01"), day("2024-02-01")), Holds::Rest],
+        );
         let again = TablePartitions::parse(&ranges.text().unwrap()).unwrap();
         assert_eq!(again, ranges);
         assert_eq!(
-            found(&again, Arc::new(Date32Array::from(vec![19723, 19753, 19754, 0]))),
+            partition_ids(&again, Arc::new(Date32Array::from(vec![19723, 19753, 19754, 0]))),
             [Some(1), Some(1), Some(2), Some(2)]
         );
         let damaged = TablePartitions::parse("{}").unwrap_err();
@@ -449,24 +451,28 @@ mod tests {
 
     #[test]
     fn faults_are_found() {
-        let range = |start, end| Holds::Range(cut(start, false), cut(end, false));
-        let fault = |holds| divided(DividedBy::Range, holds).fault(&DataType::Int64).unwrap();
+        let range = |start, end| Holds::Range(range_bound(start, false), range_bound(end, false));
+        let fault = |holds| partitions_by(DividedBy::Range, holds).fault(&DataType::Int64).unwrap();
         assert_eq!(fault(vec![range("1", "5"), range("5", "9")]), None);
-        assert_eq!(fault(vec![range("4", "9"), range("1", "5")]), Some(Fault::Overlap(1, 0)));
-        assert_eq!(fault(vec![range("5", "5")]), Some(Fault::Empty(0)));
-        assert_eq!(fault(vec![range("9", "5")]), Some(Fault::Empty(0)));
-        let open = Holds::Range(cut("5", false), None);
-        assert_eq!(fault(vec![open.clone(), range("7", "9")]), Some(Fault::Overlap(0, 1)));
-        assert_eq!(fault(vec![Holds::Range(None, None), open]), Some(Fault::Overlap(0, 1)));
-        let one = Holds::Range(cut("5", false), cut("5", true));
-        let beyond = Holds::Range(cut("5", true), cut("6", false));
+        assert_eq!(fault(vec![range("4", "9"), range("1", "5")]), Some(InvalidPartitions::Overlap(1, 0)));
+        assert_eq!(fault(vec![range("5", "5")]), Some(InvalidPartitions::Empty(0)));
+        assert_eq!(fault(vec![range("9", "5")]), Some(InvalidPartitions::Empty(0)));
+        let open = Holds::Range(range_bound("5", false), None);
+        assert_eq!(fault(vec![open.clone(), range("7", "9")]), Some(InvalidPartitions::Overlap(0, 1)));
+        assert_eq!(fault(vec![Holds::Range(None, None), open]), Some(InvalidPartitions::Overlap(0, 1)));
+        let one = Holds::Range(range_bound("5", false), range_bound("5", true));
+        let beyond = Holds::Range(range_bound("5", true), range_bound("6", false));
         assert_eq!(fault(vec![one, beyond, range("3", "5")]), None);
-        let twice = divided(DividedBy::List, vec![Holds::Values(vec![Some("1".into()), Some("1".into())])]);
-        assert_eq!(twice.fault(&DataType::Int64).unwrap(), Some(Fault::Overlap(0, 0)));
+        let twice =
+            partitions_by(DividedBy::List, vec![Holds::Values(vec![Some("1".into()), Some("1".into())])]);
+        assert_eq!(twice.fault(&DataType::Int64).unwrap(), Some(InvalidPartitions::Overlap(0, 0)));
     }
 
     fn invoke(written: Vec<Option<bool>>, values: Vec<Option<i32>>, table: Option<&str>) -> Result<ArrayRef> {
-        let ranges = divided(DividedBy::Range, vec![Holds::Range(cut("1", false), cut("5", false))]);
+        let ranges = partitions_by(
+            DividedBy::Range,
+            vec![Holds::Range(range_bound("1", false), range_bound("5", false))],
+        );
         let rows = values.len();
         let field = |kind| Arc::new(Field::new("", kind, true));
         let answer = function().inner().invoke_with_args(ScalarFunctionArgs {

@@ -1,23 +1,21 @@
-//! Timestamps in whole seconds in Parquet, which has none: what the library writes for them are bare numbers,
-//! which others do not take for timestamps. They are microseconds in files, which is what DuckDB makes of
-//! them.
+//! Second timestamps in Parquet, which has no such type: the library would write bare integers, which other
+//! readers do not take for timestamps. Files store microseconds, as DuckDB's do.
 //!
-//! Files that were written with numbers are read still: who reads them casts what a file has, and a number
-//! becomes as many seconds.
+//! Older files with integers can still be read: the reader casts an integer to that many seconds.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUnit};
 
-use super::nested_types::replaced;
+use super::nested_types::replace_type;
 
-const SHOWN: DataType = DataType::Timestamp(TimeUnit::Second, None);
-const STORED: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+const PLAN_TYPE: DataType = DataType::Timestamp(TimeUnit::Second, None);
+const FILE_TYPE: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
-/// What files with rows of `schema` say that their columns are.
-pub fn told_schema(schema: &SchemaRef) -> SchemaRef {
+/// The declared schema of files with rows of `schema`.
+pub fn declared_schema(schema: &SchemaRef) -> SchemaRef {
     let told = |field: &FieldRef| {
-        let kind = replaced(field.data_type(), &SHOWN, &STORED);
+        let kind = replace_type(field.data_type(), &PLAN_TYPE, &FILE_TYPE);
         field.as_ref().clone().with_data_type(kind)
     };
     let fields: Vec<_> = schema.fields().iter().map(told).collect();

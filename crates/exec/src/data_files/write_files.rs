@@ -1,13 +1,12 @@
-//! Writes rows into new data files, each once and at its final path, or, for folders that others list, where
-//! nobody looks for it.
+//! Writes rows to new data files, each once and at its final path, or staged if others list the folder.
 //!
-//! A file is named after the statement, the task of its slice, the output partition and a number, so nobody
-//! else writes it and nobody has to rename it. Nothing refers to it before the statement commits. A writer
-//! that fails or is dropped removes its files; what a rank that dies leaves is found by the statement's name.
+//! File names contain the statement, the task of its slice, the output partition and a number, so they are
+//! unique and no rename is needed. Nothing refers to a file before the statement commits. A writer that fails
+//! or is dropped removes its files; files of a dead rank are found by the statement's name.
 //!
-//! Rows come sorted by partition key, so one file is open at a time, however many table partitions there are.
-//! Finished ones are closed in the background, a few at a time: on object stores that is a round trip, on
-//! disks a wait for the platter.
+//! The input is sorted by partition key, so one file is open at a time, whatever the number of table
+//! partitions. Finished files are closed in the background, a few at a time: closing is a round trip on
+//! object stores, and an fsync on disks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,89 +47,87 @@ use prost::Message;
 use super::checksum::ParquetWriter;
 use super::column_stats::{self, Nans, text_of};
 use super::destination::{
-    Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
+    CreatedFiles, StagedOutput, StagingPlace, Store, Tail, TailWriter, Upload, cannot_stage,
+    cannot_stage_in_store,
 };
 use super::file_record::{FileRecord, PartitionValue};
-use super::interval_encoding::{stored, stored_schema};
+use super::interval_encoding::{encode_intervals, file_schema};
 use super::interval_parquet::{has_uuids, parquet_schema};
 use super::timestamp_range::check_years;
-use super::timestamp_seconds::told_schema;
+use super::timestamp_seconds::declared_schema;
 use super::write_format::{Encoder, WriteFormat};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::hash::bucket::murmur3;
 use harrier_functions::uuid_text;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Files of one output partition that are being closed at the same time.
+/// Files of one output partition closed concurrently.
 const CLOSING_MAX: usize = 16;
 
-/// A row group is written out when it has this many bytes in memory, whatever rows it has.
+/// A row group is flushed at this many bytes in memory, regardless of its rows.
 const ROW_GROUP_BYTES_MAX: usize = 128 << 20;
 
-/// Rows of one page, the least that a lookup unpacks of a column: a fifth of what Parquet's libraries take.
+/// Rows per page, the least that a lookup decodes of a column: a fifth of the default of Parquet's libraries.
 const PAGE_ROWS: usize = 4096;
 
-/// Bytes of a column's dictionary, which a lookup unpacks whole. With a megabyte, which is usual, every value
-/// of a key has its entry, and unpacking them takes longer than all else of a scan.
+/// Bytes of a column's dictionary, which a lookup decodes completely. With the usual megabyte, every value of
+/// a key would get an entry, and decoding them would dominate the scan.
 const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
-/// A value that does not fit is an error, not NULL.
+/// Casts fail on overflow instead of returning NULL.
 pub(super) const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// How large files and their parts are, and how they are compressed.
+/// Sizes and compression of files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShape {
-    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`,
-    /// `brotli(1)`.
+    /// A Parquet codec name: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
     pub compression: String,
     pub row_group_rows: usize,
     pub target_file_bytes: u64,
 }
 
-/// What new files look like and where they go.
+/// Layout and destination of new files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteSpec {
-    /// The table's folder, as `location.rs` has it, with a `/` at its end.
+    /// The table's folder, as a location of `location.rs` with a trailing `/`.
     pub folder: String,
-    /// Begins the names of all files of this statement.
+    /// Prefix of all file names of this statement.
     pub name: String,
-    /// What the table is called, for errors.
+    /// The table's name, for errors.
     pub table: String,
-    /// The columns of the files, which are the first of the input; with Parquet's field ids in their
-    /// metadata. One that is not nullable is checked.
+    /// The columns of the files, which are the first of the input, with Parquet field ids in their metadata.
+    /// Non-nullable ones are checked.
     pub schema: SchemaRef,
-    /// The partition keys: columns of the input that follow those of the files, by which it is sorted.
+    /// The partition keys: columns of the input after those of the files, by which it is sorted.
     pub partition: Vec<PartitionFolder>,
-    /// The order of rows in files: columns of the files, descending or not, nulls first or not.
+    /// The sort order of rows in files: column index, descending, nulls first.
     pub sort: Vec<(usize, bool, bool)>,
-    /// The input ends with a column that tells whether the row is to be written, and the place (file, row) of
-    /// the row that it replaces, if any.
+    /// The input ends with a column that says whether to write the row, and the position (file, row) of the
+    /// row that it replaces, if any.
     pub replaces: bool,
     pub shape: FileShape,
-    /// The shapes that files have instead, by the value of the first partition key.
+    /// Overriding shapes, by the value of the first partition key.
     pub own_shapes: BTreeMap<String, FileShape>,
-    /// One writer has all rows, so that they get as few files as possible.
+    /// A single writer gets all rows, so that there are as few files as possible.
     pub one_writer: bool,
     pub format: WriteFormat,
-    /// The statement's folder, for files that are to be shown when all of them are there; in an object store,
-    /// the statement's id.
+    /// The statement's folder, for files that are published together at its end; in an object store, the
+    /// statement's id.
     pub staging: Option<String>,
-    /// Whose places staged files take, in an object store.
-    pub takes: ReplacedFiles,
+    /// The files that staged ones replace, in an object store.
+    pub replaced_files: ReplacedFiles,
 }
 
 /// One level of folders.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionFolder {
-    /// What stands before the `=`. Empty: there is no such folder, and the names of files begin with the
-    /// value.
+    /// The part before the `=`. Empty: there is no folder, and file names are prefixed with the value.
     pub name: String,
 }
 
-/// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one for each file), or
-/// `file` and `row` (the place of a row that was replaced) and `rewritten` (whether another one was written
-/// for it).
+/// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one per file), or `file` and
+/// `row` (the position of a replaced row) and `rewritten` (whether a new version of it was written).
 #[derive(Debug)]
 pub struct WriteFilesExec {
     input: Arc<dyn ExecutionPlan>,
@@ -166,7 +163,7 @@ impl WriteFilesExec {
     }
 }
 
-/// What [`WriteFilesExec`] yields.
+/// The output schema of [`WriteFilesExec`].
 pub(crate) fn output_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("record", DataType::Binary, true),
@@ -208,7 +205,7 @@ impl ExecutionPlan for WriteFilesExec {
         vec![&self.input]
     }
 
-    /// Rows of one table partition are written by one writer, so that it gets no more files than it needs.
+    /// Rows of one table partition go to one writer, so that it gets no more files than needed.
     fn required_input_distribution(&self) -> Vec<Distribution> {
         let keys: Vec<_> = self.partition_columns().map(|at| self.key(at)).collect();
         vec![match (self.spec.one_writer, keys.is_empty()) {
@@ -255,7 +252,7 @@ impl ExecutionPlan for WriteFilesExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, Arc::clone(&context))?;
         let task = DistributedTaskContext::from_ctx(&context).task_index;
-        let writing = Writing::new(
+        let writing = PartitionWriter::new(
             input,
             Arc::clone(&self.spec),
             format!("{}-{task}-{partition}", self.spec.name),
@@ -297,22 +294,22 @@ impl Counters {
     }
 }
 
-/// One output partition's writer.
-struct Writing {
+/// The writer of one output partition.
+struct PartitionWriter {
     input: SendableRecordBatchStream,
     spec: Arc<WriteSpec>,
-    /// What files say that their columns are: Parquet has no seconds, they are microseconds there.
-    told_schema: SchemaRef,
-    /// What the encoder gets: in data files of a warehouse intervals are bytes. Folders that others list have
-    /// no intervals in Parquet, since who reads them would get them without their months.
+    /// The schema declared in files: seconds become microseconds, as Parquet has no seconds.
+    declared_schema: SchemaRef,
+    /// The schema of the encoder: warehouse files store intervals as bytes. Folders that others list have no
+    /// intervals in Parquet, since their readers would lose the months.
     file_schema: SchemaRef,
-    /// The beginning of its files' names.
+    /// Prefix of its file names.
     name: String,
     store: Store,
-    stage: Stage,
+    stage: StagingPlace,
     open: Option<OpenFile>,
     records: Vec<FileRecord>,
-    made: Made,
+    created: CreatedFiles,
     /// Files begun so far.
     files: usize,
     reservation: MemoryReservation,
@@ -320,7 +317,7 @@ struct Writing {
     done: bool,
 }
 
-impl Writing {
+impl PartitionWriter {
     fn new(
         input: SendableRecordBatchStream,
         spec: Arc<WriteSpec>,
@@ -329,21 +326,21 @@ impl Writing {
         counters: Counters,
     ) -> Result<Self> {
         let store = Store::open(&spec.folder, context)?;
-        let stage = Stage::of(&spec, &store)?;
+        let stage = StagingPlace::of(&spec, &store)?;
         let reservation = MemoryConsumer::new("WriteFiles").register(context.memory_pool());
-        let told_schema = match &spec.format {
-            WriteFormat::Parquet => told_schema(&spec.schema),
+        let declared_schema = match &spec.format {
+            WriteFormat::Parquet => declared_schema(&spec.schema),
             _ => Arc::clone(&spec.schema),
         };
         let file_schema = match (&spec.format, &spec.staging) {
-            (WriteFormat::Parquet, None) => stored_schema(&told_schema),
-            _ => Arc::clone(&told_schema),
+            (WriteFormat::Parquet, None) => file_schema(&declared_schema),
+            _ => Arc::clone(&declared_schema),
         };
         Ok(Self {
             input,
-            told_schema,
+            declared_schema,
             file_schema,
-            made: Made::new(store.clone(), Vec::new()),
+            created: CreatedFiles::new(store.clone(), Vec::new()),
             store,
             stage,
             spec,
@@ -357,7 +354,7 @@ impl Writing {
         })
     }
 
-    /// Writes on; yields what was replaced, and last the records of all files.
+    /// Advances; yields replaced positions, and finally the records of all files.
     async fn step(&mut self) -> Result<Option<RecordBatch>> {
         if self.done {
             return Ok(None);
@@ -370,11 +367,11 @@ impl Writing {
             }
         }
         self.finish_file().await?;
-        while !self.made.closing.is_empty() {
+        while !self.created.closing.is_empty() {
             self.close_one().await?;
         }
         self.done = true;
-        self.made.paths.clear();
+        self.created.paths.clear();
         let mut records = BinaryBuilder::new();
         for record in &self.records {
             records.append_value(record.encode_to_vec());
@@ -385,7 +382,7 @@ impl Writing {
         Ok(Some(RecordBatch::try_new(output_schema(), vec![records, Arc::clone(&none), none, rewritten])?))
     }
 
-    /// Writes a batch; returns the places of the rows it replaces.
+    /// Writes a batch; returns the positions of the rows that it replaces.
     async fn take(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let columns = self.spec.schema.fields().len() + self.spec.partition.len();
         if !self.spec.replaces {
@@ -435,7 +432,7 @@ impl Writing {
         let target_file_bytes = self.shape_of(key).target_file_bytes;
         let batch = self.fit(batch)?;
         let timer = self.counters.baseline.elapsed_compute().timer();
-        open.nans.see(batch.columns());
+        open.nans.update(batch.columns());
         open.rows += batch.num_rows() as i64;
         open.writer.write(&batch).await.map_err(|error| self.store.explain(error))?;
         drop(timer);
@@ -459,11 +456,11 @@ impl Writing {
         own.unwrap_or(&self.spec.shape)
     }
 
-    /// The file's columns of a batch, with the types of the file.
+    /// Projects a batch to the file's columns and types.
     fn fit(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let schema = &self.spec.schema;
         let mut columns = Vec::with_capacity(schema.fields().len());
-        let told = self.told_schema.fields().iter().map(|field| field.data_type());
+        let told = self.declared_schema.fields().iter().map(|field| field.data_type());
         let in_file = self.file_schema.fields().iter().map(|field| field.data_type());
         for (((field, told), kind), column) in
             schema.fields().iter().zip(told).zip(in_file).zip(batch.columns())
@@ -488,12 +485,12 @@ impl Writing {
                     column = cast_with_options(&column, kind, &EXACT)?;
                 }
             }
-            if matches!(self.stage, Stage::None) {
+            if matches!(self.stage, StagingPlace::None) {
                 check_years(&column, field.name())?;
             }
             columns.push(match told == kind {
                 true => column,
-                false => stored(&column, field.name())?,
+                false => encode_intervals(&column, field.name())?,
             });
         }
         let rows = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -504,7 +501,7 @@ impl Writing {
         let (mut folder, mut prefix) = (String::new(), String::new());
         for (level, value) in self.spec.partition.iter().zip(key) {
             if level.name.is_empty() {
-                // Less than nothing: of no part, when there were so many.
+                // Negative: in no table partition; the number is the next partition id at that time.
                 prefix = match value.as_ref().map(|value| encode(value)) {
                     None => String::new(),
                     Some(value) => match value.strip_prefix('-') {
@@ -515,8 +512,8 @@ impl Writing {
                 continue;
             }
             folder.push_str(&match &self.stage {
-                // The catalog has the value.
-                Stage::None => short_partition_folder(&level.name, value.as_deref()),
+                // The catalog stores the value.
+                StagingPlace::None => short_partition_folder(&level.name, value.as_deref()),
                 _ => partition_folder(&level.name, value.as_deref()),
             });
             folder.push('/');
@@ -526,41 +523,41 @@ impl Writing {
         self.files += 1;
         let tail = Arc::new(Mutex::new(Tail::default()));
         let (sink, staged) = match &self.stage {
-            Stage::None => {
-                self.made.paths.push(path.clone());
-                (self.store.create(&path).await?, StagedAs::Nothing)
+            StagingPlace::None => {
+                self.created.paths.push(path.clone());
+                (self.store.create(&path).await?, StagedOutput::Nothing)
             }
-            Stage::Local(places) => {
+            StagingPlace::Local(places) => {
                 let staged = places.staging_path(&folder, &name).map_err(|error| cannot_stage(&error))?;
                 let staged = staged
                     .into_os_string()
                     .into_string()
                     .map_err(|_| internal_datafusion_err!("a path is no text"))?;
-                // An absolute path stays itself below a folder.
-                self.made.paths.push(staged.clone());
-                (self.store.create(&staged).await?, StagedAs::File(staged))
+                // Joining an absolute path to a folder keeps it.
+                self.created.paths.push(staged.clone());
+                (self.store.create(&staged).await?, StagedOutput::File(staged))
             }
-            Stage::Store(placing) => {
+            StagingPlace::Store(placing) => {
                 let writer = placing.begin(&folder, &name).await;
                 let writer = writer.map_err(|error| cannot_stage_in_store(&error))?;
                 let finished = Arc::default();
                 let sink: Box<dyn AsyncFileWriter> =
                     Box::new(Upload { writer, finished: Arc::clone(&finished) });
-                (sink, StagedAs::Upload(finished))
+                (sink, StagedOutput::Upload(finished))
             }
         };
-        let sink = Tailed { sink, tail: Arc::clone(&tail) };
+        let sink = TailWriter { sink, tail: Arc::clone(&tail) };
         let writer = match &self.spec.format {
             WriteFormat::Parquet => {
                 let mut options = ArrowWriterOptions::new()
                     .with_properties(properties_of(self.shape_of(key))?)
                     .with_skip_arrow_metadata(true);
-                if self.file_schema != self.told_schema || has_uuids(&self.told_schema) {
-                    options = options.with_parquet_schema(parquet_schema(&self.told_schema)?);
+                if self.file_schema != self.declared_schema || has_uuids(&self.declared_schema) {
+                    options = options.with_parquet_schema(parquet_schema(&self.declared_schema)?);
                 }
                 let schema = Arc::clone(&self.file_schema);
-                // Others who read folders may mind what differs between the footers of files.
-                let has_sum = matches!(self.stage, Stage::None);
+                // Checksums would make the footers of a folder's files differ, which other readers may mind.
+                let has_sum = matches!(self.stage, StagingPlace::None);
                 Encoder::Parquet(Box::new(ParquetWriter::try_new(sink, schema, options, has_sum)?))
             }
             other => other.begin(&self.spec.schema, sink)?,
@@ -574,19 +571,19 @@ impl Writing {
             return Ok(());
         };
         self.reservation.free();
-        while self.made.closing.len() >= CLOSING_MAX {
+        while self.created.closing.len() >= CLOSING_MAX {
             self.close_one().await?;
         }
         let store = self.store.clone();
-        let schema = Arc::clone(&self.told_schema);
-        self.made
+        let schema = Arc::clone(&self.declared_schema);
+        self.created
             .closing
             .spawn(async move { open.close(&schema).await.map_err(|error| store.explain(error)) });
         Ok(())
     }
 
     async fn close_one(&mut self) -> Result<()> {
-        let closed = self.made.closing.join_next().await;
+        let closed = self.created.closing.join_next().await;
         let record = closed
             .ok_or_else(|| internal_datafusion_err!("no file is being closed"))?
             .map_err(|error| exec_datafusion_err!("closing a file: {error}"))??;
@@ -597,27 +594,27 @@ impl Writing {
     }
 }
 
-/// What stands for NULL in the name of a folder.
+/// The folder name of a NULL value.
 pub const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The name of the folder of a table partition, in which `name` is `value`.
+/// The folder name of a table partition: `name=value`.
 pub fn partition_folder(name: &str, value: Option<&str>) -> String {
     let value = value.map_or_else(|| NULL_FOLDER.to_string(), encode);
     format!("{}={value}", encode(name))
 }
 
-/// So many bytes a column or a value has at most in the name of a folder that nobody reads the value from:
-/// file systems take 255 for both, object stores 1024 for all folders together.
+/// The longest encoded column or value in a folder name from which nobody reads the value: file systems limit
+/// names to 255 bytes, object stores all folders together to 1024.
 const FOLDER_PART_BYTES_MAX: usize = 120;
 
-/// The same where the value is kept elsewhere: long ones are cut off, with a hash at the end.
+/// The same where the catalog stores the value: long names are truncated, with a hash appended.
 fn short_partition_folder(name: &str, value: Option<&str>) -> String {
-    let value = value.map_or_else(|| NULL_FOLDER.to_string(), shortened);
-    format!("{}={value}", shortened(name))
+    let value = value.map_or_else(|| NULL_FOLDER.to_string(), truncate_encoded);
+    format!("{}={value}", truncate_encoded(name))
 }
 
-/// `text` encoded, in no more than [`FOLDER_PART_BYTES_MAX`] bytes, of whole characters.
-fn shortened(text: &str) -> String {
+/// Truncates the encoded `text` to [`FOLDER_PART_BYTES_MAX`] bytes at a character boundary.
+fn truncate_encoded(text: &str) -> String {
     let encoded = encode(text);
     if encoded.len() <= FOLDER_PART_BYTES_MAX {
         return encoded;
@@ -634,8 +631,8 @@ fn shortened(text: &str) -> String {
     short + &hash
 }
 
-/// All but letters, digits and a few signs percent-encoded, `:` among them as Hive and Spark have it: HDFS
-/// takes none.
+/// Percent-encodes all but letters, digits and a few symbols. `:` is encoded as in Hive and Spark: HDFS
+/// rejects it.
 fn encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -657,9 +654,9 @@ fn is_true(column: &ArrayRef) -> Result<BooleanArray> {
     })
 }
 
-/// Whether files can be compressed so; `name` is a codec, with its level in parentheses if it has levels.
+/// Checks a Parquet codec; `name` may have a level in parentheses.
 ///
-/// Errors: they cannot (22023).
+/// Errors: it is unknown (22023).
 pub fn check_compression(name: &str) -> Result<()> {
     compression_of(name).map(drop)
 }
@@ -675,9 +672,9 @@ fn compression_of(name: &str) -> Result<Compression> {
 }
 
 struct OpenFile {
-    writer: Encoder<Tailed>,
+    writer: Encoder<TailWriter>,
     path: String,
-    staged: StagedAs,
+    staged: StagedOutput,
     key: Vec<Option<String>>,
     rows: i64,
     nans: Nans,
@@ -688,13 +685,13 @@ impl OpenFile {
     async fn close(self, schema: &Schema) -> Result<FileRecord> {
         let footer = self.writer.close().await?;
         let (staged, upload) = match self.staged {
-            StagedAs::Nothing => (None, None),
-            StagedAs::File(path) => (Some(path), None),
-            StagedAs::Upload(finished) => (None, finished.lock().take()),
+            StagedOutput::Nothing => (None, None),
+            StagedOutput::File(path) => (Some(path), None),
+            StagedOutput::Upload(finished) => (None, finished.lock().take()),
         };
         let stats = match (footer, &staged, &upload) {
             (Some(footer), None, None) => column_stats::of_file(&footer, schema, &self.nans)?,
-            // Nobody keeps them.
+            // Nobody stores them.
             _ => vec![],
         };
         let (bytes, footer_bytes) = self.tail.lock().sizes();
@@ -712,8 +709,8 @@ impl OpenFile {
     }
 }
 
-/// Writes rows of one data file that are deleted, to `location`, as a delete file; returns its size and that
-/// of its footer, bytes.
+/// Writes deleted rows of one data file to `location` as a delete file; returns the sizes of the file and its
+/// footer, in bytes.
 pub async fn write_delete_file(
     location: &str,
     data_file: &str,
@@ -725,7 +722,7 @@ pub async fn write_delete_file(
             [(datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY.to_string(), id.to_string())].into(),
         )
     };
-    // The ids that Iceberg reserves for these columns.
+    // The column ids that Iceberg reserves.
     let schema = Arc::new(Schema::new(vec![
         field("file_path", DataType::Utf8, "2147483646"),
         field("pos", DataType::Int64, "2147483645"),
@@ -734,8 +731,8 @@ pub async fn write_delete_file(
         location.rsplit_once('/').ok_or_else(|| internal_datafusion_err!("no folder in {location}"))?;
     let store = Store::open(&format!("{folder}/"), context)?;
     let tail = Arc::new(Mutex::new(Tail::default()));
-    let sink = Tailed { sink: store.create(name).await?, tail: Arc::clone(&tail) };
-    let mut made = Made::new(store.clone(), vec![name.to_string()]);
+    let sink = TailWriter { sink: store.create(name).await?, tail: Arc::clone(&tail) };
+    let mut created = CreatedFiles::new(store.clone(), vec![name.to_string()]);
     let written = async {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
@@ -747,7 +744,7 @@ pub async fn write_delete_file(
         Ok::<_, DataFusionError>(())
     };
     written.await.map_err(|error| store.explain(error))?;
-    made.paths.clear();
+    created.paths.clear();
     let sizes = tail.lock().sizes();
     Ok(sizes)
 }
@@ -768,11 +765,14 @@ mod tests {
         assert_eq!(short_partition_folder("ä", Some("b c")), partition_folder("ä", Some("b c")));
         assert_eq!(short_partition_folder("k", None), partition_folder("k", None));
         let fits = "z".repeat(FOLDER_PART_BYTES_MAX);
-        assert_eq!(shortened(&fits), fits);
+        assert_eq!(truncate_encoded(&fits), fits);
         let (one, other) = (format!("{fits}1"), format!("{fits}2"));
-        assert!(shortened(&one).len() == FOLDER_PART_BYTES_MAX && shortened(&one) != shortened(&other));
-        // A letter of six bytes is not cut.
-        let letters = shortened(&"ä".repeat(FOLDER_PART_BYTES_MAX));
+        assert!(
+            truncate_encoded(&one).len() == FOLDER_PART_BYTES_MAX
+                && truncate_encoded(&one) != truncate_encoded(&other)
+        );
+        // A letter encoded in six bytes is not split.
+        let letters = truncate_encoded(&"ä".repeat(FOLDER_PART_BYTES_MAX));
         let (letters, hash) = letters.split_once('~').unwrap();
         assert_eq!((letters, hash.len()), ("%C3%A4".repeat(18).as_str(), 8));
     }

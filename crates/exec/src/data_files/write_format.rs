@@ -1,7 +1,7 @@
-//! The formats that new data files are written in.
+//! Formats of new data files.
 //!
-//! Parquet is encoded where its rows are. The others are encoded by a task, and ORC and Avro on a thread, of
-//! their own, with a bounded queue before it; closing waits for it, and dropping an encoder ends it.
+//! Parquet is encoded inline. Other formats are encoded by their own task (ORC and Avro on a thread) behind a
+//! bounded queue; closing waits for it, and dropping an encoder ends it.
 
 use std::sync::Arc;
 
@@ -29,25 +29,25 @@ use crate::formats::delimited::{self, Lines};
 use crate::formats::orc;
 use crate::formats::threaded_encoder::Encoding;
 
-/// Pieces of rows that wait to be written.
+/// Capacity of the queue, in batches or encoded pieces.
 const QUEUE: usize = 4;
 
-/// What a new file is.
+/// The format of a new file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteFormat {
     /// With the compression of the [`super::WriteSpec`].
     Parquet,
     Csv(Box<CsvOptions>),
-    /// An object a line.
+    /// JSON lines.
     Json(CompressionTypeVariant),
     Orc(orc::Codec),
     Avro(avro::Codec),
-    /// Hive's text.
+    /// Hive's text format.
     Delimited(delimited::Layout),
 }
 
 impl WriteFormat {
-    /// What names of files end in, without the dot before it.
+    /// The file name extension, without the dot.
     pub fn extension(&self) -> String {
         match self {
             Self::Parquet => "parquet".to_string(),
@@ -59,9 +59,9 @@ impl WriteFormat {
         }
     }
 
-    /// Whether columns can be written, before anything is.
+    /// Checks the columns before anything is written.
     ///
-    /// Errors: one has a type, or a name, that the format has not (0A000).
+    /// Errors: the format does not support a type or a name (0A000).
     pub fn check(&self, schema: &Schema) -> Result<()> {
         match (self, self.encoding()) {
             (_, Some(encoding)) => encoding.written_schema(schema).map(drop),
@@ -70,7 +70,7 @@ impl WriteFormat {
         }
     }
 
-    /// `None`: it is no format that is encoded on a thread.
+    /// `None`: the format is not encoded on a thread.
     fn encoding(&self) -> Option<Encoding> {
         match self {
             Self::Parquet | Self::Csv(_) | Self::Json(_) | Self::Delimited(_) => None,
@@ -79,7 +79,7 @@ impl WriteFormat {
         }
     }
 
-    /// Begins a file, of a format that is not Parquet, that goes to `sink`.
+    /// Begins a non-Parquet file that is written to `sink`.
     pub(super) fn begin<S: AsyncFileWriter + 'static>(&self, schema: &Schema, sink: S) -> Result<Encoder<S>> {
         if let Some(encoding) = self.encoding() {
             let schema = encoding.written_schema(schema)?;
@@ -88,7 +88,7 @@ impl WriteFormat {
             let encode = SpawnedTask::spawn_blocking(move || encoding.encode(batches, pieces, &schema));
             let task = async move {
                 let mut sink = sink;
-                write_all(received(encoded), &mut sink).await?;
+                write_all(receiver_stream(encoded), &mut sink).await?;
                 encode
                     .join_unwind()
                     .await
@@ -132,7 +132,8 @@ fn text<S: AsyncFileWriter + 'static>(
     sink: S,
 ) -> Result<(Input, SpawnedTask<Result<()>>)> {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let pieces = FileCompressionType::from(compression).convert_to_compress_stream(received(receiver))?;
+    let pieces =
+        FileCompressionType::from(compression).convert_to_compress_stream(receiver_stream(receiver))?;
     let task = async move {
         let mut sink = sink;
         write_all(pieces, &mut sink).await?;
@@ -141,7 +142,7 @@ fn text<S: AsyncFileWriter + 'static>(
     Ok((Input::Text { serializer, sender, begun: false }, SpawnedTask::spawn(task)))
 }
 
-fn received(receiver: mpsc::Receiver<Bytes>) -> BoxStream<'static, Result<Bytes>> {
+fn receiver_stream(receiver: mpsc::Receiver<Bytes>) -> BoxStream<'static, Result<Bytes>> {
     futures::stream::unfold(receiver, |mut receiver| async move {
         let piece = receiver.recv().await?;
         Some((Ok(piece), receiver))
@@ -159,13 +160,13 @@ async fn write_all<S: AsyncFileWriter>(
     Ok(())
 }
 
-/// Writes rows into one file.
+/// A writer of rows to one file.
 pub(super) enum Encoder<S: AsyncFileWriter> {
     Parquet(Box<ParquetWriter<S>>),
     Queued { input: Input, task: SpawnedTask<Result<()>> },
 }
 
-/// What goes to the task of a file.
+/// The input queue of a file's task.
 pub(super) enum Input {
     Text { serializer: Arc<dyn BatchSerializer>, sender: mpsc::Sender<Bytes>, begun: bool },
     Batches(mpsc::Sender<RecordBatch>),
@@ -187,7 +188,7 @@ impl<S: AsyncFileWriter> Encoder<S> {
         };
         match is_taken {
             true => Ok(()),
-            // It has ended, which it does before its time only when it fails.
+            // The task has ended early, which means that it failed.
             false => match task.join_unwind_mut().await {
                 Ok(Err(error)) => Err(error),
                 Ok(Ok(())) => Err(internal_datafusion_err!("a file was complete before its rows were")),
@@ -204,7 +205,7 @@ impl<S: AsyncFileWriter> Encoder<S> {
         }
     }
 
-    /// Bytes that will be written and have not been.
+    /// Bytes still to be written.
     pub(super) fn in_progress_size(&self) -> usize {
         match self {
             Self::Parquet(writer) => writer.in_progress_size(),
@@ -219,7 +220,7 @@ impl<S: AsyncFileWriter> Encoder<S> {
         }
     }
 
-    /// Completes the file; returns the footer, if it is Parquet.
+    /// Completes the file; returns the footer of a Parquet file.
     pub(super) async fn close(self) -> Result<Option<ParquetMetaData>> {
         match self {
             Self::Parquet(writer) => Ok(Some(writer.close().await?)),

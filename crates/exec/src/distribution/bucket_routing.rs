@@ -1,12 +1,12 @@
-//! `harrier_bucket_place(buckets, ranks, value)`: what stands for a value where rows are redistributed into
-//! the buckets of a table.
+//! `harrier_bucket_place(buckets, ranks, value)`: the hash key that routes a row to its bucket in a
+//! redistribution.
 //!
-//! A redistribution sends a row to the output partition that the hash of an expression has, modulo their
-//! number; by which hash is for DataFusion to say. So the expression is a number that is chosen for its hash:
-//! for each bucket one whose rows come to where the bucket's files are read. With `n` buckets that is output
-//! partition `b` of the `n` that a rank has, of the rank at place `b` modulo the number of ranks, which a
-//! plan knows when it is spread ([`for_ranks`]). Whatever number of ranks then takes part, [`Places::rank`]
-//! says which of them has a bucket.
+//! A redistribution sends a row to the output partition given by an expression's hash modulo their number;
+//! DataFusion chooses the hash function. So the expression is a number chosen for its hash: for each bucket,
+//! one that routes rows to where the bucket's files are read. With `n` buckets that is output partition `b`
+//! of the `n` of a rank, on the rank at place `b` modulo the number of ranks, which is known when the plan is
+//! distributed ([`for_ranks`]). Whatever number of ranks takes part at run time, [`BucketPlaces::rank`]
+//! returns the rank of a bucket.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -29,34 +29,34 @@ use harrier_functions::hash::bucket::buckets_of;
 
 const NAME: &str = "harrier_bucket_place";
 
-/// So many numbers are hashed at a time.
+/// Numbers hashed at a time.
 const HASHED_AT_ONCE: usize = 8192;
 
-/// Where the buckets of a table are, for as many ranks as are expected.
+/// The hash keys of a table's buckets, for an expected number of ranks.
 #[derive(Debug)]
-pub struct Places {
+pub struct BucketPlaces {
     /// By bucket: a number, and its hash.
     chosen: Vec<(i64, u64)>,
 }
 
-impl Places {
-    /// From memory if it was asked for before.
+impl BucketPlaces {
+    /// Returns the cached keys, or computes them.
     ///
     /// Errors: DataFusion cannot hash a number.
-    pub fn of(buckets: u32, ranks: u32) -> Result<Arc<Places>> {
-        static KNOWN: LazyLock<Mutex<HashMap<(u32, u32), Arc<Places>>>> = LazyLock::new(Mutex::default);
+    pub fn of(buckets: u32, ranks: u32) -> Result<Arc<BucketPlaces>> {
+        static KNOWN: LazyLock<Mutex<HashMap<(u32, u32), Arc<BucketPlaces>>>> = LazyLock::new(Mutex::default);
         let (buckets, ranks) = (buckets.max(1), ranks.max(1));
         if let Some(known) = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&(buckets, ranks)) {
             return Ok(Arc::clone(known));
         }
-        let places = Arc::new(Places::choose(u64::from(buckets), u64::from(ranks))?);
+        let places = Arc::new(BucketPlaces::choose(u64::from(buckets), u64::from(ranks))?);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(known.entry((buckets, ranks)).or_insert(places)))
     }
 
-    /// Tries one number after the other. Of `buckets * ranks` remainders one is right for a bucket, so that
-    /// about so many are tried as many times as the logarithm of `buckets`.
-    fn choose(buckets: u64, ranks: u64) -> Result<Places> {
+    /// Searches by trial. Of `buckets * ranks` remainders one fits a bucket, so the number of trials is about
+    /// that product times the logarithm of `buckets`.
+    fn choose(buckets: u64, ranks: u64) -> Result<BucketPlaces> {
         let mut chosen: Vec<Option<(i64, u64)>> = vec![None; buckets as usize];
         let mut missing = chosen.len();
         let mut hashes = vec![0; HASHED_AT_ONCE];
@@ -76,16 +76,16 @@ impl Places {
             }
             first += HASHED_AT_ONCE as i64;
         }
-        Ok(Places { chosen: chosen.into_iter().flatten().collect() })
+        Ok(BucketPlaces { chosen: chosen.into_iter().flatten().collect() })
     }
 
-    /// The number whose hash sends a row to `bucket`.
+    /// The number whose hash routes a row to `bucket`.
     fn number(&self, bucket: usize) -> i64 {
         self.chosen[bucket].0
     }
 
-    /// The place of the rank that has `bucket`, where so many take part: that of the bucket's number modulo
-    /// theirs if they are as many as expected.
+    /// The place of the rank of `bucket` among `ranks`: the bucket's number modulo `ranks` if these are as
+    /// many as expected.
     pub fn rank(&self, bucket: usize, ranks: usize) -> usize {
         let buckets = self.chosen.len() as u64;
         (self.chosen[bucket].1 / buckets % ranks.max(1) as u64) as usize
@@ -119,7 +119,7 @@ impl ScalarUDFImpl for BucketPlace {
         &self.signature
     }
 
-    /// Errors: values of the key's type have no buckets.
+    /// Errors: the key's type cannot be bucketed.
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         let [_, _, key] = arguments else { return plan_err!("a place by {} arguments", arguments.len()) };
         if buckets_of(&ScalarValue::try_from(key)?.to_array()?, 1).is_err() {
@@ -136,7 +136,7 @@ impl ScalarUDFImpl for BucketPlace {
         else {
             return exec_err!("there must be a bucket and a rank, not {count} and {ranks}");
         };
-        let places = Places::of(*count, *ranks)?;
+        let places = BucketPlaces::of(*count, *ranks)?;
         let buckets = buckets_of(&values.to_array(arguments.number_rows)?, *count)?;
         let buckets = buckets.as_primitive::<Int32Type>();
         let number =
@@ -145,9 +145,9 @@ impl ScalarUDFImpl for BucketPlace {
     }
 }
 
-/// Rows of `input` redistributed into so many buckets of `key`, one to an output partition.
+/// Redistributes `input` into `count` buckets of `key`, one per output partition.
 ///
-/// Errors: values of the key's type have no buckets.
+/// Errors: the key's type cannot be bucketed.
 pub fn into_buckets(
     input: Arc<dyn ExecutionPlan>,
     key: &Arc<dyn PhysicalExpr>,
@@ -178,8 +178,7 @@ fn place(
     Ok(Arc::new(ScalarFunctionExpr::try_new(function(), arguments, schema, options)?))
 }
 
-/// The key whose buckets rows are redistributed into, and how many there are, if that is what is done by this
-/// expression.
+/// The key and the number of buckets, if this expression redistributes rows into buckets.
 pub fn bucket_key(expression: &Arc<dyn PhysicalExpr>) -> Option<(&Arc<dyn PhysicalExpr>, u32)> {
     let call = expression.downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == NAME)?;
     let [count, _, key] = call.args() else {
@@ -191,9 +190,9 @@ pub fn bucket_key(expression: &Arc<dyn PhysicalExpr>) -> Option<(&Arc<dyn Physic
     }
 }
 
-/// The same plan with its redistributions into buckets for so many ranks.
+/// Adapts the plan's redistributions into buckets to the number of ranks.
 pub fn for_ranks(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    let spread = plan.transform_up(|plan| {
+    let routed = plan.transform_up(|plan| {
         let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else {
             return Ok(Transformed::no(plan));
         };
@@ -207,7 +206,7 @@ pub fn for_ranks(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn E
         let place = place(key, count, ranks as u32, &input.schema())?;
         Ok(Transformed::yes(by_place(input, place, *partitions)?))
     })?;
-    Ok(spread.data)
+    Ok(routed.data)
 }
 
 #[cfg(test)]
@@ -227,8 +226,8 @@ mod tests {
         batch.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>().iter().collect()
     }
 
-    /// As a motion has it, a redistribution into as many output partitions as all ranks have together sends
-    /// every row to its bucket, and an output partition has the rows of that alone.
+    /// As in a motion, a redistribution into the output partitions of all ranks routes every row to its
+    /// bucket, and an output partition has the rows of that bucket only.
     #[tokio::test]
     async fn rows_come_to_the_rank_and_the_output_partition_of_their_bucket() {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
@@ -237,7 +236,7 @@ mod tests {
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(&values)]).unwrap();
         let key = col("k", &schema).unwrap();
         for (count, expected) in [(1, 1), (4, 3), (5, 2), (16, 4), (3, 8), (16, 16)] {
-            let places = Places::of(count, expected).unwrap();
+            let places = BucketPlaces::of(count, expected).unwrap();
             let buckets = buckets_of(&values, count).unwrap();
             let buckets = buckets.as_primitive::<Int32Type>();
             for ranks in [1, expected, 7] {
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn ranks_share_buckets_evenly_where_there_are_as_many_as_expected() {
         for (buckets, ranks) in [(16, 2), (16, 5), (64, 48), (3, 8)] {
-            let places = Places::of(buckets, ranks).unwrap();
+            let places = BucketPlaces::of(buckets, ranks).unwrap();
             for bucket in 0..buckets as usize {
                 assert_eq!(places.rank(bucket, ranks as usize), bucket % ranks as usize);
                 assert_eq!(places.rank(bucket, 1), 0);

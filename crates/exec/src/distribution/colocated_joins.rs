@@ -1,19 +1,17 @@
-//! Joins and groups of bucketed tables by their key, without moving rows.
+//! Colocated joins and aggregates of bucketed tables, without motions.
 //!
-//! A plan redistributes both sides of a join by the hash of the join's keys. Where the files of both sides
-//! are in buckets of such a key already, and in as many, the same buckets meet if each is one output
-//! partition: then the redistributions are left out, and so are the motions that they would become on ranks,
-//! which get whole buckets ([`crate::distribution::splits`]). The same goes for an aggregate by a key that
-//! has buckets.
+//! A plan redistributes both sides of a join by the hash of the join's keys. If the files of both sides are
+//! already bucketed by such a key, with the same number of buckets, the join is local when each bucket is one
+//! output partition: the redistributions are removed, and so are the resulting motions. Ranks get whole
+//! buckets ([`crate::distribution::splits`]). The same applies to an aggregate by a bucketed key.
 //!
-//! Where only one side of a join has such buckets, the other is redistributed into them
-//! ([`crate::distribution::bucket_routing`]), if ranks are to run the plan: in one process rows are moved for
-//! little, and the join's runtime filter would be lost.
+//! If only one side of a join is bucketed, the other is redistributed into its buckets
+//! ([`crate::distribution::bucket_routing`]), if several ranks run the plan: in one process moving rows is
+//! cheap, and the join's runtime filter would be lost.
 //!
-//! The buckets' hash is not the one that redistributes rows. So nothing may come to depend on both: a side
-//! that was left where it is never meets one that was redistributed by its values, scans say of their output
-//! partitions only how many there are, and joins of buckets have no runtime filter, which would look for rows
-//! by the hash of their values.
+//! The buckets' hash differs from that of redistributions, so nothing may depend on both: a bucketed side
+//! never joins one that was redistributed by values, scans declare only the number of their output
+//! partitions, and bucketed joins have no runtime filter, which would route rows by the hash of their values.
 
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::{JoinType, Result};
@@ -41,38 +39,42 @@ use crate::data_files::FileBucket;
 use crate::distribution::bucket_routing::into_buckets;
 use crate::operators::file_scan::file_scan;
 
-/// The same plan with bucketed sides of joins and aggregates left where they are. If several ranks are to run
-/// it, sides without buckets are redistributed into those of the other side.
+/// Removes redistributions of bucketed sides of joins and aggregates. If several ranks run the plan,
+/// unbucketed sides are redistributed into the buckets of the other side.
 pub fn colocate(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    // It keeps all that is looked at in its place, by which it is known again.
+    // Keeps the nodes alive, as the cache is keyed by their addresses.
     let whole = Arc::clone(&plan);
-    let colocated = Colocation { ranks, looked_at: RefCell::default() }.place(plan, true)?;
+    let colocated = Colocation { ranks, memo: RefCell::default() }.rewrite(plan, true)?;
     drop(whole);
-    without_lost_waits(colocated, false)
+    remove_deadlocking_filters(colocated, false)
 }
 
-/// Takes the runtime filter from joins whose output partitions may not all be asked for rows.
+/// Removes the runtime filter from joins with output partitions that may never be polled (a deadlock
+/// otherwise).
 ///
-/// A join that collects its left side holds every output partition back until all of them have heard of that,
-/// to make one filter for its right side. A partitioned join above, without an exchange between, does not ask
-/// for the rows of a partition whose left side is empty, and DataFusion 55 does not count a collecting join's
-/// partition that nobody asked for: the others would wait for ever.
-fn without_lost_waits(plan: Arc<dyn ExecutionPlan>, may_be_left_out: bool) -> Result<Arc<dyn ExecutionPlan>> {
+/// A CollectLeft join holds back every output partition until all of them have reported, to build one filter
+/// for its right side. A partitioned join above, without an exchange in between, does not poll a partition
+/// whose left side is empty, and DataFusion 55 does not count an unpolled partition of a CollectLeft join:
+/// the others would wait forever.
+fn remove_deadlocking_filters(
+    plan: Arc<dyn ExecutionPlan>,
+    may_be_unpolled: bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let is_partitioned = is_partitioned_join(&plan);
     let is_exchange = is_exchange(&plan);
     let children = plan.children().into_iter().enumerate().map(|(at, child)| {
-        let may_be_left_out = !is_exchange && (may_be_left_out || is_partitioned && at == 1);
-        without_lost_waits(Arc::clone(child), may_be_left_out)
+        let may_be_unpolled = !is_exchange && (may_be_unpolled || is_partitioned && at == 1);
+        remove_deadlocking_filters(Arc::clone(child), may_be_unpolled)
     });
     let children = children.collect::<Result<Vec<_>>>()?;
     let plan = replace_children_if_necessary(plan, children)?;
     match plan.downcast_ref::<HashJoinExec>() {
-        Some(join) if may_be_left_out && !is_partitioned => join.builder().reset_state().build_exec(),
+        Some(join) if may_be_unpolled && !is_partitioned => join.builder().reset_state().build_exec(),
         _ => Ok(plan),
     }
 }
 
-/// Whether `plan` wants rows with equal keys in the same output partition.
+/// Whether `plan` requires rows with equal keys in the same output partition.
 fn needs_keys_together(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_partitioned_join(plan) || final_aggregate(plan).is_some()
 }
@@ -93,12 +95,12 @@ fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<SortPreservingMergeExec>()
 }
 
-/// Operators that work on each output partition by itself.
-const EACH_BY_ITSELF: [&str; 5] =
+/// Operators that process each output partition independently.
+const PARTITION_WISE: [&str; 5] =
     ["CoalesceBatchesExec", "CooperativeExec", "LiveRowsExec", "UnorderedExec", "VisibleRowsExec"];
 
-/// Whether child `at` of `plan` may have other output partitions if `plan` may.
-fn passes(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {
+/// Whether child `at` may change its output partitioning if `plan` may.
+fn passes_partitioning(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft && at == 1;
     }
@@ -109,11 +111,11 @@ fn passes(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {
         || plan.is::<ProjectionExec>()
         || plan.is::<UnionExec>()
         || keeps_partitions(plan)
-        || EACH_BY_ITSELF.contains(&plan.name())
+        || PARTITION_WISE.contains(&plan.name())
 }
 
-/// The rows that `plan` redistributes by the hash of their values, if that is what it does.
-fn redistributed(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+/// The input of `plan`, if it is a hash redistribution.
+fn redistribution_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let repartition = plan.downcast_ref::<RepartitionExec>()?;
     let is_hash =
         matches!(repartition.partitioning(), Partitioning::Hash(..)) && !repartition.preserve_order();
@@ -125,18 +127,18 @@ fn keeps_partitions(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<SortExec>().is_some_and(SortExec::preserve_partitioning)
 }
 
-/// A plan whose output partitions are the buckets.
+/// A plan with one output partition per bucket.
 #[derive(Clone)]
-struct Bucketed {
+struct BucketedPlan {
     plan: Arc<dyn ExecutionPlan>,
     count: u32,
-    /// Columns of its output that hold the key.
+    /// Output columns that hold the key.
     keys: Vec<usize>,
 }
 
-impl Bucketed {
-    /// Whether both sides of `join` are in the same buckets, of a key that it compares.
-    fn meets(&self, right: &Self, join: &HashJoinExec) -> bool {
+impl BucketedPlan {
+    /// Whether both sides of `join` have the same buckets of a join key.
+    fn is_colocated_with(&self, right: &Self, join: &HashJoinExec) -> bool {
         self.count == right.count
             && join.on().iter().any(|(one, other)| self.has_key(one) && right.has_key(other))
     }
@@ -146,46 +148,46 @@ impl Bucketed {
     }
 }
 
-/// How a plan is changed.
+/// The rewrite of a plan.
 struct Colocation {
-    /// How many will run it.
+    /// Number of ranks that will run it.
     ranks: usize,
-    /// By the address of a part of the plan, what [`Colocation::bucketed`] has made of it: joins of joins are
-    /// asked for by each that is above them.
-    looked_at: RefCell<HashMap<usize, Option<Bucketed>>>,
+    /// Memoized results of [`Colocation::try_bucketed`] by node address: nested joins would recompute them at
+    /// every level.
+    memo: RefCell<HashMap<usize, Option<BucketedPlan>>>,
 }
 
 impl Colocation {
-    /// `free`: nothing above, up to the next exchange of rows, minds which rows are in which output partition
-    /// of `plan`, nor how many there are.
-    fn place(&self, plan: Arc<dyn ExecutionPlan>, free: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Rewrites `plan`. `free`: up to the next exchange, nothing above depends on the output partitioning of
+    /// `plan`.
+    fn rewrite(&self, plan: Arc<dyn ExecutionPlan>, free: bool) -> Result<Arc<dyn ExecutionPlan>> {
         if free
             && needs_keys_together(&plan)
-            && let Some(bucketed) = self.bucketed(&plan)?
+            && let Some(bucketed) = self.try_bucketed(&plan)?
         {
             return Ok(bucketed.plan);
         }
         let children = plan.children().into_iter().enumerate().map(|(at, child)| {
-            let free = is_exchange(&plan) || free && passes(&plan, at);
-            self.place(Arc::clone(child), free)
+            let free = is_exchange(&plan) || free && passes_partitioning(&plan, at);
+            self.rewrite(Arc::clone(child), free)
         });
         let children = children.collect::<Result<Vec<_>>>()?;
         replace_children_if_necessary(plan, children)
     }
 
-    /// `plan` without the redistributions in it, if its rows are in buckets and all it needs of them is
-    /// together there.
-    fn bucketed(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Bucketed>> {
+    /// `plan` without its redistributions, if its rows are bucketed and every bucket holds all rows that its
+    /// operators need together.
+    fn try_bucketed(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketedPlan>> {
         let address = Arc::as_ptr(plan).cast::<()>() as usize;
-        if let Some(known) = self.looked_at.borrow().get(&address) {
+        if let Some(known) = self.memo.borrow().get(&address) {
             return Ok(known.clone());
         }
-        let bucketed = self.look_at(plan)?;
-        self.looked_at.borrow_mut().insert(address, bucketed.clone());
+        let bucketed = self.compute_bucketed(plan)?;
+        self.memo.borrow_mut().insert(address, bucketed.clone());
         Ok(bucketed)
     }
 
-    fn look_at(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Bucketed>> {
+    fn compute_bucketed(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketedPlan>> {
         if file_scan(plan).is_some() {
             return bucketed_scan(plan);
         }
@@ -200,17 +202,17 @@ impl Colocation {
             || plan.is::<ProjectionExec>()
             || plan.is::<AggregateExec>()
             || keeps_partitions(plan)
-            || EACH_BY_ITSELF.contains(&plan.name());
+            || PARTITION_WISE.contains(&plan.name());
         if !is_known {
             return Ok(None);
         }
-        let Some(inner) = self.bucketed(child)? else {
+        let Some(inner) = self.try_bucketed(child)? else {
             return Ok(None);
         };
         if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
             let is_left_out = match repartition.partitioning() {
                 Partitioning::RoundRobinBatch(_) => true,
-                // Rows that are equal in all keys are equal in this one.
+                // Rows equal in all keys are equal in this one.
                 Partitioning::Hash(keys, _) => keys.iter().any(|key| inner.has_key(key)),
                 _ => false,
             };
@@ -221,7 +223,7 @@ impl Colocation {
             expressions.filter(|(_, output)| inner.has_key(&output.expr)).map(|(at, _)| at).collect()
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             match filter.projection() {
-                Some(columns) => projected(&inner.keys, columns),
+                Some(columns) => projected_indexes(&inner.keys, columns),
                 None => inner.keys.clone(),
             }
         } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
@@ -245,109 +247,114 @@ impl Colocation {
             inner.keys.clone()
         };
         let plan = replace_children_if_necessary(Arc::clone(plan), vec![inner.plan])?;
-        Ok(Some(Bucketed { plan, count: inner.count, keys }))
+        Ok(Some(BucketedPlan { plan, count: inner.count, keys }))
     }
 
-    fn bucketed_join(&self, plan: &Arc<dyn ExecutionPlan>, join: &HashJoinExec) -> Result<Option<Bucketed>> {
+    fn bucketed_join(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        join: &HashJoinExec,
+    ) -> Result<Option<BucketedPlan>> {
         if *join.partition_mode() == PartitionMode::CollectLeft {
-            let Some(right) = self.bucketed(join.right())? else {
+            let Some(right) = self.try_bucketed(join.right())? else {
                 return Ok(None);
             };
-            // All of the left side meets every bucket.
-            let left = self.place(Arc::clone(join.left()), false)?;
-            let keys = kept_keys(join, vec![], &right.keys, left.schema().fields().len());
+            // The whole left side joins every bucket.
+            let left = self.rewrite(Arc::clone(join.left()), false)?;
+            let keys = output_keys(join, vec![], &right.keys, left.schema().fields().len());
             let plan = replace_children_if_necessary(Arc::clone(plan), vec![left, right.plan])?;
-            return Ok(Some(Bucketed { plan, count: right.count, keys }));
+            return Ok(Some(BucketedPlan { plan, count: right.count, keys }));
         }
-        let (left, right) = match (self.bucketed(join.left())?, self.bucketed(join.right())?) {
-            (Some(left), Some(right)) if left.meets(&right, join) => (left, right),
+        let (left, right) = match (self.try_bucketed(join.left())?, self.try_bucketed(join.right())?) {
+            (Some(left), Some(right)) if left.is_colocated_with(&right, join) => (left, right),
             _ if self.ranks < 2 => return Ok(None),
             (left, right) => {
-                // The left side is the smaller one, unless nothing was known of them.
-                if let Some(sides) = self.left_sent(join, right)? {
+                // The left side is the smaller one, unless statistics are missing.
+                if let Some(sides) = self.redistribute_left(join, right)? {
                     sides
-                } else if let Some(collected) = self.collected(join)? {
+                } else if let Some(collected) = self.broadcast_left(join)? {
                     return Ok(Some(collected));
-                } else if let Some(sides) = self.right_sent(join, left)? {
+                } else if let Some(sides) = self.redistribute_right(join, left)? {
                     sides
                 } else {
                     return Ok(None);
                 }
             }
         };
-        let keys = kept_keys(join, left.keys, &right.keys, left.plan.schema().fields().len());
+        let keys = output_keys(join, left.keys, &right.keys, left.plan.schema().fields().len());
         let joined = join.builder().with_new_children(vec![left.plan, right.plan])?;
-        Ok(Some(Bucketed { plan: joined.reset_state().build_exec()?, count: left.count, keys }))
+        Ok(Some(BucketedPlan { plan: joined.reset_state().build_exec()?, count: left.count, keys }))
     }
 
-    /// Both sides of a join in the buckets that the right one is in, if these are of a key that is compared.
-    fn left_sent(
+    /// Redistributes the left side into the buckets of the right one, if these are of a join key.
+    fn redistribute_left(
         &self,
         join: &HashJoinExec,
-        right: Option<Bucketed>,
-    ) -> Result<Option<(Bucketed, Bucketed)>> {
+        right: Option<BucketedPlan>,
+    ) -> Result<Option<(BucketedPlan, BucketedPlan)>> {
         let Some(right) = right else { return Ok(None) };
         let Some((key, _)) = join.on().iter().find(|(_, other)| right.has_key(other)) else {
             return Ok(None);
         };
-        Ok(self.sent(join.left(), key, right.count)?.map(|left| (left, right)))
+        Ok(self.redistribute_into_buckets(join.left(), key, right.count)?.map(|left| (left, right)))
     }
 
-    /// The same of the left one's.
-    fn right_sent(
+    /// Redistributes the right side into the buckets of the left one.
+    fn redistribute_right(
         &self,
         join: &HashJoinExec,
-        left: Option<Bucketed>,
-    ) -> Result<Option<(Bucketed, Bucketed)>> {
+        left: Option<BucketedPlan>,
+    ) -> Result<Option<(BucketedPlan, BucketedPlan)>> {
         let Some(left) = left else { return Ok(None) };
         let Some((_, key)) = join.on().iter().find(|(one, _)| left.has_key(one)) else {
             return Ok(None);
         };
-        Ok(self.sent(join.right(), key, left.count)?.map(|right| (left, right)))
+        Ok(self.redistribute_into_buckets(join.right(), key, left.count)?.map(|right| (left, right)))
     }
 
-    /// The rows of a side that is redistributed, redistributed into so many buckets of `key` instead.
-    fn sent(
+    /// Redistributes a side into buckets of `key` instead of by hash.
+    fn redistribute_into_buckets(
         &self,
         side: &Arc<dyn ExecutionPlan>,
         key: &Arc<dyn PhysicalExpr>,
         count: u32,
-    ) -> Result<Option<Bucketed>> {
-        // With fewer buckets than ranks some of these would have nothing to do.
+    ) -> Result<Option<BucketedPlan>> {
+        // With fewer buckets than ranks some ranks would be idle.
         if !(self.ranks..=BUCKETS_MAX).contains(&(count as usize)) {
             return Ok(None);
         }
-        let Some(input) = redistributed(side) else {
+        let Some(input) = redistribution_input(side) else {
             return Ok(None);
         };
-        let input = self.place(Arc::clone(input), true)?;
+        let input = self.rewrite(Arc::clone(input), true)?;
         let keys = key.downcast_ref::<Column>().map(Column::index).into_iter().collect();
-        Ok(Some(Bucketed { plan: into_buckets(input, key, count)?, count, keys }))
+        Ok(Some(BucketedPlan { plan: into_buckets(input, key, count)?, count, keys }))
     }
 
-    /// A join whose right side stays in the buckets that it is in, of whatever key, because the left one is
-    /// so small that all ranks rather get the whole of it.
-    fn collected(&self, join: &HashJoinExec) -> Result<Option<Bucketed>> {
-        let (Some(left), Some(right)) = (redistributed(join.left()), redistributed(join.right())) else {
+    /// A CollectLeft join whose right side stays in its buckets, of whatever key, because the left side is
+    /// small enough to broadcast.
+    fn broadcast_left(&self, join: &HashJoinExec) -> Result<Option<BucketedPlan>> {
+        let (Some(left), Some(right)) =
+            (redistribution_input(join.left()), redistribution_input(join.right()))
+        else {
             return Ok(None);
         };
-        if *join.join_type() != JoinType::Inner || !self.rather_collects(left, right) {
+        if *join.join_type() != JoinType::Inner || !self.prefers_broadcast(left, right) {
             return Ok(None);
         }
-        // As of what is sent: in fewer buckets than ranks the large side would leave some of these idle.
-        let Some(right) = self.bucketed(right)?.filter(|right| right.count as usize >= self.ranks) else {
+        // As above: with fewer buckets than ranks some ranks would be idle on the large side.
+        let Some(right) = self.try_bucketed(right)?.filter(|right| right.count as usize >= self.ranks) else {
             return Ok(None);
         };
-        let left = Arc::new(CoalescePartitionsExec::new(self.place(Arc::clone(left), true)?));
-        let keys = kept_keys(join, vec![], &right.keys, left.schema().fields().len());
+        let left = Arc::new(CoalescePartitionsExec::new(self.rewrite(Arc::clone(left), true)?));
+        let keys = output_keys(join, vec![], &right.keys, left.schema().fields().len());
         let collecting = join.builder().with_partition_mode(PartitionMode::CollectLeft);
         let plan = collecting.with_new_children(vec![left, right.plan])?.build_exec()?;
-        Ok(Some(Bucketed { plan, count: right.count, keys }))
+        Ok(Some(BucketedPlan { plan, count: right.count, keys }))
     }
 
-    /// Whether all of the left side on every rank is less to move, and to keep there, than each row of the
-    /// right one once.
-    fn rather_collects(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> bool {
+    /// Whether broadcasting the left side moves fewer bytes than redistributing the right side once.
+    fn prefers_broadcast(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> bool {
         match (expected_bytes(left), expected_bytes(right)) {
             (Some(left), Some(right)) => left <= COLLECTED_BYTES_MAX && left * self.ranks as u64 <= right,
             _ => false,
@@ -355,16 +362,16 @@ impl Colocation {
     }
 }
 
-/// Into more buckets nothing is redistributed: each is a stream between two ranks.
+/// The most buckets of a redistribution: each is a stream between two ranks.
 const BUCKETS_MAX: usize = 1024;
 
-/// A larger side of a join is not collected on every rank.
+/// The largest left side that is collected on every rank.
 const COLLECTED_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes that a value without a fixed width is taken to have.
+/// Assumed bytes of a variable-width value.
 const WIDTH_ASSUMED: usize = 24;
 
-/// Of the rows that `plan` is expected to yield; `None` if nobody knows how many these are.
+/// Estimated output bytes of `plan`; `None` without statistics.
 fn expected_bytes(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).ok()?;
     let rows = *statistics.num_rows.get_value()?;
@@ -374,8 +381,8 @@ fn expected_bytes(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
     Some(rows as u64 * widths.sum::<usize>() as u64)
 }
 
-/// Where the key is in the output of a join of buckets.
-fn kept_keys(
+/// Output columns that hold the key after a bucketed join.
+fn output_keys(
     join: &HashJoinExec,
     left_keys: Vec<usize>,
     right_keys: &[usize],
@@ -385,25 +392,25 @@ fn kept_keys(
     let keys: Vec<usize> = match join.join_type() {
         JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left_keys,
         JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right_keys.to_vec(),
-        // A row without a match has NULL for the other side's key, wherever it is.
+        // An unmatched row has NULL in the other side's key, in any bucket.
         JoinType::Left => left_keys,
         JoinType::Right => right_after.collect(),
         JoinType::Full => vec![],
         JoinType::Inner => left_keys.into_iter().chain(right_after).collect(),
     };
     match &join.projection {
-        Some(columns) => projected(&keys, columns),
+        Some(columns) => projected_indexes(&keys, columns),
         None => keys,
     }
 }
 
-/// Where columns are after a projection.
-fn projected(keys: &[usize], columns: &[usize]) -> Vec<usize> {
+/// Indexes of columns after a projection.
+fn projected_indexes(keys: &[usize], columns: &[usize]) -> Vec<usize> {
     let all = columns.iter().enumerate();
     all.filter(|(_, column)| keys.contains(column)).map(|(at, _)| at).collect()
 }
 
-fn bucketed_scan(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Bucketed>> {
+fn bucketed_scan(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketedPlan>> {
     let Some(scan) = file_scan(plan).filter(|scan| scan.limit.is_none() && scan.output_ordering.is_empty())
     else {
         return Ok(None);
@@ -442,5 +449,5 @@ fn bucketed_scan(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Bucketed>> {
         .with_file_groups(groups.into_iter().map(FileGroup::new).collect())
         .with_output_partitioning(Some(Partitioning::UnknownPartitioning(count)))
         .build();
-    Ok(Some(Bucketed { plan: DataSourceExec::from_data_source(config), count: first.count, keys }))
+    Ok(Some(BucketedPlan { plan: DataSourceExec::from_data_source(config), count: first.count, keys }))
 }

@@ -1,4 +1,4 @@
-//! Direct dispatch: a plan that reads one bucket only runs as a whole on the rank that the bucket belongs to.
+//! Direct dispatch: a plan that reads a single bucket runs on the rank that owns it.
 //!
 //! ```text
 //!   coordinator          rank 5 mod 3
@@ -6,11 +6,11 @@
 //!                          the plan, of one output partition
 //! ```
 //!
-//! Bucket `i` belongs to the rank at place `i` mod the number of ranks, as it does in joins of buckets
-//! ([`crate::distribution::splits`]). Where the coordinator is that rank, there is not even a gather.
+//! Bucket `i` belongs to the rank at place `i` mod the number of ranks, as in colocated joins
+//! ([`crate::distribution::splits`]). If the coordinator is that rank, there is not even a gather.
 //!
-//! Where all the files of a plan are in the same bucket is found before it is spread, and in a front end
-//! before it is handed in: which bucket a file is in does not travel with it, [`DispatchExec`] does.
+//! A single-bucket plan is recognized before it is distributed, and in a front end before it is submitted:
+//! the buckets of files are not serialized, [`DispatchExec`] is.
 //!
 //! Source: HAWQ, "directly dispatched queries" (hawq.txt, section 3).
 
@@ -36,11 +36,10 @@ use uuid::Uuid;
 
 use crate::data_files::FileBucket;
 use crate::distribution::gang_planner::sort_by_keys;
-use crate::distribution::task_assignment::Spread;
+use crate::distribution::task_assignment::DistributionConfig;
 use crate::operators::file_scan::file_scan;
 
-/// The operators that may be in such a plan: those that travel as they are, and do on one rank what they do
-/// in one process.
+/// Operators allowed in such a plan: serializable, and with the same result on one rank as in one process.
 const OPERATORS: [&str; 26] = [
     "AggregateExec",
     "BoundedWindowAggExec",
@@ -70,7 +69,7 @@ const OPERATORS: [&str; 26] = [
     "WriteFilesExec",
 ];
 
-/// One bucket of as many as a table has.
+/// One bucket, and the number of buckets of its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     /// From 0.
@@ -78,16 +77,16 @@ pub struct Bucket {
     pub count: u32,
 }
 
-/// Who runs what a [`DispatchExec`] is above.
+/// The rank that runs the input of a [`DispatchExec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// Among the gang's members.
+    /// Index among the gang's members.
     pub place: usize,
     pub rank: usize,
 }
 
-/// The one bucket that all files of `plan` are in; `None` also if it reads no file, or does what is not done
-/// on one rank alone.
+/// The single bucket of all files of `plan`; `None` also if it reads no file, or has an operator that cannot
+/// be dispatched.
 pub fn one_bucket(plan: &Arc<dyn ExecutionPlan>) -> Option<Bucket> {
     let mut buckets = Vec::new();
     if !collect_buckets(plan, &mut buckets) {
@@ -97,7 +96,7 @@ pub fn one_bucket(plan: &Arc<dyn ExecutionPlan>) -> Option<Bucket> {
     buckets.iter().all(|bucket| *bucket == first).then_some(first)
 }
 
-/// The buckets of all files of `plan`; whether all its files have one, and all its operators may be
+/// Collects the buckets of all files of `plan`; false if a file has none, or an operator cannot be
 /// dispatched.
 fn collect_buckets(plan: &Arc<dyn ExecutionPlan>, buckets: &mut Vec<Bucket>) -> bool {
     if !OPERATORS.contains(&plan.name()) {
@@ -119,7 +118,7 @@ fn collect_buckets(plan: &Arc<dyn ExecutionPlan>, buckets: &mut Vec<Bucket>) -> 
     plan.children().into_iter().all(|child| collect_buckets(child, buckets))
 }
 
-/// Bytes of files that a plan reads.
+/// Bytes of the files that a plan reads.
 pub fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let own: u64 = file_scan(plan).map_or(0, |scan| {
         scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum()
@@ -127,27 +126,27 @@ pub fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own as usize + plan.children().into_iter().map(scanned_bytes).sum::<usize>()
 }
 
-/// `plan` with a [`DispatchExec`] above it, which does not know its rank yet, if it reads one bucket only.
-pub fn marked(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+/// Wraps a single-bucket plan in a [`DispatchExec`] without an owner.
+pub fn with_dispatch(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     match one_bucket(&plan) {
         Some(bucket) => Arc::new(DispatchExec { input: plan, bucket, owner: None }),
         None => plan,
     }
 }
 
-/// The plan that runs a [marked](marked) one on the rank that has its bucket. `None`: it is not marked, reads
-/// too little to leave the coordinator, or there is one rank only.
-pub fn dispatched(
+/// The distributed form of a [wrapped](with_dispatch) plan on the rank that owns its bucket. `None`: it is
+/// not wrapped, reads too little to leave the coordinator, or there is only one rank.
+pub fn distribute_dispatch(
     plan: &Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let (Some(marked), Some(spread)) =
-        (plan.downcast_ref::<DispatchExec>(), config.get_extension::<Spread>())
+    let (Some(marked), Some(distribution)) =
+        (plan.downcast_ref::<DispatchExec>(), config.get_extension::<DistributionConfig>())
     else {
         return Ok(None);
     };
-    let members = &spread.members;
-    if members.len() < 2 || scanned_bytes(plan) < spread.bytes_min {
+    let members = &distribution.members;
+    if members.len() < 2 || scanned_bytes(plan) < distribution.bytes_min {
         return Ok(None);
     }
     let place = marked.bucket.number as usize % members.len();
@@ -170,8 +169,8 @@ pub fn dispatched(
     let Stage::Local(slice) = gather.input_stage() else {
         return internal_err!("a new motion whose slice is elsewhere");
     };
-    // The planner of motions would leave out one from a single rank to a single rank, so its slice gets its
-    // number here.
+    // The distributed planner would omit a motion from one rank to one rank, so its slice gets its number
+    // here.
     let mut slice = slice.clone();
     slice.query_id = Uuid::new_v4();
     slice.num = 1;
@@ -180,16 +179,15 @@ pub fn dispatched(
     Ok(Some(Arc::new(DistributedExec::new(gather).with_metrics_collection(collects))))
 }
 
-/// What a plan was before it was [marked](marked).
-pub fn unmarked(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+/// Removes the wrapper of [`with_dispatch`].
+pub fn without_dispatch(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     match plan.downcast_ref::<DispatchExec>() {
         Some(dispatch) => Arc::clone(&dispatch.input),
         None => plan,
     }
 }
 
-/// N → N output partitions: the rows of its input as they are. Says where the slice that it is the top of
-/// runs, and why.
+/// N → N output partitions: passes its input through. Names the rank of the slice below it, and the reason.
 #[derive(Debug)]
 pub struct DispatchExec {
     input: Arc<dyn ExecutionPlan>,
@@ -198,7 +196,7 @@ pub struct DispatchExec {
 }
 
 impl DispatchExec {
-    /// One that came from elsewhere: its rank is not known here.
+    /// A deserialized node: its rank is not known here.
     pub fn new(input: Arc<dyn ExecutionPlan>, bucket: Bucket) -> Self {
         Self { input, bucket, owner: None }
     }
@@ -207,7 +205,7 @@ impl DispatchExec {
         self.bucket
     }
 
-    /// The rank that the bucket belongs to, once the plan is made for a gang.
+    /// The rank that owns the bucket, once the plan is made for a gang.
     pub fn owner(&self) -> Option<Owner> {
         self.owner
     }
@@ -291,7 +289,7 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::union::UnionExec;
 
-    /// A scan of files that are in these buckets of four; `None`: in none.
+    /// A scan of files in these buckets of four; `None`: unbucketed.
     fn scan(buckets: &[Option<u32>]) -> Arc<dyn ExecutionPlan> {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
         let files = buckets.iter().enumerate().map(|(at, bucket)| {
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_of_one_bucket_are_told_from_others() -> Result<()> {
+    fn single_bucket_plans_are_recognized() -> Result<()> {
         assert_eq!(number(&scan(&[Some(3), Some(3)])), Some(3));
         assert_eq!(number(&scan(&[Some(3), Some(2)])), None);
         assert_eq!(number(&scan(&[Some(3), None])), None);
@@ -322,23 +320,24 @@ mod tests {
         assert_eq!(number(&empty), None);
         assert_eq!(number(&UnionExec::try_new(vec![scan(&[Some(1)]), empty])?), Some(1));
         assert_eq!(number(&UnionExec::try_new(vec![scan(&[Some(1)]), scan(&[Some(2)])])?), None);
-        let marked = marked(scan(&[Some(1)]));
-        assert!(marked.is::<DispatchExec>() && file_scan(&unmarked(marked)).is_some());
+        let marked = with_dispatch(scan(&[Some(1)]));
+        assert!(marked.is::<DispatchExec>() && file_scan(&without_dispatch(marked)).is_some());
         Ok(())
     }
 
     #[test]
-    fn a_marked_plan_goes_to_the_rank_at_the_place_of_its_bucket() -> Result<()> {
+    fn wrapped_plans_run_on_the_owning_rank() -> Result<()> {
         let footers =
             datafusion::execution::runtime_env::RuntimeEnv::default().cache_manager.get_file_metadata_cache();
         let config = |members: &[usize], bytes_min| {
-            let spread = Spread { bytes_min, footers: Arc::clone(&footers), members: members.to_vec() };
-            let mut config = SessionConfig::new().with_extension(Arc::new(spread));
+            let distribution =
+                DistributionConfig { bytes_min, footers: Arc::clone(&footers), members: members.to_vec() };
+            let mut config = SessionConfig::new().with_extension(Arc::new(distribution));
             config.options_mut().extensions.insert(DistributedConfig::default());
             config
         };
         let shown = |bucket: u32, config: &SessionConfig| -> Result<Option<String>> {
-            let plan = dispatched(&marked(scan(&[Some(bucket)])), config)?;
+            let plan = distribute_dispatch(&with_dispatch(scan(&[Some(bucket)])), config)?;
             let slices = plan.map(|plan| crate::monitor::slice_tree::slices(&plan));
             Ok(slices.and_then(|slices| Some(slices.last()?.operators.first()?.text.clone())))
         };

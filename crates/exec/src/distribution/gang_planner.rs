@@ -1,31 +1,30 @@
-//! The gang's planner: plans for one rank, then spreads the plan over all ranks unless that would change its
-//! answer.
+//! Query planner of the gang: makes a one-rank plan, then distributes it over all ranks unless that would
+//! change its result.
 //!
-//! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must
-//! stay on the coordinator as a whole:
+//! A plan that reads a single bucket runs on the rank that owns it: see `direct_dispatch.rs`. Some others
+//! must run entirely on the coordinator:
 //! - recursive queries: the work table lives in one process;
-//! - subqueries that are values, where a front end has planned them as such: the values are set in the
-//!   process that computes them (plans made on ranks join such subqueries);
-//! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
-//! - functions that wait, such as `pg_advisory_lock`: they are the session's;
-//! - scans of compressed text: that it is compressed is not in the form in which plans travel;
-//! - plans with a redistribution by an expression that is nested very deeply, which does not fit into the
-//!   message that asks for rows;
+//! - scalar subqueries, if planned as such by a front end: the values are set in the process that computes
+//!   them (plans made on ranks join such subqueries);
+//! - system tables (`information_schema`, `SHOW`): their rows are local to this process;
+//! - waiting functions, such as `pg_advisory_lock`: they belong to the session;
+//! - scans of compressed text: the compression is not part of a serialized plan;
+//! - plans with a redistribution by a very deeply nested expression, which does not fit into the message that
+//!   requests rows;
 //! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved,
 //!   and datafusion-distributed does not merge them in order.
 //!
-//! In others an operator needs all rows in one output partition, and has them there without a gather because
-//! what it reads has one output partition only: a small file, a sort, a limit. Spread over ranks that one
-//! would become one for every rank, and a count over it one count for every rank: [`gather_single`] puts the
-//! gather in.
+//! In other plans an operator requires a single input partition, and has it without a gather because its
+//! input has only one: a small file, a sort, a limit. Distributed, that one would become one per rank, and a
+//! count over it one count per rank: [`gather_single`] inserts the gather.
 //!
-//! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that
-//! the column is constant: [`sort_by_keys`] puts it back where a window function needs it.
+//! Sorts omit columns that a filter makes constant, and a motion does not propagate constants:
+//! [`sort_by_keys`] adds such columns back where a window function needs them.
 
 use crate::distribution::bucket_routing::for_ranks;
-use crate::distribution::direct_dispatch::{dispatched, marked, unmarked};
+use crate::distribution::direct_dispatch::{distribute_dispatch, with_dispatch, without_dispatch};
 use crate::distribution::logical_planner::physical_plan;
-use crate::distribution::task_assignment::Spread;
+use crate::distribution::task_assignment::DistributionConfig;
 use crate::operators::file_scan::file_scan;
 use crate::operators::unordered::UnorderedExec;
 use datafusion::catalog::Session;
@@ -52,32 +51,34 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Operators whose rows exist in one process only, or whose functions are of the session.
+/// Operators whose rows exist in one process only, or whose functions belong to the session.
 const ONE_RANK_ONLY: [&str; 5] =
     ["RecursiveQueryExec", "ScalarSubqueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
 
-/// Of an expression that rows are redistributed by. Each is up to three levels of a message, which a decoder
-/// takes 100 of.
+/// The deepest nesting of a redistribution expression. Each level is up to three levels of a protobuf
+/// message, whose decoder allows 100.
 const KEY_LEVELS_MAX: usize = 25;
 
-/// Makes `builder` plan for the gang.
+/// Installs the gang's planner in `builder`.
 pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
-    let mut builder = builder.with_query_planner(Arc::new(Handed)).with_distributed_planner();
+    let mut builder = builder.with_query_planner(Arc::new(OneRankPlanner)).with_distributed_planner();
     match builder.query_planner().take() {
-        Some(spreading) => builder.with_query_planner(Arc::new(GangPlanner { spreading })),
+        Some(distributed_planner) => {
+            builder.with_query_planner(Arc::new(GangPlanner { distributed_planner }))
+        }
         None => builder,
     }
 }
 
 tokio::task_local! {
-    /// The one-rank plan on its way from [`GangPlanner`] through datafusion-distributed's planner to
-    /// [`Handed`].
+    /// Passes the one-rank plan from [`GangPlanner`] through datafusion-distributed's planner to
+    /// [`OneRankPlanner`].
     static ONE_RANK: Arc<dyn ExecutionPlan>;
 }
 
 #[derive(Debug)]
 struct GangPlanner {
-    spreading: Arc<dyn QueryPlanner + Send + Sync>,
+    distributed_planner: Arc<dyn QueryPlanner + Send + Sync>,
 }
 
 impl GangPlanner {
@@ -89,16 +90,18 @@ impl GangPlanner {
         async move {
             let ranks = ranks(session.config());
             let one_rank = physical_plan(logical_plan, session, ranks).await?;
-            if !may_spread(&one_rank) {
+            if !is_distributable(&one_rank) {
                 return Ok(one_rank);
             }
-            let marked = marked(one_rank);
-            if let Some(plan) = dispatched(&marked, session.config())? {
+            let marked = with_dispatch(one_rank);
+            if let Some(plan) = distribute_dispatch(&marked, session.config())? {
                 return Ok(plan);
             }
-            let one_rank = unmarked(marked);
-            let one_rank = ready(one_rank, ranks)?;
-            ONE_RANK.scope(one_rank, self.spreading.create_physical_plan(logical_plan, session)).await
+            let one_rank = without_dispatch(marked);
+            let one_rank = prepare_for_ranks(one_rank, ranks)?;
+            ONE_RANK
+                .scope(one_rank, self.distributed_planner.create_physical_plan(logical_plan, session))
+                .await
         }
         .boxed()
     }
@@ -115,48 +118,49 @@ impl QueryPlanner for GangPlanner {
     }
 }
 
-/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang. One that was marked
-/// there as reading one bucket only goes to the rank that has it.
-pub async fn spread(
+/// Distributes a one-rank plan made elsewhere, in a session that plans for the gang. A single-bucket plan
+/// wrapped there goes to the rank that owns the bucket.
+pub async fn distribute(
     one_rank: Arc<dyn ExecutionPlan>,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(plan) = dispatched(&one_rank, state.config())? {
+    if let Some(plan) = distribute_dispatch(&one_rank, state.config())? {
         return Ok(plan);
     }
-    let one_rank = ready(unmarked(one_rank), ranks(state.config()))?;
-    // Its planner asks for the plan and is given this one, whatever the statement.
+    let one_rank = prepare_for_ranks(without_dispatch(one_rank), ranks(state.config()))?;
+    // Its planner requests the plan and gets this one, whatever the statement.
     let statement = LogicalPlan::EmptyRelation(EmptyRelation {
         produce_one_row: false,
         schema: Arc::new(DFSchema::empty()),
     });
-    let spreading = SessionStateBuilder::new_from_existing(state.clone())
-        .with_query_planner(Arc::new(Handed))
+    let distributed_planner = SessionStateBuilder::new_from_existing(state.clone())
+        .with_query_planner(Arc::new(OneRankPlanner))
         .with_distributed_planner()
         .build();
-    ONE_RANK.scope(one_rank, spreading.query_planner().create_physical_plan(&statement, state)).await
+    ONE_RANK
+        .scope(one_rank, distributed_planner.query_planner().create_physical_plan(&statement, state))
+        .await
 }
 
-/// How many ranks a statement with these settings is planned for.
+/// The number of ranks that a statement with these settings is planned for.
 fn ranks(config: &SessionConfig) -> usize {
-    config.get_extension::<Spread>().map_or(1, |spread| spread.members.len())
+    config.get_extension::<DistributionConfig>().map_or(1, |distribution| distribution.members.len())
 }
 
-/// A one-rank plan with the gathers that it needs on so many ranks, and its redistributions into buckets for
-/// them.
-fn ready(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    let one_rank = unordered_redistributions(for_ranks(one_rank, ranks)?)?;
+/// Adds the gathers that a one-rank plan needs on `ranks`, and adapts its redistributions into buckets.
+fn prepare_for_ranks(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let one_rank = hide_input_orderings(for_ranks(one_rank, ranks)?)?;
     // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
     let once = one_rank.output_partitioning().partition_count() == 1;
     gather_single(one_rank, once)
 }
 
-/// Hides from every redistribution that its input is ordered.
+/// Hides the input ordering of every redistribution.
 ///
-/// A redistribution of one partition keeps the order of its input, and says so. Spread over ranks, one of
-/// several partitions may be one of one partition on each, while its rows arrive from all of them
-/// interleaved: a sort above it took them for sorted and did nothing.
-fn unordered_redistributions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// A redistribution of one partition preserves and declares its input's order. Distributed, a redistribution
+/// of several partitions may have one partition on each rank, while its rows arrive interleaved from all of
+/// them: a sort above would be skipped by mistake.
+fn hide_input_orderings(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
         let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else {
             return Ok(Transformed::no(plan));
@@ -171,8 +175,8 @@ fn unordered_redistributions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exe
     Ok(changed.data)
 }
 
-/// Whether the plan gives the same rows when it is spread over ranks.
-pub fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// Whether the distributed plan returns the same rows.
+pub fn is_distributable(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if ONE_RANK_ONLY.contains(&plan.name()) {
         return false;
     }
@@ -185,19 +189,19 @@ pub fn may_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
     {
         return false;
     }
-    plan.children().into_iter().all(may_spread)
+    plan.children().into_iter().all(is_distributable)
 }
 
-/// How deep an expression is nested; 1: it has no parts.
+/// The nesting depth of an expression; 1 for a leaf.
 fn levels(expr: &Arc<dyn PhysicalExpr>) -> usize {
     1 + expr.children().into_iter().map(levels).max().unwrap_or(0)
 }
 
-/// Puts a gather above every single output partition that an operator needs to be the only one. `once`:
+/// Inserts a gather above every single output partition that an operator requires to be the only one. `once`:
 /// `plan` is in a slice that runs on one rank.
 ///
 /// datafusion-distributed adds motions at the hash redistributions, gathers and broadcasts of the one-rank
-/// plan, and spreads what is between them, whatever the operators there require of their inputs.
+/// plan, and distributes the operators between them regardless of their input requirements.
 fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let required = plan.input_distribution_requirements().into_per_child();
     let mut children = Vec::with_capacity(required.len());
@@ -207,14 +211,14 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
         let once = once && one && !broadcast && !is_motion(&plan);
         let child = gather_single(Arc::clone(child), once)?;
         let needs_all = !matches!(required, Distribution::UnspecifiedDistribution);
-        // The collected side of a join is broadcast as a whole, or else the join is kept on one rank.
+        // The collected side of a join is broadcast as a whole, or else the join stays on one rank.
         children.push(match needs_all && !once && !broadcast && is_single_of_many(&child) {
             true => gather(child, None),
             false => child,
         });
     }
     let plan = sort_by_keys(replace_children_if_necessary(plan, children)?)?;
-    // Where there is one output partition a limit can be anywhere, as a filter that stops after some rows.
+    // With a single output partition a limit may be anywhere, for example as the fetch of a filter.
     let limit = plan.fetch().filter(|_| !once && is_single_of_many(&plan));
     Ok(match limit {
         Some(limit) => gather(plan, Some(limit)),
@@ -222,9 +226,9 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
     })
 }
 
-/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being
-/// constant, or equal to others. A rank that plans the window function again above a motion refuses an input
-/// not ordered by all keys. The rows stay in the order that they have.
+/// Sorts the input of a window function also by those `PARTITION BY` keys that need no sorting because they
+/// are constant or equal to others. A rank that replans the window function above a motion rejects an input
+/// not ordered by all keys. The order of rows does not change.
 pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
         (Some(window), _) => window.window_expr(),
@@ -244,7 +248,7 @@ pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execu
     if keys.iter().all(is_sorted) {
         return Ok(plan);
     }
-    // The keys in the order and the directions in which the rows have them already.
+    // The keys in the existing order and direction of the rows.
     let (known, _) = input.equivalence_properties().find_longest_permutation(&keys)?;
     let first = match known.len() == keys.len() {
         true => known,
@@ -262,15 +266,15 @@ pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execu
     replace_children_if_necessary(plan, vec![Arc::new(sort)])
 }
 
-/// Whether `plan` has one output partition on one rank, and one on every rank when it is spread.
+/// Whether `plan` has one output partition on one rank, and one on every rank when distributed.
 fn is_single_of_many(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    fn is_spread(plan: &Arc<dyn ExecutionPlan>) -> bool {
-        file_scan(plan).is_some() || !is_gather(plan) && plan.children().into_iter().any(is_spread)
+    fn is_distributed(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        file_scan(plan).is_some() || !is_gather(plan) && plan.children().into_iter().any(is_distributed)
     }
-    plan.output_partitioning().partition_count() == 1 && is_spread(plan)
+    plan.output_partitioning().partition_count() == 1 && is_distributed(plan)
 }
 
-/// A gather from several ranks keeps an order by merging.
+/// A gather that preserves an order by merging.
 fn gather(plan: Arc<dyn ExecutionPlan>, limit: Option<usize>) -> Arc<dyn ExecutionPlan> {
     match plan.output_ordering().cloned() {
         Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering, plan).with_fetch(limit)),
@@ -288,7 +292,7 @@ fn is_motion(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_gather(plan) || plan.downcast_ref::<RepartitionExec>().is_some_and(redistributes)
 }
 
-/// Whether `plan` is a join that holds the whole of its left side.
+/// Whether `plan` is a join that collects its left side.
 fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let collects = |join: &HashJoinExec| *join.partition_mode() == PartitionMode::CollectLeft;
     plan.downcast_ref::<HashJoinExec>().is_some_and(collects)
@@ -296,18 +300,18 @@ fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<CrossJoinExec>()
 }
 
-/// Where datafusion-distributed's planner asks for the plan it shall spread.
+/// Hands the one-rank plan to datafusion-distributed's planner.
 #[derive(Debug)]
-struct Handed;
+struct OneRankPlanner;
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl QueryPlanner for Handed {
+impl QueryPlanner for OneRankPlanner {
     fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
         &'a self,
         _: &'b LogicalPlan,
         _: &'c dyn Session,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        // It looks when it is polled: only then is the plan there.
+        // Read when polled: only then is the plan set.
         async {
             match ONE_RANK.try_with(Arc::clone) {
                 Ok(plan) => Ok(plan),

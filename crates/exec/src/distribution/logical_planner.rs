@@ -1,5 +1,5 @@
-//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else; and
-//! the planning of all own nodes.
+//! Logical plan node for writing files, so that planning distributes it like any operator; and the planners
+//! of all extension nodes.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct WriteFiles {
 }
 
 impl WriteFiles {
-    /// The plan that writes the rows of `input`.
+    /// Wraps `input` in a node that writes its rows.
     pub fn plan(input: LogicalPlan, spec: Arc<WriteSpec>) -> Result<LogicalPlan> {
         let schema = Arc::new(DFSchema::try_from(output_schema().as_ref().clone())?);
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(Self { input, spec, schema }) }))
@@ -91,12 +91,12 @@ impl UserDefinedLogicalNodeCore for WriteFiles {
     }
 }
 
-/// Plans for one process, [`WriteFiles`] and [`Barrier`] included.
+/// Installs the one-process planner of extension nodes, [`WriteFiles`] and [`Barrier`] included.
 pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder.with_query_planner(Arc::new(OneProcess))
 }
 
-/// Makes the physical plan of a statement for one process, with an eye to how many ranks are to run it.
+/// Makes the one-process physical plan of a statement that `ranks` will run.
 pub fn physical_plan<'a>(
     plan: &'a LogicalPlan,
     session: &'a dyn Session,
@@ -104,7 +104,7 @@ pub fn physical_plan<'a>(
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
     async move {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(OwnNodes)]);
-        // What is planned from here on runs, with the memory of the statement.
+        // Uses the memory account of the statement from here on.
         let accounted = session.as_any().downcast_ref::<SessionState>().map(Account::in_session);
         let session = accounted.as_ref().map_or(session, |state| state as &dyn Session);
         colocate(planner.create_physical_plan(plan, session).await?, ranks)

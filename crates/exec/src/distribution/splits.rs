@@ -1,14 +1,14 @@
-//! Which part of a scan each rank reads.
+//! Split assignment: the part of a scan that each rank reads.
 //!
-//! Parquet files are cut between their row groups, whose sizes the footers tell, into stretches of about the
-//! same number of bytes, and neighbouring stretches go to different ranks: a filter that favours one region
-//! of a table does not make one rank work alone. Stretches and not single row groups, because every piece of
-//! a file is opened for itself (`docs/benchmarks.md`). Other formats are cut at equal distances where they
-//! can be cut at all, else whole files are dealt.
+//! Parquet files are cut between row groups into ranges of similar size, by the sizes in the footers, and
+//! adjacent ranges go to different ranks: a filter that selects one region of a table does not load a single
+//! rank. Ranges and not single row groups, because every range of a file is opened separately
+//! (`docs/benchmarks.md`). Other formats are cut at equal distances if they can be cut, else whole files are
+//! assigned.
 //!
-//! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here.
-//! Tables of a warehouse are planned without: their files are dealt whole where that gives every rank about
-//! as much, and else cut at equal distances, too.
+//! Footers come from the process's cache of file metadata, filled by planning; nothing is read here.
+//! Warehouse tables are planned without footers: their files are assigned whole if that is balanced, and else
+//! cut at equal distances, too.
 
 use datafusion::common::Result;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
@@ -18,20 +18,20 @@ use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::distribution::bucket_routing::Places;
+use crate::distribution::bucket_routing::BucketPlaces;
 use crate::formats::parquet_scan::ParquetScan;
 
-/// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there
-/// is little to read.
+/// Assigns file groups to every task round-robin: the same number for all, some of them empty if there is
+/// little to read.
 ///
-/// A scan with a declared order is cut only where that keeps the order.
-pub fn deal(
+/// A scan with a declared order is cut only if that keeps the order.
+pub fn assign(
     scan: &FileScanConfig,
     groups_per_task: usize,
     tasks: usize,
     footers: &Arc<FileMetadataCache>,
 ) -> Result<Vec<Vec<FileGroup>>> {
-    let groups = cut(scan, groups_per_task * tasks, footers)?;
+    let groups = split_groups(scan, groups_per_task * tasks, footers)?;
     let per_task = groups.len().div_ceil(tasks).max(groups_per_task);
     let mut dealt = vec![Vec::with_capacity(per_task); tasks];
     for (at, group) in groups.into_iter().enumerate() {
@@ -41,11 +41,11 @@ pub fn deal(
     Ok(dealt)
 }
 
-/// The file groups of every task of a scan whose groups are buckets: each task has as many groups as there
-/// are buckets, and the files of those that belong to it, where redistributions bring it rows of the same
-/// buckets ([`crate::distribution::bucket_routing`]). `ranks`: how many are expected.
-pub fn deal_buckets(buckets: &[FileGroup], tasks: usize, ranks: usize) -> Result<Vec<Vec<FileGroup>>> {
-    let places = Places::of(buckets.len() as u32, ranks as u32)?;
+/// Assigns the buckets of a scan to tasks: each task has one group per bucket, filled for the buckets that it
+/// owns, matching the routing of redistributions ([`crate::distribution::bucket_routing`]). `ranks`: the
+/// expected number.
+pub fn assign_buckets(buckets: &[FileGroup], tasks: usize, ranks: usize) -> Result<Vec<Vec<FileGroup>>> {
+    let places = BucketPlaces::of(buckets.len() as u32, ranks as u32)?;
     let mut dealt = vec![vec![FileGroup::new(vec![]); buckets.len()]; tasks];
     for (number, bucket) in buckets.iter().enumerate() {
         dealt[places.rank(number, tasks)][number] = bucket.clone();
@@ -53,18 +53,21 @@ pub fn deal_buckets(buckets: &[FileGroup], tasks: usize, ranks: usize) -> Result
     Ok(dealt)
 }
 
-fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) -> Result<Vec<FileGroup>> {
+fn split_groups(
+    scan: &FileScanConfig,
+    count: usize,
+    footers: &Arc<FileMetadataCache>,
+) -> Result<Vec<FileGroup>> {
     let ordering = scan.output_ordering.first().cloned();
     let ordered = ordering.is_some();
     if !ordered && let Some(row_groups) = row_groups(scan, footers) {
-        return Ok(stretches(row_groups, count));
+        return Ok(row_group_ranges(row_groups, count));
     }
     let files = || {
         let files = scan.file_groups.iter().flat_map(|group| group.files()).cloned();
         balance(files.map(|file| (file.effective_size(), file)).collect(), count)
     };
-    // A cut anywhere in a Parquet file whose row groups are not known may have any number of them on either
-    // side.
+    // Without known row groups, a cut of a Parquet file may leave any number of row groups on either side.
     if !ordered && is_parquet(scan) {
         let whole = files();
         if is_even(&whole) {
@@ -83,7 +86,7 @@ fn is_parquet(scan: &FileScanConfig) -> bool {
     source.is::<ParquetSource>() || source.is::<ParquetScan>()
 }
 
-/// Whether no group has more than an eighth more bytes than there are for each.
+/// Whether no group exceeds the average by more than an eighth.
 fn is_even(groups: &[FileGroup]) -> bool {
     let bytes = |group: &FileGroup| group.files().iter().map(PartitionedFile::effective_size).sum::<u64>();
     let sizes: Vec<u64> = groups.iter().map(bytes).collect();
@@ -91,8 +94,8 @@ fn is_even(groups: &[FileGroup]) -> bool {
     largest * 8 * sizes.len() as u64 <= sizes.iter().sum::<u64>() * 9
 }
 
-/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known, and
-/// tell.
+/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known and
+/// contain it.
 fn row_groups(
     scan: &FileScanConfig,
     footers: &Arc<FileMetadataCache>,
@@ -107,7 +110,7 @@ fn row_groups(
             return None;
         }
         let footer = known.file_metadata.as_any().downcast_ref::<CachedParquetMetaData>()?.parquet_metadata();
-        // A row group belongs to the range that its first page lies in.
+        // A row group belongs to the range of its first page.
         let starts: Vec<i64> = footer
             .row_groups()
             .iter()
@@ -116,8 +119,7 @@ fn row_groups(
                 Some(column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset()))
             })
             .collect::<Option<_>>()?;
-        // Nothing obliges a writer to list them in the order they lie in; ranges could not tell them apart
-        // then.
+        // Writers may list row groups out of file order; ranges could not separate them then.
         if !starts.is_sorted_by(|one, next| one < next) {
             return None;
         }
@@ -137,23 +139,23 @@ fn row_groups(
     Some(all)
 }
 
-/// Cuts the row groups, in their order, into at most `count` stretches of about the same number of bytes.
-fn stretches(row_groups: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileGroup> {
+/// Cuts the ordered row groups into at most `count` ranges of similar size.
+fn row_group_ranges(row_groups: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileGroup> {
     let total: u64 = row_groups.iter().map(|(bytes, _)| bytes.max(&1)).sum();
-    let mut stretches: Vec<Vec<PartitionedFile>> = vec![vec![]; count];
+    let mut ranges: Vec<Vec<PartitionedFile>> = vec![vec![]; count];
     let mut before = 0;
     for (bytes, part) in row_groups {
-        // A row group belongs where its middle is.
+        // A row group belongs to the range of its midpoint.
         let bytes = bytes.max(1);
         let middle = u128::from(2 * before + bytes) * count as u128 / (2 * u128::from(total));
         before += bytes;
-        let stretch = &mut stretches[middle as usize];
-        match stretch.last_mut() {
-            Some(last) if continues(last, &part) => last.range = joined(last, &part),
-            _ => stretch.push(part),
+        let range = &mut ranges[middle as usize];
+        match range.last_mut() {
+            Some(last) if continues(last, &part) => last.range = joined_range(last, &part),
+            _ => range.push(part),
         }
     }
-    stretches.into_iter().filter(|parts| !parts.is_empty()).map(FileGroup::new).collect()
+    ranges.into_iter().filter(|parts| !parts.is_empty()).map(FileGroup::new).collect()
 }
 
 /// Whether `next` begins in the same file where `last` ends.
@@ -163,20 +165,20 @@ fn continues(last: &PartitionedFile, next: &PartitionedFile) -> bool {
     last.object_meta.location == next.object_meta.location && end.is_some() && end == start
 }
 
-fn joined(last: &PartitionedFile, next: &PartitionedFile) -> Option<FileRange> {
+fn joined_range(last: &PartitionedFile, next: &PartitionedFile) -> Option<FileRange> {
     let (first, then) = (last.range.as_ref()?, next.range.as_ref()?);
     Some(FileRange { start: first.start, end: then.end })
 }
 
-/// Deals files to `count` groups: the largest first, each to the group that has the fewest bytes so far.
-/// Within a group they keep the order they came in.
+/// Assigns files to `count` groups: the largest first, each to the group with the fewest bytes so far. Within
+/// a group they keep their order.
 fn balance(files: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileGroup> {
     let mut largest_first: Vec<usize> = (0..files.len()).collect();
     largest_first.sort_by_key(|at| Reverse(files[*at].0));
     let mut dealt: Vec<(u64, Vec<usize>)> = vec![(0, vec![]); count];
     for at in largest_first {
         let least = dealt.iter_mut().min_by_key(|(bytes, _)| *bytes).expect("at least one group");
-        // A file of no bytes still is one: without it all empty ones would go to the same group.
+        // An empty file counts as one byte: otherwise all empty files would go to the same group.
         least.0 += files[at].0.max(1);
         least.1.push(at);
     }
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_files_are_enough_where_all_get_about_as_much() {
+    fn balanced_files_are_not_cut() {
         assert!(is_even(&balance(pieces(&[100; 16]), 4)));
         assert!(is_even(&balance(pieces(&[100, 100, 105, 110]), 4)));
         assert!(!is_even(&balance(pieces(&[100, 100, 100]), 2)));
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_are_even_and_whole() {
+    fn ranges_are_balanced() {
         let row_groups = vec![
             (262, part("a", 4, 100)),
             (138, part("a", 100, 150)),
@@ -243,11 +245,11 @@ mod tests {
             let files = group.files().iter();
             files.map(|f| (f.object_meta.location.to_string(), range(f).start, range(f).end)).collect()
         };
-        let groups = stretches(row_groups.clone(), 2);
+        let groups = row_group_ranges(row_groups.clone(), 2);
         assert_eq!(ranges(&groups[0]), [("a".to_string(), 4, 150)]);
         assert_eq!(ranges(&groups[1]), [("b".to_string(), 4, 150)]);
-        // Dealt out in turn, few row groups still go to different tasks: no stretch is empty.
-        let groups = stretches(row_groups, 7);
+        // Few row groups still go to different tasks: no range is empty.
+        let groups = row_group_ranges(row_groups, 7);
         assert_eq!(groups.iter().map(|group| group.files().len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
     }
 

@@ -1,5 +1,5 @@
-//! How a one-rank plan is spread: which scans go to all ranks, which splits each gets, which rank runs which
-//! task.
+//! Distribution of a one-rank plan: which scans run on all ranks, the splits of each rank, and the rank of
+//! each task.
 
 use crate::distribution::direct_dispatch::DispatchExec;
 use crate::distribution::splits;
@@ -16,13 +16,13 @@ use datafusion_distributed::{
 };
 use std::sync::Arc;
 
-/// What a statement may say about its own distribution.
-pub struct Spread {
+/// Distribution settings of a statement.
+pub struct DistributionConfig {
     /// A scan of fewer bytes than this stays on one rank.
     pub bytes_min: usize,
-    /// Where the footers of files that were planned with are found.
+    /// Cache of the footers used in planning.
     pub footers: Arc<FileMetadataCache>,
-    /// The gang's members: the rank that each place among them stands for.
+    /// The gang's members: the rank at each place.
     pub members: Vec<usize>,
 }
 
@@ -33,29 +33,28 @@ pub fn register(config: &mut SessionConfig) {
     config.set_distributed_route_tasks_handler(route);
 }
 
-/// A file scan that is worth it runs on all ranks; the planner caps the number at the gang's size.
+/// A large enough file scan runs on all ranks; the planner caps the number at the gang's size.
 fn desired_task_count(event: DesiredTaskCountEvent) -> Option<Result<DesiredTaskCountEventResponse>> {
     let scan = file_scan(event.plan)?;
-    // A limit below which there is one partition ends the scan itself: on several ranks each would read as
-    // many rows.
+    // A limit over a single partition ends the scan itself: on several ranks each would read as many rows.
     if scan.limit.is_some() {
         return Some(Ok(DesiredTaskCountEventResponse::maximum(1)));
     }
-    let spread = event.session_config.get_extension::<Spread>()?;
+    let distribution = event.session_config.get_extension::<DistributionConfig>()?;
     let bytes: u64 =
         scan.file_groups.iter().flat_map(|group| group.files()).map(|file| file.effective_size()).sum();
-    let tasks = if bytes as usize >= spread.bytes_min { usize::MAX } else { 1 };
+    let tasks = if bytes as usize >= distribution.bytes_min { usize::MAX } else { 1 };
     Some(Ok(DesiredTaskCountEventResponse::desired(tasks)))
 }
 
 /// Gives every task its part of the scan.
 fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResponse>> {
     let scan = file_scan(event.plan)?;
-    let spread = event.session_config.get_extension::<Spread>()?;
+    let distribution = event.session_config.get_extension::<DistributionConfig>()?;
     let groups_per_task = event.plan.output_partitioning().partition_count().max(1);
     let dealt = match scan.output_partitioning {
-        Some(_) => splits::deal_buckets(&scan.file_groups, event.task_count, spread.members.len()),
-        None => splits::deal(scan, groups_per_task, event.task_count, &spread.footers),
+        Some(_) => splits::assign_buckets(&scan.file_groups, event.task_count, distribution.members.len()),
+        None => splits::assign(scan, groups_per_task, event.task_count, &distribution.footers),
     };
     let dealt = match dealt {
         Ok(dealt) => dealt,
@@ -63,8 +62,8 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     };
     let scans = dealt.into_iter().map(|own| {
         let mut scan = scan.clone();
-        // Declared for the whole scan; no single task has all of its groups. But those that it has stay
-        // apart: without any declaration, an output partition that is done reads the files of another.
+        // Declared for the whole scan, of which no single task has all groups. The declaration keeps a task's
+        // groups apart: without it, an idle output partition takes files of another.
         scan.output_partitioning =
             scan.output_partitioning.map(|_| Partitioning::UnknownPartitioning(own.len()));
         scan.file_groups = own;
@@ -74,9 +73,9 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
 }
 
-/// Task `i` runs on rank `i`: the same plan runs on the same ranks every time. A slice of one task goes to
-/// the rank that has its bucket; one of no bucket stays with datafusion-distributed's own choice, the
-/// coordinator.
+/// Routes task `i` to rank `i`, so that the same plan runs on the same ranks every time. A slice of one task
+/// goes to the rank that owns its bucket; without a bucket it stays with datafusion-distributed's own choice,
+/// the coordinator.
 fn route(event: RouteTasksEvent) -> Option<Result<RouteTasksEventResponse>> {
     let owner = event.plan.downcast_ref::<DispatchExec>().and_then(DispatchExec::owner);
     if event.task_count == 1 && owner.is_none() {

@@ -1,9 +1,9 @@
-//! Arrow's files and streams: the format is DataFusion's, what is read of files is not.
+//! Arrow IPC files and streams: DataFusion's format with its own scan.
 //!
-//! DataFusion looks for the columns at the beginning of what comes from a store, and takes a file for damaged
-//! whose first message stands behind more padding than the format asks for, as in the files that it writes
-//! itself. Here they are found in the footer. [`Batches`] reads the rows (`batches.rs`): of damaged files,
-//! and of those whose types are not just the table's, too.
+//! DataFusion infers the schema from the beginning of an object, and rejects a file whose first message
+//! follows more padding than the format requires, which its own writer produces. Here the schema comes from
+//! the footer. [`Batches`] reads the rows (`batches.rs`), with checks for damaged files and casts to the
+//! table's types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ mod batches;
 use crate::file_versions;
 use crate::formats::damaged_files;
 use crate::formats::format_adapter::FilesSource;
-use crate::formats::merged_schemas::merged;
+use crate::formats::merged_schemas::merge;
 pub use batches::Batches;
 
-/// A scan of Arrow's files and streams.
+/// A scan of Arrow IPC files and streams.
 pub type ArrowFilesSource = FilesSource<Batches>;
 
-/// The length of the footer and the magic number, at the end of a file.
+/// Bytes of the footer length and the magic number, at the end of a file.
 const TRAILER_BYTES: usize = 10;
 
-/// Makes the format of Arrow's files.
+/// Factory of the Arrow IPC format.
 #[derive(Debug, Default)]
 pub struct ArrowFilesFactory(ArrowFormatFactory);
 
@@ -61,7 +61,7 @@ impl GetExt for ArrowFilesFactory {
     }
 }
 
-/// Over DataFusion's format.
+/// Wraps DataFusion's format.
 #[derive(Debug)]
 struct ArrowFiles(Arc<dyn FileFormat>);
 
@@ -95,7 +95,7 @@ impl FileFormat for ArrowFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        let store = file_versions::pin_objects(store, std::slice::from_ref(object));
         async move { self.0.infer_stats(state, &store, table_schema, object).await }.boxed()
     }
 
@@ -140,16 +140,16 @@ fn boxed_infer_schema<'a>(
 ) -> BoxFuture<'a, Result<SchemaRef>> {
     async move {
         let mut schemas = Vec::with_capacity(objects.len());
-        let store = file_versions::pinned_objects(store, objects);
+        let store = file_versions::pin_objects(store, objects);
         for object in objects {
             schemas.push(batches::schema_of(Arc::clone(&store), object.clone()).await?);
         }
-        Ok(Arc::new(merged(schemas)?))
+        Ok(Arc::new(merge(schemas)?))
     }
     .boxed()
 }
 
-/// The footer of a file; `None`: the object has none, as it is a stream, or no Arrow at all.
+/// Reads the footer of a file; `None`: the object has none, because it is a stream or not Arrow.
 async fn footer(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Option<Bytes>> {
     let Some(end) = object.size.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let trailer = store.get_range(&object.location, end..object.size).await?;

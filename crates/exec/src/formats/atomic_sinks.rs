@@ -1,28 +1,27 @@
-//! Files that sinks write (COPY … TO), which are shown when all rows of the statement have come, or never.
+//! Atomic output of sinks (COPY … TO): all files are published after the statement's last row, or none.
 //!
-//! A sink of DataFusion's hears of its rows through a channel. Where they end by an error, the channel ends,
-//! the sink completes its files, and only then tells the error: files would be there that look complete and
-//! are not, in the place of older ones. So a sink writes through a [`HoldingStore`], which completes files
-//! without showing them.
+//! A DataFusion sink receives its rows through a channel. If they end with an error, the channel closes, the
+//! sink completes its files, and only then returns the error: the files would look complete without being so,
+//! in place of older ones. So a sink writes to a [`HoldingStore`], which completes files without publishing
+//! them.
 //!
 //! ```text
-//!   rows ──► sink ──► HoldingStore ──► a file that nobody sees (hidden.rs) ──┐
-//!                                                                            ├─ all rows came, nothing failed: shown ─► the answer
-//!   the statement's end, or its error ───────────────────────────────────────┘─ an error, a panic: given up ─► the error
-//!                                                                               canceled, dropped: given up in the background
+//!   rows ──► sink ──► HoldingStore ──► hidden file (hidden.rs) ──┐
+//!                                                                ├─ all rows, no failure: publish ─► result
+//!   end or error of the statement ──────────────────────────────┘─ error, panic: abort ─► error
+//!                                                                  canceled, dropped: abort in background
 //! ```
 //!
-//! Invariants: no file is shown before the statement's last row has come and everything that may fail it has
-//! been checked. Each file is shown by one step of its store. Where one of several cannot be shown, none
-//! stays: they have names of their own, which nobody has had before. Once the first is being shown, a cancel
-//! comes too late.
+//! Invariants: no file is published before the statement's last row has come and every check that may fail
+//! has passed. Each file is published atomically by its store. If one of several cannot be published, all are
+//! removed: their names are unique and never used before. After publishing has begun, a cancel comes too
+//! late.
 //!
-//! Memory bound: [`HELD_BYTES_MAX`] of small files for a store in which they would be uploads, beside what
-//! sinks buffer.
+//! Memory bound: [`HELD_BYTES_MAX`] of small files for a store in which they would be uploads, plus the
+//! buffers of sinks.
 //!
-//! Crash: what was not shown stays as the store keeps such files, in no listing of tables: on a disk with `#`
-//! and a number at the end of its name, on HDFS as `harrier_storage::finished_name` knows them, on S3 as an
-//! upload.
+//! Crash: unpublished files stay in the form of their store, in no table listing: on a disk with the suffix
+//! `#` and a number, on HDFS as `harrier_storage::finished_name` recognizes them, on S3 as an upload.
 
 mod hidden;
 
@@ -56,25 +55,25 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use url::Url;
 
-use hidden::{Beside, Hidden, LocalFile, Small, Upload};
+use hidden::{HdfsFile, HiddenFile, LocalFile, S3Put, Upload};
 
 pub use hidden::remove_local;
 
-/// Bytes of small files that a statement holds in memory; what is more is uploaded.
+/// Bytes of small files that a statement holds in memory; beyond that they are uploaded.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Files that are shown, or given up, at the same time.
-const AT_ONCE: usize = 8;
+/// Files published or aborted concurrently.
+const CONCURRENT_MAX: usize = 8;
 
-/// The files that a statement writes by sinks. Dropped, it gives them up: local files at once, others in the
+/// The files written by a statement's sinks. Dropping it aborts them: local files at once, others in the
 /// background.
 #[derive(Debug)]
-pub struct WholeFiles(Arc<Files>);
+pub struct AtomicSinkFiles(Arc<Files>);
 
-impl WholeFiles {
-    /// What a plan is to run with, and the files that its sinks then write; `None` for a plan without sinks,
-    /// which runs with what it has.
+impl AtomicSinkFiles {
+    /// Returns the task context for a plan, and the files that its sinks will write; `None` for a plan
+    /// without sinks, which keeps its context.
     ///
-    /// Errors: `context` is used by others.
+    /// Errors: `context` is shared.
     pub fn of(
         plan: &Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,
@@ -94,22 +93,22 @@ impl WholeFiles {
         Ok((Arc::new(context.with_runtime(runtime)), Some(Self(files))))
     }
 
-    /// The rows of the plan, which come when all of its files are shown. `rows` is whatever decides that the
-    /// statement has not failed.
+    /// Returns the rows of the plan after all of its files are published. `rows` must fail if the statement
+    /// fails.
     ///
-    /// Errors: as of `rows`, and of the store in which a file cannot be shown; then none of them is.
-    pub fn after(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    /// Errors: as of `rows`, and of a store that cannot publish a file; then none is published.
+    pub fn publish_after(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let schema = rows.schema();
         let shown = async move {
-            // What writes is gone behind this.
+            // The writers have ended here.
             let batches: Result<Vec<RecordBatch>> = rows.try_collect().await;
             match batches {
                 Ok(batches) => {
-                    self.show().await?;
+                    self.publish().await?;
                     Ok(futures::stream::iter(batches.into_iter().map(Ok)))
                 }
                 Err(error) => {
-                    self.0.give_up(self.0.end()).await;
+                    self.0.abort(self.0.end()).await;
                     Err(error)
                 }
             }
@@ -117,22 +116,22 @@ impl WholeFiles {
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(shown).try_flatten()))
     }
 
-    async fn show(&self) -> Result<()> {
+    async fn publish(&self) -> Result<()> {
         let files = Arc::clone(&self.0);
-        // Who drops the statement now does not end this half-way.
-        let shown = tokio::spawn(async move { files.show().await }).await;
+        // Dropping the statement does not interrupt publishing.
+        let shown = tokio::spawn(async move { files.publish().await }).await;
         Ok(shown.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??)
     }
 }
 
-impl Drop for WholeFiles {
+impl Drop for AtomicSinkFiles {
     fn drop(&mut self) {
         let held = self.0.end();
-        // Removing a local file waits for nobody, and the process may end at once.
+        // Removing a local file does not wait, and the process may end at once.
         let (local, elsewhere): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|file| file.kind == Kind::Local);
         local.iter().for_each(|file| drop(file.take()));
-        // What is being begun gives itself up, which is waited for.
+        // A file being begun aborts itself; wait for that.
         let is_busy = *self.0.busy.borrow() > 0;
         if let Ok(runtime) = Handle::try_current()
             && (is_busy || !elsewhere.is_empty())
@@ -140,7 +139,7 @@ impl Drop for WholeFiles {
             let files = Arc::clone(&self.0);
             let giving_up = PendingWork::begin();
             runtime.spawn(async move {
-                files.give_up(elsewhere).await;
+                files.abort(elsewhere).await;
                 drop(giving_up);
             });
         }
@@ -151,13 +150,13 @@ fn has_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<DataSinkExec>().is_some() || plan.children().into_iter().any(has_sink)
 }
 
-/// How files of a store are held.
+/// How a store holds files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Local,
-    /// Beside their places, to be renamed.
+    /// Under a temporary name, to be renamed.
     Renamed,
-    /// As uploads, to be completed.
+    /// As a multipart upload, to be completed.
     Uploaded,
 }
 
@@ -173,49 +172,49 @@ impl Kind {
 
 #[derive(Debug)]
 struct Files {
-    /// `None` when the statement has ended.
-    held: Mutex<Option<Vec<Arc<HeldFile>>>>,
-    /// Steps of writers that are under way.
+    /// `None` after the statement has ended.
+    held_files: Mutex<Option<Vec<Arc<HeldFile>>>>,
+    /// Number of running steps of writers.
     busy: watch::Sender<usize>,
-    /// Of small files.
+    /// Bytes of small files.
     held_bytes: AtomicUsize,
 }
 
 impl Default for Files {
     fn default() -> Self {
         Self {
-            held: Mutex::new(Some(Vec::new())),
+            held_files: Mutex::new(Some(Vec::new())),
             busy: watch::Sender::new(0),
             held_bytes: AtomicUsize::new(0),
         }
     }
 }
 
-/// Something that is under way until this is dropped.
-struct Counted(watch::Sender<usize>);
+/// Decrements a counter when dropped.
+struct BusyGuard(watch::Sender<usize>);
 
-impl Counted {
+impl BusyGuard {
     fn new(count: &watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count += 1);
         Self(count.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
 impl Files {
-    fn begin(&self) -> Counted {
-        Counted::new(&self.busy)
+    fn begin(&self) -> BusyGuard {
+        BusyGuard::new(&self.busy)
     }
 
-    /// Adds a file; one that comes after the end of its statement is given up.
+    /// Adds a file; after the end of the statement, the file is aborted.
     async fn add(&self, file: HeldFile) -> object_store::Result<Arc<HeldFile>> {
         let file = Arc::new(file);
-        let is_over = match &mut *self.held.lock() {
+        let is_over = match &mut *self.held_files.lock() {
             Some(held) => {
                 held.push(Arc::clone(&file));
                 false
@@ -224,56 +223,56 @@ impl Files {
         };
         match is_over {
             true => {
-                file.give_up().await;
-                Err(over())
+                file.abort().await;
+                Err(statement_ended())
             }
             false => Ok(file),
         }
     }
 
-    /// From now on no file is begun. Returns those that were.
+    /// Stops accepting files and returns those begun.
     fn end(&self) -> Vec<Arc<HeldFile>> {
-        self.held.lock().take().unwrap_or_default()
+        self.held_files.lock().take().unwrap_or_default()
     }
 
-    async fn show(&self) -> object_store::Result<()> {
+    async fn publish(&self) -> object_store::Result<()> {
         let held = self.end();
         if let Some(open) = held.iter().find(|file| file.is_open()) {
-            let error = hidden::failed(format!("\"{}\" was not written to its end", open.location));
-            self.give_up(held).await;
+            let error = hidden::state_error(format!("\"{}\" was not written to its end", open.location));
+            self.abort(held).await;
             return Err(error);
         }
-        let steps = held.clone().into_iter().map(|file| async move { file.show().await });
+        let steps = held.clone().into_iter().map(|file| async move { file.publish().await });
         let shown: Vec<object_store::Result<()>> =
-            futures::stream::iter(steps).buffered(AT_ONCE).collect().await;
+            futures::stream::iter(steps).buffered(CONCURRENT_MAX).collect().await;
         let Some(error) = shown.into_iter().find_map(Result::err) else { return Ok(()) };
-        // One file alone is shown or is not. Names of several are their own: nothing else can be there.
+        // A single file is published or not. Several have unique names: no older file can be there.
         if held.len() > 1 {
             let steps = held.iter().cloned();
             futures::stream::iter(steps)
-                .for_each_concurrent(AT_ONCE, |file| async move { file.take_back().await })
+                .for_each_concurrent(CONCURRENT_MAX, |file| async move { file.remove().await })
                 .await;
         } else {
-            self.give_up(held).await;
+            self.abort(held).await;
         }
         Err(error)
     }
 
-    /// Gives files up when what writes them is gone: a store might take a part for a new upload's.
-    async fn give_up(&self, held: Vec<Arc<HeldFile>>) {
-        // Fails when there is no sender, and this is one.
+    /// Aborts files after their writers have ended: a store might assign a late part to a new upload.
+    async fn abort(&self, held: Vec<Arc<HeldFile>>) {
+        // Fails only without a sender, and this is one.
         let _ = self.busy.subscribe().wait_for(|steps| *steps == 0).await;
         futures::stream::iter(held)
-            .for_each_concurrent(AT_ONCE, |file| async move { file.give_up().await })
+            .for_each_concurrent(CONCURRENT_MAX, |file| async move { file.abort().await })
             .await;
     }
 }
 
-fn over() -> object_store::Error {
-    hidden::failed("the file is complete or given up".to_string())
+fn statement_ended() -> object_store::Error {
+    hidden::state_error("the file is complete or given up".to_string())
 }
 
-/// A file of a statement, until it is shown.
+/// A statement's file that is not published yet.
 #[derive(Debug)]
 struct HeldFile {
     store: Arc<dyn ObjectStore>,
@@ -284,52 +283,52 @@ struct HeldFile {
 
 #[derive(Debug)]
 struct Slot {
-    /// `None` while somebody has it, and when it is given up.
-    hidden: Option<Box<dyn Hidden>>,
+    /// `None` while in use, and after an abort.
+    hidden: Option<Box<dyn HiddenFile>>,
     is_closed: bool,
 }
 
 impl HeldFile {
-    fn take(&self) -> Option<Box<dyn Hidden>> {
+    fn take(&self) -> Option<Box<dyn HiddenFile>> {
         self.slot.lock().hidden.take()
     }
 
-    fn put_back(&self, hidden: Box<dyn Hidden>, is_closed: bool) {
+    fn put_back(&self, hidden: Box<dyn HiddenFile>, is_closed: bool) {
         *self.slot.lock() = Slot { hidden: Some(hidden), is_closed };
     }
 
-    /// Whether it was begun, and neither completed nor given up.
+    /// Whether it was begun, and neither completed nor aborted.
     fn is_open(&self) -> bool {
         let slot = self.slot.lock();
         slot.hidden.is_some() && !slot.is_closed
     }
 
     async fn close(&self) -> object_store::Result<()> {
-        let mut hidden = self.take().ok_or_else(over)?;
+        let mut hidden = self.take().ok_or_else(statement_ended)?;
         let closed = hidden.close().await;
         self.put_back(hidden, closed.is_ok());
         closed
     }
 
-    async fn show(&self) -> object_store::Result<()> {
+    async fn publish(&self) -> object_store::Result<()> {
         let Some(mut hidden) = self.take() else { return Ok(()) };
-        let shown = hidden.show().await;
+        let shown = hidden.publish().await;
         self.put_back(hidden, true);
         shown
     }
 
-    /// Removes what was written. If that fails too, it stays.
-    async fn give_up(&self) {
+    /// Removes the written file. If that fails too, it stays.
+    async fn abort(&self) {
         if let Some(mut hidden) = self.take()
-            && let Err(error) = hidden.give_up().await
+            && let Err(error) = hidden.abort().await
         {
             tracing::warn!(location = %self.location, %error, "a file that was given up stays");
         }
     }
 
-    /// The same for one that may have been shown.
-    async fn take_back(&self) {
-        self.give_up().await;
+    /// The same for a file that may have been published.
+    async fn remove(&self) {
+        self.abort().await;
         match self.store.delete(&self.location).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => {
@@ -339,7 +338,7 @@ impl HeldFile {
     }
 }
 
-/// The stores of a process, whose files are held for one statement.
+/// An object store registry that holds the files of one statement.
 #[derive(Debug)]
 struct HoldingStores {
     inner: Arc<dyn ObjectStoreRegistry>,
@@ -361,8 +360,8 @@ impl ObjectStoreRegistry for HoldingStores {
     }
 }
 
-/// A store whose files are complete, and not seen, until their statement shows them. Everything else is as in
-/// the store itself.
+/// A store that completes files without making them visible, until their statement publishes them. Everything
+/// else is delegated.
 #[derive(Debug)]
 struct HoldingStore {
     inner: Arc<dyn ObjectStore>,
@@ -379,24 +378,24 @@ impl fmt::Display for HoldingStore {
 /// How a sink writes a file.
 enum Content {
     Parts(PutMultipartOptions),
-    /// All of it at once.
+    /// In one put.
     Whole(PutPayload, PutOptions),
 }
 
-/// A file as its content says, and whether it is closed.
+/// Writes a file, and returns whether it is closed.
 async fn hidden_file(
     store: &Arc<dyn ObjectStore>,
     kind: Kind,
     location: &Path,
     content: Content,
-) -> object_store::Result<(Box<dyn Hidden>, bool)> {
+) -> object_store::Result<(Box<dyn HiddenFile>, bool)> {
     let (options, payload) = match content {
         Content::Parts(options) => (options, None),
-        // One that breaks off is written again from its beginning.
+        // Interrupted writes restart from the beginning.
         Content::Whole(payload, options) if kind == Kind::Renamed => {
-            return Ok((Box::new(Beside::put(store, location, payload, options).await?), true));
+            return Ok((Box::new(HdfsFile::put(store, location, payload, options).await?), true));
         }
-        // Open no longer than it is written: there may be thousands of them.
+        // Closed right after the write: there may be thousands of files.
         Content::Whole(payload, _) if kind == Kind::Local => {
             return Ok((Box::new(LocalFile::put(location, payload).await?), true));
         }
@@ -404,9 +403,9 @@ async fn hidden_file(
             (PutMultipartOptions { tags, attributes, extensions }, Some(payload))
         }
     };
-    let mut hidden: Box<dyn Hidden> = match kind {
+    let mut hidden: Box<dyn HiddenFile> = match kind {
         Kind::Local => Box::new(LocalFile::create(location).await?),
-        Kind::Renamed => Box::new(Beside::begin(store, location, options).await?),
+        Kind::Renamed => Box::new(HdfsFile::begin(store, location, options).await?),
         Kind::Uploaded => Box::new(Upload::begin(store, location, options).await?),
     };
     let Some(payload) = payload else { return Ok((hidden, false)) };
@@ -417,14 +416,14 @@ async fn hidden_file(
     match written {
         Ok(()) => Ok((hidden, true)),
         Err(error) => {
-            let _ = hidden.give_up().await;
+            let _ = hidden.abort().await;
             Err(error)
         }
     }
 }
 
 impl HoldingStore {
-    /// Begins a file. What has been begun is among the files of the statement even if this is dropped.
+    /// Begins a file. It is registered with the statement even if this future is dropped.
     async fn begin(&self, location: &Path, content: Content) -> object_store::Result<Arc<HeldFile>> {
         let (store, kind, files) = (Arc::clone(&self.inner), self.kind, Arc::clone(&self.files));
         let location = location.clone();
@@ -438,7 +437,7 @@ impl HoldingStore {
         begun.await?
     }
 
-    /// Whether there is room in memory for a small file, which it then has.
+    /// Reserves memory for a small file; false if there is no room.
     fn holds(&self, bytes: usize) -> bool {
         let add = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= HELD_BYTES_MAX);
         self.files.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
@@ -454,14 +453,14 @@ impl ObjectStore for HoldingStore {
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
         if options.mode != PutMode::Overwrite {
-            // Whether its condition holds is not known before the end.
+            // The condition of a put cannot be checked before the end.
             return Err(object_store::Error::NotImplemented {
                 operation: "a put on a condition, by a sink".to_string(),
                 implementer: self.to_string(),
             });
         }
         if self.kind == Kind::Uploaded && self.holds(payload.content_length()) {
-            let hidden = Box::new(Small::new(&self.inner, location, payload, options));
+            let hidden = Box::new(S3Put::new(&self.inner, location, payload, options));
             let slot = Mutex::new(Slot { hidden: Some(hidden), is_closed: true });
             let (store, location) = (Arc::clone(&self.inner), location.clone());
             self.files.add(HeldFile { store, kind: self.kind, location, slot }).await?;
@@ -520,7 +519,7 @@ impl ObjectStore for HoldingStore {
     }
 }
 
-/// What a sink has of a file. Completed, the file is closed, and waits to be shown.
+/// The sink's handle of a file. Completing it closes the file, which then waits to be published.
 #[derive(Debug)]
 struct HeldUpload {
     file: Arc<HeldFile>,
@@ -532,7 +531,7 @@ impl MultipartUpload for HeldUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let part = match &mut self.file.slot.lock().hidden {
             Some(hidden) => hidden.put_part(data),
-            None => ready(Err(over())).boxed(),
+            None => ready(Err(statement_ended())).boxed(),
         };
         let busy = self.files.begin();
         async move {
@@ -552,8 +551,8 @@ impl MultipartUpload for HeldUpload {
     async fn abort(&mut self) -> object_store::Result<()> {
         let _busy = self.files.begin();
         match self.file.take() {
-            Some(mut hidden) => hidden.give_up().await,
-            None => Err(over()),
+            Some(mut hidden) => hidden.abort().await,
+            None => Err(statement_ended()),
         }
     }
 }

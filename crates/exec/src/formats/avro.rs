@@ -1,7 +1,7 @@
-//! Avro files, for tables of files and for COPY.
+//! Avro format, for external tables and COPY.
 //!
-//! Files are object container files. Their columns, and what is in nested ones, are unions with null. Avro
-//! has no integers of 8 and 16 bits and none without a sign: these are written as what holds them.
+//! Files are object container files. All columns, also nested ones, are unions with null. Avro has no 8-bit,
+//! 16-bit or unsigned integers: these are written as a wider type.
 
 use std::sync::Arc;
 
@@ -33,21 +33,21 @@ use harrier_sqlstate::IntoDataFusionError;
 pub use blocks::Blocks;
 pub(crate) use blocks::columns_of;
 
-/// So much of a file is looked at for what is wrong with its columns.
+/// Bytes of a file searched for invalid types.
 const HEADER_BYTES: u64 = 1 << 20;
 
-/// Reads Avro, and writes it.
+/// The Avro format.
 pub type AvroFormat = Files<Codec>;
-/// Makes [`AvroFormat`]s of options.
+/// Factory of [`AvroFormat`].
 pub type AvroFormatFactory = FilesFactory<Codec>;
 /// A scan of Avro files.
 pub type AvroSource = FilesSource<Blocks>;
 
-/// How the blocks of a file are compressed.
+/// Compression of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
     None,
-    /// What every reader has beside none.
+    /// Supported by every reader.
     #[default]
     Deflate,
     Snappy,
@@ -57,7 +57,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Its name, as [`Codec::of`] knows it.
+    /// Its name, as parsed by [`Codec::of`].
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "null",
@@ -69,7 +69,7 @@ impl Codec {
         }
     }
 
-    /// Errors: there is none of this name (22023).
+    /// Errors: the name is unknown (22023).
     pub fn of(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "null" | "none" | "uncompressed" | "" => Self::None,
@@ -87,7 +87,7 @@ impl Codec {
         })
     }
 
-    /// As the library names it.
+    /// The library's codec.
     fn codec(self) -> Option<CompressionCodec> {
         match self {
             Self::None => None,
@@ -107,7 +107,7 @@ impl OwnFormat for Codec {
     fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         match name {
             "compression" => *self = Self::of(value)?,
-            // The planner of COPY reads it.
+            // Read by the planner of COPY.
             "execution.keep_partition_by_columns" => {}
             _ => return Ok(false),
         }
@@ -123,8 +123,8 @@ impl OwnFormat for Codec {
         async move {
             match AvroFiles.infer_schema(state, store, objects).await {
                 Ok(schema) => Ok(schema),
-                // The library takes a name for one that nothing has, as it is not yet at the end of what has
-                // it.
+                // The library reports a recursive type as an undefined name, because the outer type is not
+                // complete yet.
                 Err(error) => match recursive_type(store, objects).await {
                     Some((file, name)) => {
                         let message = format!("Avro file \"{file}\" has a recursive type");
@@ -149,7 +149,7 @@ impl OwnFormat for Codec {
     }
 }
 
-/// The first file that has a type which is within itself, and the name of this type.
+/// Finds the first file with a recursive type, and the type's name.
 async fn recursive_type(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Option<(String, String)> {
     for object in objects {
         let bytes = store.get_range(&object.location, 0..object.size.min(HEADER_BYTES)).await.ok()?;
@@ -165,7 +165,7 @@ async fn recursive_type(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) ->
     None
 }
 
-/// The name of a type that is within itself; `outer` has the names of those around it.
+/// The name of a recursive type; `outer` has the names of enclosing types.
 fn within_itself(schema: &Value, outer: &mut Vec<String>) -> Option<String> {
     let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_string();
     match schema {

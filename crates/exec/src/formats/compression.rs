@@ -1,11 +1,11 @@
-//! The bytes of compressed files: of all their members, one after the other.
+//! Decompression of files with one or several members.
 //!
-//! Programs that compress in parallel, and `cat`, make files of several members. DataFusion's streams end
-//! behind the first one of them but for gzip, and do not see that a file is cut. Its readers do both: they
-//! run here on a thread of their own, which ends when the stream is dropped.
+//! Parallel compressors and `cat` create files of several members. DataFusion's streams stop after the first
+//! member, except for gzip, and do not detect truncation. Its blocking decoders handle both: they run on a
+//! thread of their own, which ends when the stream is dropped.
 //!
-//! Memory bound: a few pieces of the file and of what comes out of it, each of at most [`PIECE_BYTES`] or as
-//! the store brings them.
+//! Memory bound: a few pieces of the file and of the output, each at most [`PIECE_BYTES`] or as the store
+//! delivers them.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use tokio::sync::mpsc;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// So much is read from a file, or decompressed, at once.
+/// Bytes read from a file, or decompressed, at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces that wait, on either side.
+/// Queue capacity on either side, in pieces.
 const QUEUE: usize = 4;
 
-/// How a file is compressed, by its name.
+/// The compression of a file by its name.
 pub fn of_name(name: &str) -> FileCompressionType {
     match name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase()).as_deref() {
         Some("gz") => FileCompressionType::GZIP,
@@ -39,7 +39,7 @@ pub fn of_name(name: &str) -> FileCompressionType {
     }
 }
 
-/// The bytes of an object, or of the range of it that was asked for.
+/// The bytes of an object, or of the requested range.
 pub fn pieces(object: GetResult) -> BoxStream<'static, Result<Bytes>> {
     let range = object.range.clone();
     match object.payload {
@@ -70,15 +70,15 @@ pub fn pieces(object: GetResult) -> BoxStream<'static, Result<Bytes>> {
                     drop(sender.blocking_send(Err(DataFusionError::IoError(error))));
                 }
             });
-            received(receiver, reading, |error| DataFusionError::ExecutionJoin(Box::new(error)))
+            receiver_stream(receiver, reading, |error| DataFusionError::ExecutionJoin(Box::new(error)))
         }
     }
 }
 
-/// What is compressed in `input`, the file `name`.
+/// Decompresses `input`, the file `name`.
 ///
-/// Errors: those of `input`; it is damaged, or cut (XX001).
-pub fn decompressed(
+/// Errors: those of `input`; the file is damaged or truncated (XX001).
+pub fn decompress(
     input: BoxStream<'static, Result<Bytes>>,
     compression: FileCompressionType,
     name: &str,
@@ -102,12 +102,13 @@ pub fn decompressed(
         let failure = Arc::new(Mutex::new(None));
         let input = Pieces { pieces: compressed, present: Bytes::new(), failure: Arc::clone(&failure) };
         if let Err(error) = decode(input, compression, &output) {
-            let error = failure.lock().take().unwrap_or_else(|| damaged(&name, &error.to_string()));
+            let error = failure.lock().take().unwrap_or_else(|| damaged_error(&name, &error.to_string()));
             drop(output.blocking_send(Err(error)));
         }
     });
-    let pieces = received(receiver, decoding, move |error| damaged(&of_file, &error.to_string()));
-    // What feeds it lives as long.
+    let pieces =
+        receiver_stream(receiver, decoding, move |error| damaged_error(&of_file, &error.to_string()));
+    // Keeps the feeding task alive.
     pieces.map(move |piece| (piece, &feeding).0).boxed()
 }
 
@@ -121,14 +122,14 @@ fn decode(
         let mut piece = BytesMut::zeroed(PIECE_BYTES);
         let read = read_some(&mut decoder, &mut piece)?;
         piece.truncate(read);
-        // Nobody wants more, or there is no more.
+        // The receiver is gone, or the input has ended.
         if read == 0 || output.blocking_send(Ok(piece.freeze())).is_err() {
             return Ok(());
         }
     }
 }
 
-/// Fills `piece` as far as there is something; 0 at the end.
+/// Fills `piece` as far as possible; 0 at the end.
 fn read_some(input: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
@@ -136,7 +137,7 @@ fn read_some(input: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // What was read before goes first; the error comes again, as a decoder does not go on behind it.
+            // Return the bytes read before; the error repeats, as a decoder does not continue after it.
             Err(_) if filled > 0 => break,
             Err(error) => return Err(error),
         }
@@ -144,8 +145,8 @@ fn read_some(input: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// What a task sends, and why it has ended where it did not end by itself.
-fn received(
+/// Yields the pieces of a task, and its error if it ends early.
+fn receiver_stream(
     receiver: mpsc::Receiver<Result<Bytes>>,
     task: SpawnedTask<()>,
     explain: impl FnOnce(tokio::task::JoinError) -> DataFusionError + Send + 'static,
@@ -162,14 +163,13 @@ fn received(
     .boxed()
 }
 
-fn damaged(name: &str, why: &str) -> DataFusionError {
+fn damaged_error(name: &str, why: &str) -> DataFusionError {
     SqlError::new(SqlState::DATA_CORRUPTED, format!("compressed file \"{name}\" is damaged"))
         .with_detail(why)
         .into_datafusion()
 }
 
-/// Pieces that arrive, to be read on a thread that may wait. An error among them is kept apart, as it is not
-/// the decoder's.
+/// Received pieces as a blocking reader. Input errors are stored separately, as they are not the decoder's.
 struct Pieces {
     pieces: mpsc::Receiver<Result<Bytes>>,
     present: Bytes,
@@ -214,7 +214,7 @@ mod tests {
     async fn read(file: &[u8], kind: FileCompressionType) -> Result<String> {
         let pieces: Vec<Result<Bytes>> =
             file.chunks(3).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let pieces = decompressed(futures::stream::iter(pieces).boxed(), kind, "f");
+        let pieces = decompress(futures::stream::iter(pieces).boxed(), kind, "f");
         let pieces: Vec<Bytes> = pieces.try_collect().await?;
         Ok(String::from_utf8(pieces.concat()).unwrap())
     }
@@ -240,8 +240,7 @@ mod tests {
     async fn errors_of_the_file_stay_what_they_are() {
         let denied = || DataFusionError::IoError(io::Error::from(io::ErrorKind::PermissionDenied));
         let input = futures::stream::iter([Err(denied())]).boxed();
-        let read: Result<Vec<Bytes>> =
-            decompressed(input, FileCompressionType::GZIP, "f").try_collect().await;
+        let read: Result<Vec<Bytes>> = decompress(input, FileCompressionType::GZIP, "f").try_collect().await;
         let state = harrier_sqlstate::of(&read.unwrap_err());
         assert_eq!(state, SqlState::INSUFFICIENT_PRIVILEGE);
     }

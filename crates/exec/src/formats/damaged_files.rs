@@ -1,5 +1,4 @@
-//! Libraries that read files, and panic over some that are damaged: the file is at fault then, not the
-//! process (XX001), and there is nothing to report.
+//! Panic guards around file-reading libraries: a panic means a damaged file (XX001), not a bug to report.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -22,13 +21,12 @@ thread_local! {
     static READING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is in a library that reads a file: what panics there is no bug of this program.
+/// Whether this thread is in a library that reads a file: a panic there is not a bug of this program.
 pub fn is_reading() -> bool {
     READING.get()
 }
 
-/// What `read` returns; of a panic in it, that the file `name` is damaged (XX001). Blocks as long as that
-/// does.
+/// Runs `read`; maps a panic to the error that the file `name` is damaged (XX001). Blocks as `read` does.
 pub fn read<T>(name: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = READING.replace(true);
     let done = catch_unwind(AssertUnwindSafe(read));
@@ -36,8 +34,8 @@ pub fn read<T>(name: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
     done.unwrap_or_else(|payload| Err(error_of(name, payload.as_ref())))
 }
 
-/// The same of a future that opens a file.
-pub async fn opened<T>(name: &str, opening: impl Future<Output = Result<T>> + Send) -> Result<T> {
+/// The same for a future that opens a file.
+pub async fn open<T>(name: &str, opening: impl Future<Output = Result<T>> + Send) -> Result<T> {
     let mut opening = Box::pin(opening);
     std::future::poll_fn(|context| match read(name, || Ok(opening.poll_unpin(context))) {
         Ok(polled) => polled,
@@ -46,20 +44,20 @@ pub async fn opened<T>(name: &str, opening: impl Future<Output = Result<T>> + Se
     .await
 }
 
-/// The same of what comes out of a file. It ends with its first error.
+/// The same for a stream of a file. It ends with its first error.
 pub fn stream<T: 'static>(
     name: String,
     inner: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
-    Reading { name, inner: Some(inner) }.boxed()
+    GuardedStream { name, inner: Some(inner) }.boxed()
 }
 
-struct Reading<T: 'static> {
+struct GuardedStream<T: 'static> {
     name: String,
     inner: Option<BoxStream<'static, Result<T>>>,
 }
 
-impl<T: 'static> Stream for Reading<T> {
+impl<T: 'static> Stream for GuardedStream<T> {
     type Item = Result<T>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -70,7 +68,7 @@ impl<T: 'static> Stream for Reading<T> {
             Err(error) => Poll::Ready(Some(Err(error))),
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            // What panicked may panic again when it is dropped.
+            // The state that panicked may panic again when dropped.
             let inner = this.inner.take();
             drop(read(&this.name, || {
                 drop(inner);
@@ -81,7 +79,7 @@ impl<T: 'static> Stream for Reading<T> {
     }
 }
 
-/// The same of an opener of files, and of what comes out of them.
+/// The same for a file opener and its streams.
 pub fn opener(inner: Arc<dyn FileOpener>) -> Arc<dyn FileOpener> {
     Arc::new(Opener(inner))
 }
@@ -93,14 +91,14 @@ impl FileOpener for Opener {
         let name = name_of(std::slice::from_ref(&file.object_meta));
         let opening = read(&name, || self.0.open(file))?;
         Ok(async move {
-            let inner = opened(&name, opening).await?;
+            let inner = open(&name, opening).await?;
             Ok(stream(name, inner))
         }
         .boxed())
     }
 }
 
-/// As errors name a file, or several of which one is damaged: by their folder.
+/// The name for errors: of a file, or of the folder of several.
 pub fn name_of(files: &[ObjectMeta]) -> String {
     let location = files.first().map(|file| &file.location);
     let name = match files {
@@ -118,7 +116,7 @@ fn error_of(name: &str, payload: &(dyn Any + Send)) -> DataFusionError {
     error(name, text)
 }
 
-/// That a file is damaged, and why.
+/// The error of a damaged file.
 pub fn error(name: &str, why: impl Into<String>) -> DataFusionError {
     SqlError::new(SqlState::DATA_CORRUPTED, format!("file \"{name}\" is damaged"))
         .with_detail(why)
@@ -134,7 +132,7 @@ mod tests {
         let state = |result: Result<()>| harrier_sqlstate::of(&result.unwrap_err());
         assert_eq!(state(read("f", || panic!("index out of bounds"))), SqlState::DATA_CORRUPTED);
         assert!(!is_reading());
-        assert_eq!(state(opened("f", async { panic!("no") }).await), SqlState::DATA_CORRUPTED);
+        assert_eq!(state(open("f", async { panic!("no") }).await), SqlState::DATA_CORRUPTED);
         let inner = futures::stream::iter(0..3).map(|at| {
             assert!(is_reading() && at < 1, "damaged");
             Ok(at)

@@ -1,9 +1,9 @@
-//! Text files as Hive has them, `STORED AS TEXTFILE`: a row a line, fields between delimiters, a text that is
-//! NULL, and no quotes.
+//! Hive's text format, `STORED AS TEXTFILE`: a row per line, delimited fields, a marker for NULL, and no
+//! quotes.
 //!
-//! A line may have fewer fields than there are columns, which are NULL then, or more, which are left out. An
-//! empty field is NULL but for texts. Files are compressed as the ends of their names say (`.gz`, `.bz2`,
-//! `.xz`, `.zst`), and read whole by one output partition each. What is written is not compressed.
+//! A line may have fewer fields than columns, which are NULL then, or more, which are ignored. An empty field
+//! is NULL except for texts. Compression follows the file extension (`.gz`, `.bz2`, `.xz`, `.zst`), and one
+//! output partition reads a whole file. Output is uncompressed.
 //!
 //! Memory bound: the rows of a batch, of 16 MiB or one line.
 
@@ -29,23 +29,23 @@ use crate::formats::format_adapter::{Files, FilesFactory, FilesSource, OwnFormat
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Reads and writes text files of Hive.
+/// Hive's text format.
 pub type DelimitedFormat = Files<Layout>;
-/// Makes [`DelimitedFormat`]s of options.
+/// Factory of [`DelimitedFormat`].
 pub type DelimitedFormatFactory = FilesFactory<Layout>;
 /// A scan of text files.
 pub type DelimitedSource = FilesSource<Layout>;
 
-/// What names of files end in.
+/// Extension of file names.
 pub(crate) const EXTENSION: &str = "txt";
 
-/// How rows are written down.
+/// Field delimiters and escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub delimiter: u8,
-    /// Before bytes of a value that mean something else.
+    /// Precedes special bytes of a value.
     pub escape: Option<u8>,
-    /// The field that is NULL.
+    /// The marker of NULL.
     pub null: String,
 }
 
@@ -69,7 +69,7 @@ impl OwnFormat for Layout {
         Ok(true)
     }
 
-    /// Errors: its parts cannot be told apart (22023).
+    /// Errors: the special bytes are ambiguous (22023).
     fn check(&self) -> Result<()> {
         let is_end = |byte: u8| matches!(byte, b'\n' | b'\r');
         let wrong = is_end(self.delimiter)
@@ -100,9 +100,9 @@ impl OwnFormat for Layout {
     }
 }
 
-/// One byte: as it is, as its number, or as `\t`, `\001` or `\u0001`.
+/// Parses one byte: literal, as its number, or as `\t`, `\001` or `\u0001`.
 ///
-/// Errors: it is none (22023).
+/// Errors: it is not a byte (22023).
 fn byte(text: &str) -> Result<u8> {
     let coded = || match text.strip_prefix('\\')? {
         "t" => Some(b'\t'),
@@ -121,7 +121,7 @@ fn byte(text: &str) -> Result<u8> {
     })
 }
 
-/// Errors: a column has a type that is not in text files (0A000).
+/// Errors: a column's type is not supported (0A000).
 pub fn check(schema: &Schema) -> Result<()> {
     let has_text = |kind: &DataType| {
         !kind.is_nested() && !kind.is_binary() && !matches!(kind, DataType::FixedSizeBinary(_))
@@ -139,11 +139,11 @@ pub fn check(schema: &Schema) -> Result<()> {
     }
 }
 
-/// Writes rows as lines.
+/// Serializes rows as lines.
 pub(crate) struct Lines(pub Layout);
 
 impl BatchSerializer for Lines {
-    /// Errors: a value cannot be told from something else (22000).
+    /// Errors: a value is ambiguous without an escape (22000).
     fn serialize(&self, batch: RecordBatch, _: bool) -> Result<Bytes> {
         let options = FormatOptions::new()
             .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    fn written(texts: Vec<Option<&str>>, layout: &Layout) -> Result<String> {
+    fn serialize_texts(texts: Vec<Option<&str>>, layout: &Layout) -> Result<String> {
         let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..texts.len() as i32));
         let texts: ArrayRef = Arc::new(StringArray::from(texts));
         let batch = RecordBatch::try_from_iter([("n", numbers), ("t", texts)])?;
@@ -233,16 +233,16 @@ mod tests {
     fn lines_are_written() {
         let plain = Layout::default();
         assert_eq!(
-            written(vec![Some("a b"), None, Some("")], &plain).unwrap(),
+            serialize_texts(vec![Some("a b"), None, Some("")], &plain).unwrap(),
             "0\u{1}a b\n1\u{1}\\N\n2\u{1}\n"
         );
         for text in ["x\u{1}y", "\\N", "a\nb", "a\rb"] {
-            let error = written(vec![Some(text)], &plain).unwrap_err();
+            let error = serialize_texts(vec![Some(text)], &plain).unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::DATA_EXCEPTION, "{text:?}");
         }
         let escaped = Layout { delimiter: b',', escape: Some(b'\\'), null: "NULL".to_string() };
         let texts = vec![Some("a,b"), Some("\\"), Some("NULL"), None];
-        assert_eq!(written(texts, &escaped).unwrap(), "0,a\\,b\n1,\\\\\n2,\\NULL\n3,NULL\n");
+        assert_eq!(serialize_texts(texts, &escaped).unwrap(), "0,a\\,b\n1,\\\\\n2,\\NULL\n3,NULL\n");
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Names for columns that go where no two may have one name: into files and keys of JSON, and out of files
-//! that have a name twice.
+//! Deduplication of column names, for formats that do not allow duplicates (JSON keys, files), and for files
+//! that have them.
 
 use std::collections::HashSet;
 
 use datafusion::arrow::datatypes::{Fields, Schema};
 
-/// Names of their own for columns, those that have the name of one before them with a number behind it: `a`,
-/// `a_1`. `None`: they have.
+/// Makes repeated column names distinct by a numeric suffix: `a`, `a_1`. `None` if they are distinct.
 pub fn distinct_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<Vec<String>> {
     let names: Vec<&String> = names.collect();
     let given: HashSet<&String> = names.iter().copied().collect();
@@ -23,8 +22,8 @@ pub fn distinct_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<Vec
     Some(own.collect())
 }
 
-/// The same schema with [`distinct_names`].
-pub fn told_apart(schema: Schema) -> Schema {
+/// Applies [`distinct_names`] to a schema.
+pub fn with_distinct_names(schema: Schema) -> Schema {
     let Some(names) = distinct_names(schema.fields().iter().map(|field| field.name())) else {
         return schema;
     };

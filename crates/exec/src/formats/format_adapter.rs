@@ -1,11 +1,9 @@
-//! What the formats of files that DataFusion has not share: each says what is its own, and these make it a
-//! format, a scan and a sink.
+//! Adapters that turn a format's own parts into a DataFusion format, scan and sink.
 //!
-//! - [`OwnFormat`] is a format as its options set it, [`Files`] the format that DataFusion knows,
-//!   [`FilesFactory`] makes it of options.
-//! - [`OwnScan`] opens files, [`FilesSource`] is the scan: it reads those columns that a query names, in
-//!   batches.
-//! - [`OwnSink`] writes files, [`FilesSink`] is the sink: DataFusion deals rows out to its files.
+//! - [`OwnFormat`] is a format with its options, [`Files`] the DataFusion format around it, [`FilesFactory`]
+//!   creates it from options.
+//! - [`OwnScan`] opens files, [`FilesSource`] is the scan: it reads the projected columns in batches.
+//! - [`OwnSink`] writes files, [`FilesSink`] is the sink: DataFusion distributes rows to its files.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,26 +39,26 @@ use crate::formats::damaged_files;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// A format, as its options set it.
+/// A format with its options.
 pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
-    /// As errors have it; SQL has it in either case.
+    /// The name in errors, and in SQL in either case.
     const NAME: &'static str;
-    /// What names of files end in.
+    /// Extension of file names.
     const EXTENSION: &'static str;
 
-    /// Sets one option; returns whether there is one of this name.
+    /// Sets one option; returns whether it exists.
     ///
-    /// Errors: it has no such value (22023).
+    /// Errors: the value is invalid (22023).
     fn set(&mut self, name: &str, value: &str) -> Result<bool>;
 
-    /// Once all options are set.
+    /// Checks the options after all are set.
     ///
-    /// Errors: they do not go together (22023).
+    /// Errors: they are inconsistent (22023).
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The columns that all of the files together have.
+    /// Infers the merged columns of all files.
     fn infer_schema<'a>(
         &'a self,
         state: &'a dyn Session,
@@ -68,7 +66,7 @@ pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
         objects: &'a [ObjectMeta],
     ) -> BoxFuture<'a, Result<SchemaRef>>;
 
-    /// What one file tells of its rows.
+    /// Infers the statistics of one file.
     fn infer_stats<'a>(
         &'a self,
         _store: &'a Arc<dyn ObjectStore>,
@@ -80,15 +78,15 @@ pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource>;
 
-    /// What COPY writes files by.
+    /// The sink of COPY.
     ///
-    /// Errors: it writes none; a column has a type, or a name, that cannot be written (0A000).
+    /// Errors: COPY is not supported; a type or a name cannot be written (0A000).
     fn sink(&self, _config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
         not_impl_err!("COPY writes no files in {}; INSERT into an external table may", Self::NAME)
     }
 }
 
-/// Makes [`Files`] of options.
+/// Factory of [`Files`].
 pub struct FilesFactory<F>(PhantomData<fn() -> F>);
 
 impl<F> FilesFactory<F> {
@@ -128,7 +126,7 @@ impl<F: OwnFormat> GetExt for FilesFactory<F> {
     }
 }
 
-/// Reads and writes files of a format.
+/// A DataFusion format around an [`OwnFormat`].
 #[derive(Debug)]
 pub struct Files<F> {
     own: F,
@@ -146,7 +144,7 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         F::EXTENSION.to_string()
     }
 
-    /// The files of these formats tell how they are compressed themselves.
+    /// Files of these formats contain their compression.
     fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
         Ok(F::EXTENSION.to_string())
     }
@@ -162,9 +160,8 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         let name = damaged_files::name_of(objects);
-        let store = file_versions::pinned_objects(store, objects);
-        async move { damaged_files::opened(&name, self.own.infer_schema(state, &store, objects)).await }
-            .boxed()
+        let store = file_versions::pin_objects(store, objects);
+        async move { damaged_files::open(&name, self.own.infer_schema(state, &store, objects)).await }.boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -174,7 +171,7 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        let store = file_versions::pin_objects(store, std::slice::from_ref(object));
         async move { self.own.infer_stats(&store, table_schema, object).await }.boxed()
     }
 
@@ -204,13 +201,13 @@ impl<F: OwnFormat> FileFormat for Files<F> {
 
 /// How files of a format are opened.
 pub trait OwnScan: Clone + fmt::Debug + Send + Sync + 'static {
-    /// As plans have it.
+    /// The name in plans.
     const NAME: &'static str;
     /// Whether several output partitions may read one file, each a range of its bytes.
     const CUTS_FILES: bool;
 
-    /// Opens files of columns `file_schema`, those of the table without its partition columns; batches have
-    /// those of them that are in `columns`, in its order.
+    /// Opens files with the columns `file_schema`, which are the table's without its partition columns;
+    /// batches have the columns at the indexes `columns`, in that order.
     fn opener(
         &self,
         store: Arc<dyn ObjectStore>,
@@ -253,7 +250,7 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
         config: &FileScanConfig,
         _: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let store = file_versions::pinned(store, config);
+        let store = file_versions::pin_scan(store, config);
         let file_schema = self.table_schema.file_schema();
         let batch_rows = self.batch_rows.ok_or_else(|| internal_datafusion_err!("no batch size"))?;
         let opener = self.own.opener(store, file_schema, &self.projection.file_indices, batch_rows)?;
@@ -299,10 +296,10 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
     }
 }
 
-/// How files of a format are written. Its `Display` is what plans show.
+/// How files of a format are written. Its `Display` is shown in plans.
 pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// Writes what `files` brings, each file with its rows, and waits for `demux`, which brings them; returns
-    /// the number of rows.
+    /// Writes each file of `files` with its rows, and waits for `demux`, which feeds them; returns the number
+    /// of rows.
     fn write<'a>(
         &'a self,
         context: &'a Arc<TaskContext>,
@@ -312,7 +309,7 @@ pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<u64>>;
 }
 
-/// Writes rows into files, as DataFusion deals them out.
+/// Writes rows to files as DataFusion's demuxer distributes them.
 #[derive(Debug)]
 pub struct FilesSink<W> {
     config: FileSinkConfig,

@@ -1,22 +1,22 @@
-//! The columns of a table whose files were written by several programs: each has one type for the values of
-//! all files.
+//! Schema merging for tables with files of several writers: each column gets one type for the values of all
+//! files.
 //!
-//! Every value has its place in it, but for two pairs: whole numbers beyond 2^53 beside floating-point
-//! numbers are rounded, as in every expression of SQL that has both, and times that nanoseconds do not reach
-//! (before 1677, after 2262) are an error where another file has nanoseconds.
+//! Merging is lossless except for two pairs: integers beyond 2^53 are rounded if another file has
+//! floating-point numbers, as in every SQL expression with both, and timestamps outside the range of
+//! nanoseconds (before 1677, after 2262) are an error if another file has nanoseconds.
 //!
-//! | types | one type |
+//! | types | merged type |
 //! |---|---|
-//! | texts of several layouts, and dictionaries of them | texts; views, if one has them |
+//! | texts of several layouts, and dictionaries of them | text; views, if one file has them |
 //! | bytes of several layouts | bytes, likewise |
-//! | whole numbers of several widths | the least width that has all of them |
-//! | whole numbers and floating-point numbers | `DOUBLE` |
-//! | decimals | the most digits before and behind the point |
+//! | integers of several widths | the smallest width that holds all |
+//! | integers and floating-point numbers | `DOUBLE` |
+//! | decimals | the most digits before and after the point |
 //! | timestamps of one zone | the finest unit |
-//! | NULLs alone, and any other | the other |
-//! | lists and structures | those of one type of their elements and fields |
+//! | NULL and any other | the other |
+//! | lists and structs | merged element and field types |
 //!
-//! A column that one file has not is NULL there. Arrow's own merge knows equal types and NULLs.
+//! A column that a file lacks is NULL there. Arrow's own merge handles only equal types and NULL.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use datafusion::common::Result;
 
 use harrier_error::{SqlError, SqlState};
 
-/// Digits of a decimal of 128 and of 256 bits, at most.
+/// The most digits of 128-bit and 256-bit decimals.
 const DECIMAL_DIGITS_MAX: [u8; 2] = [38, 76];
 
-/// Digits of a whole number of 64 bits.
+/// Digits of a 64-bit integer.
 const WHOLE_DIGITS: u8 = 20;
 
-/// The columns of all of these, those of the first in front.
+/// Merges schemas, with the columns of the first one in front.
 ///
-/// Errors: a column has types that no type fits (42804).
-pub(crate) fn merged(schemas: impl IntoIterator<Item = Schema>) -> Result<Schema> {
+/// Errors: a column has incompatible types (42804).
+pub(crate) fn merge(schemas: impl IntoIterator<Item = Schema>) -> Result<Schema> {
     let mut schemas = schemas.into_iter();
     let Some(first) = schemas.next() else { return Ok(Schema::empty()) };
     let mut metadata = first.metadata;
     let mut fields: Vec<FieldRef> = first.fields.iter().map(Arc::clone).collect();
     for schema in schemas {
-        fields = merged_fields(fields, &schema.fields)
+        fields = merge_fields(fields, &schema.fields)
             .map_err(|name| {
                 let message =
                     format!("column \"{name}\" has types in the files of a table that are not of one kind");
@@ -55,8 +55,8 @@ pub(crate) fn merged(schemas: impl IntoIterator<Item = Schema>) -> Result<Schema
     Ok(Schema::new_with_metadata(fields, metadata))
 }
 
-/// Errors: the name of a field that has no type.
-fn merged_fields(mut fields: Vec<FieldRef>, others: &Fields) -> std::result::Result<Vec<FieldRef>, String> {
+/// Errors: the name of a field with incompatible types.
+fn merge_fields(mut fields: Vec<FieldRef>, others: &Fields) -> std::result::Result<Vec<FieldRef>, String> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
     for (at, field) in fields.iter().enumerate() {
         places.entry(field.name().clone()).or_insert(at);
@@ -65,7 +65,7 @@ fn merged_fields(mut fields: Vec<FieldRef>, others: &Fields) -> std::result::Res
     for other in others {
         match places.get(other.name()) {
             Some(at) => {
-                let merged = merged_field(&fields[*at], other).ok_or_else(|| other.name().clone())?;
+                let merged = merge_field(&fields[*at], other).ok_or_else(|| other.name().clone())?;
                 fields[*at] = Arc::new(merged);
                 is_in_both[*at] = true;
             }
@@ -84,7 +84,7 @@ fn merged_fields(mut fields: Vec<FieldRef>, others: &Fields) -> std::result::Res
     Ok(fields)
 }
 
-/// The same column, which may be NULL.
+/// The same field, nullable.
 pub(crate) fn nullable(field: &FieldRef) -> FieldRef {
     match field.is_nullable() {
         true => Arc::clone(field),
@@ -92,20 +92,20 @@ pub(crate) fn nullable(field: &FieldRef) -> FieldRef {
     }
 }
 
-fn merged_field(one: &Field, other: &Field) -> Option<Field> {
-    let kind = common(one.data_type(), other.data_type())?;
+fn merge_field(one: &Field, other: &Field) -> Option<Field> {
+    let kind = common_type(one.data_type(), other.data_type())?;
     let is_nullable = one.is_nullable() || other.is_nullable();
     Some(one.clone().with_data_type(kind).with_nullable(is_nullable))
 }
 
-/// The type that the values of both fit into; `None`: there is none.
-fn common(one: &DataType, other: &DataType) -> Option<DataType> {
+/// The common type of both; `None`: there is none.
+fn common_type(one: &DataType, other: &DataType) -> Option<DataType> {
     use DataType as T;
     Some(match (one, other) {
         _ if one == other => one.clone(),
         (T::Null, kind) | (kind, T::Null) => kind.clone(),
-        (T::Dictionary(_, one), T::Dictionary(_, other)) => common(one, other)?,
-        (T::Dictionary(_, values), kind) | (kind, T::Dictionary(_, values)) => common(values, kind)?,
+        (T::Dictionary(_, one), T::Dictionary(_, other)) => common_type(one, other)?,
+        (T::Dictionary(_, values), kind) | (kind, T::Dictionary(_, values)) => common_type(values, kind)?,
         _ if one.is_string() && other.is_string() => match (one, other) {
             (T::Utf8View, _) | (_, T::Utf8View) => T::Utf8View,
             _ => T::LargeUtf8,
@@ -129,12 +129,12 @@ fn common(one: &DataType, other: &DataType) -> Option<DataType> {
             T::Timestamp(finest(*unit, *other), zone.clone())
         }
         (T::Date32, T::Date64) | (T::Date64, T::Date32) => T::Date64,
-        (T::List(one), T::List(other)) => T::List(Arc::new(merged_field(one, other)?)),
+        (T::List(one), T::List(other)) => T::List(Arc::new(merge_field(one, other)?)),
         (T::List(one) | T::LargeList(one), T::List(other) | T::LargeList(other)) => {
-            T::LargeList(Arc::new(merged_field(one, other)?))
+            T::LargeList(Arc::new(merge_field(one, other)?))
         }
         (T::Struct(one), T::Struct(other)) => {
-            T::Struct(merged_fields(one.iter().map(Arc::clone).collect(), other).ok()?.into())
+            T::Struct(merge_fields(one.iter().map(Arc::clone).collect(), other).ok()?.into())
         }
         _ => return None,
     })
@@ -145,7 +145,7 @@ fn common_integer(one: &DataType, other: &DataType) -> Option<DataType> {
     let (mut width, is_signed) = (bits(one)?.max(bits(other)?), |kind: &DataType| kind.is_signed_integer());
     if is_signed(one) != is_signed(other) {
         let unsigned = if is_signed(one) { other } else { one };
-        // One bit more for the sign.
+        // One more bit for the sign.
         width = width.max(2 * bits(unsigned)?);
     }
     Some(match (is_signed(one) || is_signed(other), width) {
@@ -161,7 +161,7 @@ fn common_integer(one: &DataType, other: &DataType) -> Option<DataType> {
     })
 }
 
-/// Digits in all and behind the point, of a decimal or a whole number.
+/// Precision and scale of a decimal or an integer.
 fn decimal(kind: &DataType) -> Option<(u8, i8)> {
     match kind {
         DataType::Decimal32(digits, scale)
@@ -229,9 +229,9 @@ mod tests {
                 T::Struct(vec![field("a", T::Int16), field("b", T::Utf8)].into()),
             ),
         ] {
-            assert_eq!(common(&one, &other), Some(expected.clone()), "{one} {other}");
+            assert_eq!(common_type(&one, &other), Some(expected.clone()), "{one} {other}");
             if !matches!(expected, T::Struct(_)) {
-                assert_eq!(common(&other, &one), Some(expected), "{other} {one}");
+                assert_eq!(common_type(&other, &one), Some(expected), "{other} {one}");
             }
         }
         let zoned = T::Timestamp(TimeUnit::Second, Some("UTC".into()));
@@ -241,7 +241,7 @@ mod tests {
             (T::Date32, T::Utf8),
             (zoned, T::Timestamp(TimeUnit::Second, None)),
         ] {
-            assert_eq!(common(&one, &other), None, "{one} {other}");
+            assert_eq!(common_type(&one, &other), None, "{one} {other}");
         }
     }
 
@@ -259,8 +259,8 @@ mod tests {
             ("b", DataType::Utf8, true),
             ("c", DataType::Date32, true),
         ]);
-        assert_eq!(merged([one.clone(), other]).unwrap(), expected);
+        assert_eq!(merge([one.clone(), other]).unwrap(), expected);
         let wrong = schema(&[("b", DataType::Boolean, true)]);
-        assert_eq!(harrier_sqlstate::of(&merged([one, wrong]).unwrap_err()).as_str(), "42804");
+        assert_eq!(harrier_sqlstate::of(&merge([one, wrong]).unwrap_err()).as_str(), "42804");
     }
 }

@@ -1,9 +1,9 @@
-//! ORC files: a format beside those that DataFusion has, for tables of files and for COPY.
+//! ORC format, for external tables and COPY.
 //!
-//! Columns are found by their names, or by their places in files of old versions of Hive, which name them
-//! `_col0`, `_col1`, …. Timestamps have microseconds. A scan is cut between stripes.
+//! Columns are matched by name, or by position in files of old Hive versions, which name them `_col0`,
+//! `_col1`, …. Timestamps have microseconds. A scan is split between stripes.
 //!
-//! They are read by a library, and written by crate `orc` (docs/decisions/0034-own-orc-writer.md).
+//! Files are read by a library, and written by the crate `orc` (docs/decisions/0034-own-orc-writer.md).
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -28,23 +28,23 @@ mod footer;
 mod source;
 
 use crate::formats::format_adapter::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::formats::merged_schemas::merged;
+use crate::formats::merged_schemas::merge;
 use crate::formats::threaded_encoder::{self, Encoding};
 pub(crate) use encode::{encode, written_schema};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 pub use source::Stripes;
 
-/// Reads and writes ORC.
+/// The ORC format.
 pub type OrcFormat = Files<Codec>;
-/// Makes [`OrcFormat`]s of options.
+/// Factory of [`OrcFormat`].
 pub type OrcFormatFactory = FilesFactory<Codec>;
 /// A scan of ORC files.
 pub type OrcSource = FilesSource<Stripes>;
 
-/// The types of a file's columns by ORC's names, in their order.
+/// The types of a file's columns by ORC's names, in order.
 ///
-/// Errors: it cannot be read, or is no file of ORC.
+/// Errors: the file cannot be read, or is not ORC.
 pub fn column_types(mut file: std::fs::File) -> Result<Vec<String>, OrcError> {
     let metadata = orc_rust::reader::metadata::read_metadata(&mut file)?;
     Ok(metadata.root_data_type().children().iter().map(|column| name_of(column.data_type())).collect())
@@ -63,7 +63,7 @@ fn name_of(kind: &orc_rust::schema::DataType) -> String {
     }
 }
 
-/// How the streams of a file are compressed.
+/// Compression of the streams of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
     None,
@@ -75,7 +75,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Its name, as [`Codec::of`] knows it.
+    /// Its name, as parsed by [`Codec::of`].
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -86,7 +86,7 @@ impl Codec {
         }
     }
 
-    /// Errors: there is none of this name (22023).
+    /// Errors: the name is unknown (22023).
     pub fn of(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "none" | "uncompressed" | "" => Self::None,
@@ -133,7 +133,7 @@ impl OwnFormat for Codec {
                 .buffered(concurrency)
                 .try_collect()
                 .await?;
-            Ok(Arc::new(merged(schemas)?))
+            Ok(Arc::new(merge(schemas)?))
         }
         .boxed()
     }
@@ -163,7 +163,7 @@ impl OwnFormat for Codec {
     }
 }
 
-/// An error of the library with its SQLSTATE.
+/// Maps an error of the library to its SQLSTATE.
 fn explain(error: OrcError) -> DataFusionError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(present) = cause {
@@ -176,7 +176,7 @@ fn explain(error: OrcError) -> DataFusionError {
                 ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
             )
         {
-            // The source of an I/O error is that of the error in it.
+            // The source of an I/O error skips the error that it wraps.
             if let Some(own) = io.source().and_then(|error| error.downcast_ref::<SqlError>()) {
                 return own.clone().into_datafusion();
             }
@@ -199,7 +199,7 @@ fn explain(error: OrcError) -> DataFusionError {
     SqlError::new(state, message).with_detail(error.to_string()).into_datafusion()
 }
 
-/// The same of an error of reading rows.
+/// The same for an error of reading rows.
 fn explain_rows(error: ArrowError) -> DataFusionError {
     match error {
         ArrowError::ExternalError(source) => match source.downcast::<OrcError>() {

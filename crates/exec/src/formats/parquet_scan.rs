@@ -1,14 +1,13 @@
-//! Parquet files of any writer: the format and the scan are DataFusion's, what their footers say is not taken
-//! for granted.
+//! Parquet files of any writer: DataFusion's format and scan, with untrusted footers.
 //!
-//! - [`ParquetFiles`] is the format, [`ParquetFilesFactory`] makes it of options, [`ParquetScan`] is the
+//! - [`ParquetFiles`] is the format, [`ParquetFilesFactory`] creates it from options, [`ParquetScan`] is the
 //!   scan.
-//! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and what the
-//!   library would misread or not take is mended before it sees it (`footers.rs`, `mended.rs`, `pages.rs`).
-//! - What the library panics over is damaged (`guarded.rs`).
-//! - A column is found by its name in either case, if there is none of just this name (`names.rs`).
+//! - Wrong bounds of old writers are ignored, bytes read as text are validated as UTF-8, and metadata that
+//!   the library misreads or rejects is repaired first (`footers.rs`, `repaired_footer.rs`, `pages.rs`).
+//! - A panic of the library means a damaged file (`panic_guard.rs`).
+//! - Column names match case-insensitively, unless there is an exact match (`names.rs`).
 //!
-//! The files of a warehouse are Harrier's own, or DuckDB's, and are read without.
+//! Warehouse files are Harrier's own, or DuckDB's, and are read without these checks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -48,10 +47,10 @@ use futures::{FutureExt, StreamExt};
 
 mod bounds;
 mod footers;
-mod guarded;
-mod mended;
 mod names;
 mod pages;
+mod panic_guard;
+mod repaired_footer;
 mod thrift;
 
 #[cfg(test)]
@@ -59,17 +58,17 @@ mod tests;
 
 use crate::file_versions;
 use crate::formats::damaged_files;
-use crate::formats::merged_schemas::{merged, nullable};
+use crate::formats::merged_schemas::{merge, nullable};
 use crate::operators::file_scan::file_scan;
-use footers::Checked;
-use guarded::Guarded;
+use footers::CorrectedFooters;
 use harrier_error::SqlState;
-use names::InEitherCase;
+use names::CaseInsensitiveNames;
+use panic_guard::PanicGuard;
 
-/// How many footers are read beside each other to be mended.
+/// Concurrent reads of footers to repair.
 const READS_AT_ONCE: usize = 16;
 
-/// Makes [`ParquetFiles`] of options.
+/// Factory of [`ParquetFiles`].
 #[derive(Debug, Default)]
 pub struct ParquetFilesFactory(ParquetFormatFactory);
 
@@ -96,11 +95,11 @@ impl GetExt for ParquetFilesFactory {
     }
 }
 
-/// Over DataFusion's format.
+/// Wraps DataFusion's format.
 #[derive(Debug)]
 pub struct ParquetFiles(ParquetFormat);
 
-/// The options of Parquet, if it is that.
+/// The Parquet options of `format`, if it is Parquet.
 pub fn parquet_options(format: &dyn FileFormat) -> Option<&TableParquetOptions> {
     Some(format.downcast_ref::<ParquetFiles>()?.0.options())
 }
@@ -127,9 +126,10 @@ impl FileFormat for ParquetFiles {
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         let name = damaged_files::name_of(objects);
         async move {
-            let store = &file_versions::pinned_objects(store, objects);
-            let inferred = mending(state, store, objects, || self.inferred(state, store, objects));
-            damaged_files::opened(&name, inferred).await
+            let store = &file_versions::pin_objects(store, objects);
+            let inferred =
+                with_repair(state, store, objects, || self.infer_merged_schema(state, store, objects));
+            damaged_files::open(&name, inferred).await
         }
         .boxed()
     }
@@ -141,7 +141,7 @@ impl FileFormat for ParquetFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        let store = file_versions::pin_objects(store, std::slice::from_ref(object));
         async move { statistics(&self.0, state, &store, table_schema, object).await }.boxed()
     }
 
@@ -154,11 +154,11 @@ impl FileFormat for ParquetFiles {
     ) -> BoxFuture<'f, Result<FileMeta>> {
         async move {
             let objects = std::slice::from_ref(object);
-            let store = &file_versions::pinned_objects(store, objects);
-            let ordering = mending(state, store, objects, || {
+            let store = &file_versions::pin_objects(store, objects);
+            let ordering = with_repair(state, store, objects, || {
                 self.0.infer_ordering(state, store, Arc::clone(&table_schema), object).boxed()
             });
-            let ordering = damaged_files::opened(&damaged_files::name_of(objects), ordering).await?;
+            let ordering = damaged_files::open(&damaged_files::name_of(objects), ordering).await?;
             let statistics = statistics(&self.0, state, store, table_schema, object).await?;
             Ok(FileMeta::new(statistics).with_ordering(ordering))
         }
@@ -194,8 +194,8 @@ impl FileFormat for ParquetFiles {
 }
 
 impl ParquetFiles {
-    /// The columns of files, of one type for the values of all.
-    fn inferred<'a>(
+    /// Infers the merged columns of files.
+    fn infer_merged_schema<'a>(
         &'a self,
         state: &'a dyn Session,
         store: &'a Arc<dyn ObjectStore>,
@@ -203,13 +203,13 @@ impl ParquetFiles {
     ) -> BoxFuture<'a, Result<SchemaRef>> {
         async move {
             let mut inferred = self.0.infer_schema(state, store, objects).await;
-            if named_apart(state, store, objects).await {
+            if deduplicate_cached_names(state, store, objects).await {
                 inferred = self.0.infer_schema(state, store, objects).await;
             }
             match inferred {
                 Err(error)
                     if objects.len() > 1 && harrier_sqlstate::of(&error) == SqlState::DATATYPE_MISMATCH => {}
-                // What is in one file may not be in another one, where it is NULL.
+                // A column may be missing in some files, where it is NULL.
                 Ok(schema) if objects.len() > 1 => {
                     let fields: Fields = schema.fields().iter().map(nullable).collect();
                     return Ok(
@@ -223,7 +223,7 @@ impl ParquetFiles {
                 let schema = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
                 schemas.push(Arc::unwrap_or_clone(schema));
             }
-            Ok(Arc::new(merged(schemas)?) as SchemaRef)
+            Ok(Arc::new(merge(schemas)?) as SchemaRef)
         }
         .boxed()
     }
@@ -233,12 +233,16 @@ impl ParquetFiles {
         state: &'a dyn Session,
         config: FileScanConfig,
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-        async move { checked(self.0.create_physical_plan(state, config).await?, state.runtime_env()) }.boxed()
+        async move { checked_scan(self.0.create_physical_plan(state, config).await?, state.runtime_env()) }
+            .boxed()
     }
 }
 
-/// The same scan of Parquet files by [`ParquetScan`].
-pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Result<Arc<dyn ExecutionPlan>> {
+/// Replaces the source of a Parquet scan by [`ParquetScan`].
+pub(crate) fn checked_scan(
+    plan: Arc<dyn ExecutionPlan>,
+    runtime: &RuntimeEnv,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let scan = file_scan(&plan).ok_or_else(|| internal_datafusion_err!("no scan of files"))?;
     let footers = runtime.cache_manager.get_file_metadata_cache();
     let source = ParquetScan::of(scan.file_source().as_ref(), footers)?;
@@ -246,14 +250,14 @@ pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Res
     Ok(DataSourceExec::from_data_source(config))
 }
 
-/// The scan that [`checked`] was given.
-pub(crate) fn unchecked(scan: &FileScanConfig, source: &ParquetScan) -> Arc<dyn ExecutionPlan> {
+/// Undoes [`checked_scan`].
+pub(crate) fn unchecked_scan(scan: &FileScanConfig, source: &ParquetScan) -> Arc<dyn ExecutionPlan> {
     let config =
         FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source.inner.clone())).build();
     DataSourceExec::from_data_source(config)
 }
 
-/// What a footer says of the columns of a table, as far as it can be relied on.
+/// The reliable statistics of a footer for the columns of a table.
 fn statistics<'a>(
     format: &'a ParquetFormat,
     state: &'a dyn Session,
@@ -273,10 +277,10 @@ fn statistics<'a>(
                 .with_file_metadata_cache(Some(Arc::clone(&cache)));
             async move { footer.fetch_metadata().await }.boxed()
         };
-        let footer = mending(state, store, std::slice::from_ref(object), fetched).await?;
-        let footer = footers::reliable(footer);
+        let footer = with_repair(state, store, std::slice::from_ref(object), fetched).await?;
+        let footer = footers::without_unreliable_bounds(footer);
         let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &table_schema)?;
-        // One that has another case in the file would be taken for one that it has not.
+        // A column with another case in the file would be taken for a missing one.
         let roots = footer.file_metadata().schema_descr().root_schema().get_fields();
         for (field, known) in table_schema.fields().iter().zip(&mut statistics.column_statistics) {
             if !roots.iter().any(|root| root.name() == field.name()) {
@@ -285,13 +289,13 @@ fn statistics<'a>(
         }
         Ok(statistics)
     };
-    async move { damaged_files::opened(&damaged_files::name_of(std::slice::from_ref(object)), reading).await }
+    async move { damaged_files::open(&damaged_files::name_of(std::slice::from_ref(object)), reading).await }
         .boxed()
 }
 
-/// What `done` gives. Where the library cannot take a file it is done once more, with footers that are
-/// mended, if there are any to mend.
-fn mending<'a, T: Send + 'a>(
+/// Runs `done`. If the library rejects a file, runs it again after repairing the footers, if there are any to
+/// repair.
+fn with_repair<'a, T: Send + 'a>(
     state: &'a dyn Session,
     store: &'a Arc<dyn ObjectStore>,
     objects: &'a [ObjectMeta],
@@ -299,44 +303,49 @@ fn mending<'a, T: Send + 'a>(
 ) -> BoxFuture<'a, Result<T>> {
     async move {
         let error = match done().await {
-            Err(error) if may_be_mended(&error) => error,
+            Err(error) if is_repairable(&error) => error,
             done => return done,
         };
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
         let mut reads = Vec::with_capacity(objects.len());
         for object in objects {
-            reads.push(mended_footer(store.as_ref(), object));
+            reads.push(repaired_footer(store.as_ref(), object));
         }
         let mut reads = futures::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        let mut is_mended = false;
+        let mut is_repaired = false;
         while let Some(read) = reads.next().await {
             let Some((object, footer)) = read else { continue };
             let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
             cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
-            is_mended = true;
+            is_repaired = true;
         }
-        if is_mended { done().await } else { Err(error) }
+        if is_repaired { done().await } else { Err(error) }
     }
     .boxed()
 }
 
-/// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that
-/// has been ended.
-fn may_be_mended(error: &DataFusionError) -> bool {
+/// Whether an error is the library's about a file's content: not the store's, nor a cancellation.
+fn is_repairable(error: &DataFusionError) -> bool {
     [SqlState::DATA_CORRUPTED, SqlState::FEATURE_NOT_SUPPORTED, SqlState::INTERNAL_ERROR]
         .contains(&harrier_sqlstate::of(error))
 }
 
-/// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells
+/// Replaces cached footers by ones with deduplicated column names, if the first file has duplicates. Returns
 /// whether it has.
-async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> bool {
+async fn deduplicate_cached_names(
+    state: &dyn Session,
+    store: &Arc<dyn ObjectStore>,
+    objects: &[ObjectMeta],
+) -> bool {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
     for (at, object) in objects.iter().enumerate() {
         let footer = DFParquetMetadata::new(store.as_ref(), object)
             .with_file_metadata_cache(Some(Arc::clone(&cache)))
             .fetch_metadata()
             .await;
-        let Some(footer) = footer.ok().and_then(|footer| footers::told_apart(&footer).ok().flatten()) else {
+        let Some(footer) =
+            footer.ok().and_then(|footer| footers::with_distinct_names(&footer).ok().flatten())
+        else {
             match at {
                 0 => return false,
                 _ => continue,
@@ -348,21 +357,21 @@ async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects:
     !objects.is_empty()
 }
 
-/// A file, and its footer once that is mended; `None`: there is nothing to mend, or it cannot be read.
-fn mended_footer<'a>(
+/// A file with its repaired footer; `None`: there is nothing to repair, or it cannot be read.
+fn repaired_footer<'a>(
     store: &'a dyn ObjectStore,
     object: &'a ObjectMeta,
 ) -> BoxFuture<'a, Option<(&'a ObjectMeta, Arc<ParquetMetaData>)>> {
     async move {
         let tail = store.get_range(&object.location, footers::tail(object.size)?).await.ok()?;
         let place = footers::place_of_footer(&tail, object.size)?;
-        let footer = footers::mended(&store.get_range(&object.location, place).await.ok()?)?;
+        let footer = footers::repair(&store.get_range(&object.location, place).await.ok()?)?;
         Some((object, footer))
     }
     .boxed()
 }
 
-/// DataFusion's scan of Parquet files, of those of any writer.
+/// DataFusion's scan of Parquet files, for files of any writer.
 #[derive(Clone)]
 pub struct ParquetScan {
     inner: ParquetSource,
@@ -377,7 +386,7 @@ impl ParquetScan {
         }
     }
 
-    /// The same with another scan below.
+    /// The same around another scan.
     fn over(&self, inner: Arc<dyn FileSource>) -> Result<Arc<dyn FileSource>> {
         Ok(Arc::new(Self::of(inner.as_ref(), Arc::clone(&self.footers))?))
     }
@@ -399,13 +408,14 @@ impl FileSource for ParquetScan {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        let store = file_versions::pinned(store, config);
+        let store = file_versions::pin_scan(store, config);
         let reader = CachedParquetFileReaderFactory::new(Arc::clone(&store), Arc::clone(&self.footers));
-        let reader = Checked::new(Arc::new(reader), Arc::clone(self.inner.table_schema().file_schema()));
+        let reader =
+            CorrectedFooters::new(Arc::new(reader), Arc::clone(self.inner.table_schema().file_schema()));
         let mut config = config.clone();
-        config.expr_adapter_factory = Some(Arc::new(InEitherCase));
+        config.expr_adapter_factory = Some(Arc::new(CaseInsensitiveNames));
         let source = self.inner.clone().with_parquet_file_reader_factory(Arc::new(reader));
-        Ok(Box::new(Guarded::new(source.create_morselizer(store, &config, partition)?)))
+        Ok(Box::new(PanicGuard::new(source.create_morselizer(store, &config, partition)?)))
     }
 
     fn table_schema(&self) -> &TableSchema {

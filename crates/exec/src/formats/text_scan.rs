@@ -1,13 +1,13 @@
-//! CSV and JSON: the formats are DataFusion's, the scans are not.
+//! CSV and JSON: DataFusion's formats with their own scans.
 //!
-//! - [`TextFiles`] is the format, [`TextFilesFactory`] makes it of options.
-//! - [`CsvScan`] cuts files between rows only, wherever their line ends are (`quotes.rs`, `row_starts.rs`),
-//!   and sees quotes that nothing closes. Rows are taken apart by DataFusion's reader, which gets its bytes
-//!   from here (`one_file.rs`), but where a pattern says which values are NULL (`null_values.rs`).
-//! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`), be
-//!   each a line or not (`json_records.rs`).
+//! - [`TextFiles`] is the format, [`TextFilesFactory`] creates it from options.
+//! - [`CsvScan`] splits files between rows only, even with line ends in quotes (`quotes.rs`,
+//!   `row_starts.rs`), and detects unclosed quotes. DataFusion's reader parses the rows of the bytes given to
+//!   it (`one_file.rs`), except if a pattern defines NULL (`null_values.rs`).
+//! - [`JsonLines`] reads numbers without loss (`json_lines.rs`), and records on single lines or not
+//!   (`json_records.rs`).
 //!
-//! Both read all members of compressed files (`archives.rs`), on ranks, too.
+//! Both read all members of compressed files (`compression.rs`), on ranks, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,22 +43,22 @@ mod row_starts;
 
 use crate::file_versions;
 use crate::formats::compression;
-use crate::formats::distinct_names::told_apart;
+use crate::formats::distinct_names::with_distinct_names;
 use crate::formats::format_adapter::FilesSource;
 use crate::formats::merged_schemas;
 pub use csv_scan::CsvScan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 pub use json_lines::JsonLines;
-use one_file::GivenFiles;
+use one_file::InputFiles;
 
-/// A record that is longer is none: it may be what few compressed bytes become.
+/// The longest valid record: a few compressed bytes may expand to any length.
 const RECORD_BYTES_MAX: usize = 256 << 20;
 
 /// A scan of JSON files.
 pub type JsonSource = FilesSource<JsonLines>;
 
-/// Makes [`TextFiles`] of what DataFusion's own factory makes.
+/// Wraps DataFusion's factories to create [`TextFiles`].
 #[derive(Debug)]
 pub struct TextFilesFactory(Arc<dyn FileFormatFactory>);
 
@@ -96,7 +96,7 @@ pub enum TextFiles {
 }
 
 impl TextFiles {
-    /// CSV of these options.
+    /// CSV with these options.
     pub fn csv(options: CsvOptions) -> Arc<dyn FileFormat> {
         Arc::new(Self::Csv(Box::new(CsvFormat::default().with_options(options))))
     }
@@ -126,7 +126,7 @@ impl TextFiles {
     }
 }
 
-/// The options of CSV, if it is that.
+/// The CSV options of `format`, if it is CSV.
 pub fn csv_options(format: &dyn FileFormat) -> Option<&CsvOptions> {
     match format.downcast_ref::<TextFiles>()? {
         TextFiles::Csv(csv) => Some(csv.options()),
@@ -134,7 +134,7 @@ pub fn csv_options(format: &dyn FileFormat) -> Option<&CsvOptions> {
     }
 }
 
-/// The options of JSON, if it is that.
+/// The JSON options of `format`, if it is JSON.
 pub fn json_options(format: &dyn FileFormat) -> Option<&JsonOptions> {
     match format.downcast_ref::<TextFiles>()? {
         TextFiles::Json(json) => Some(json.options()),
@@ -162,7 +162,7 @@ impl FileFormat for TextFiles {
         store: &'c Arc<dyn ObjectStore>,
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        let store = file_versions::pinned_objects(store, objects);
+        let store = file_versions::pin_objects(store, objects);
         async move {
             match self {
                 Self::Csv(csv) => infer_csv(csv, state, &store, objects).await,
@@ -206,7 +206,7 @@ impl FileFormat for TextFiles {
                 let compression = json.options().compression;
                 Arc::new(JsonSource::new(table_schema, JsonLines { compression }))
             }
-            // Its options come when the scan is planned.
+            // The scan's options are set when it is planned.
             Self::Csv(_) => self.inner().file_source(table_schema),
         }
     }
@@ -237,7 +237,7 @@ impl TextFiles {
     }
 }
 
-/// A column whose first values are all NULL is one of texts: what comes later is not known.
+/// A column whose sampled values are all NULL is inferred as text: later values are unknown.
 fn infer_csv<'a>(
     csv: &'a CsvFormat,
     state: &'a dyn Session,
@@ -246,20 +246,20 @@ fn infer_csv<'a>(
 ) -> BoxFuture<'a, Result<SchemaRef>> {
     async move {
         let mut schemas = Vec::new();
-        for (compression, files) in alike(csv.options().compression.into(), objects) {
+        for (compression, files) in group_by_compression(csv.options().compression.into(), objects) {
             schemas.push(match compression.is_compressed() {
                 true => {
                     let plain = CsvFormat::default()
                         .with_options(csv.options().clone())
                         .with_file_compression_type(FileCompressionType::UNCOMPRESSED);
                     let whole: Arc<dyn ObjectStore> =
-                        Arc::new(GivenFiles::whole(Arc::clone(store), compression));
+                        Arc::new(InputFiles::decompressing(Arc::clone(store), compression));
                     columns_of(&plain, state, &whole, files).await?
                 }
                 false => columns_of(csv, state, store, files).await?,
             });
         }
-        let schema = merged(schemas)?;
+        let schema = merge_schemas(schemas)?;
         if schema.fields().iter().all(|field| *field.data_type() != DataType::Null) {
             return Ok(schema);
         }
@@ -273,8 +273,8 @@ fn infer_csv<'a>(
     .boxed()
 }
 
-/// The columns of files that are compressed as `csv` says, under names of their own: DataFusion takes those
-/// of one name for one.
+/// Infers the columns of compressed CSV files, with deduplicated names: DataFusion merges columns of the same
+/// name.
 async fn columns_of(
     csv: &CsvFormat,
     state: &dyn Session,
@@ -290,7 +290,7 @@ async fn columns_of(
             .infer_schema_from_stream(state, left, chunks)
             .await
             .map_err(|error| error.context(format!("Error when processing CSV file {}", object.location)))?;
-        schemas.push(told_apart(schema));
+        schemas.push(with_distinct_names(schema));
         left -= records;
         if left == 0 {
             break;
@@ -306,24 +306,24 @@ fn infer_json<'a>(
 ) -> BoxFuture<'a, Result<SchemaRef>> {
     async move {
         let mut schemas = Vec::new();
-        for (compression, files) in alike(json.options().compression.into(), objects) {
+        for (compression, files) in group_by_compression(json.options().compression.into(), objects) {
             let records = json.options().schema_infer_max_rec.unwrap_or(DEFAULT_SCHEMA_INFER_MAX_RECORD);
             schemas.push(json_records::infer(store, files, compression, records).await?);
         }
-        merged(schemas)
+        merge_schemas(schemas)
     }
     .boxed()
 }
 
-fn merged(schemas: Vec<SchemaRef>) -> Result<SchemaRef> {
+fn merge_schemas(schemas: Vec<SchemaRef>) -> Result<SchemaRef> {
     match <[SchemaRef; 1]>::try_from(schemas) {
         Ok([schema]) => Ok(schema),
-        Err(schemas) => Ok(Arc::new(merged_schemas::merged(schemas.into_iter().map(Arc::unwrap_or_clone))?)),
+        Err(schemas) => Ok(Arc::new(merged_schemas::merge(schemas.into_iter().map(Arc::unwrap_or_clone))?)),
     }
 }
 
-/// Files one after the other that are compressed alike.
-fn alike(
+/// Groups consecutive files of the same compression.
+fn group_by_compression(
     declared: FileCompressionType,
     files: &[ObjectMeta],
 ) -> impl Iterator<Item = (FileCompressionType, &[ObjectMeta])> {
@@ -332,7 +332,7 @@ fn alike(
     groups.map(move |group| (compression(&group[0]), group))
 }
 
-/// How a file is compressed: as it is declared, or, if nothing is, as its name says.
+/// The compression of a file: as declared, or else by its name.
 fn compression_of(declared: FileCompressionType, file: &ObjectMeta) -> FileCompressionType {
     match declared.is_compressed() {
         true => declared,
@@ -340,9 +340,12 @@ fn compression_of(declared: FileCompressionType, file: &ObjectMeta) -> FileCompr
     }
 }
 
-/// The same bytes of a compressed file, and an error where a line is too long: they take a thousandth there
-/// of what they take here, or less.
-fn of_lines(bytes: BoxStream<'static, Result<Bytes>>, name: &str) -> BoxStream<'static, Result<Bytes>> {
+/// Passes decompressed bytes through, with an error if a line is too long: its compressed form may be a
+/// thousandth of the memory.
+fn limit_line_length(
+    bytes: BoxStream<'static, Result<Bytes>>,
+    name: &str,
+) -> BoxStream<'static, Result<Bytes>> {
     let name = name.to_string();
     let mut line_bytes = 0;
     let check = move |piece: Result<Bytes>| {
@@ -356,14 +359,14 @@ fn of_lines(bytes: BoxStream<'static, Result<Bytes>>, name: &str) -> BoxStream<'
     bytes.map(check).boxed()
 }
 
-/// Of a record that does not end.
+/// The error of an unterminated record.
 fn too_long(name: &str) -> DataFusionError {
     let message = format!("a record of file \"{name}\" is longer than {} megabytes", RECORD_BYTES_MAX >> 20);
     SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion()
 }
 
-/// A quote of a file that nothing closes takes all rows behind it into one field.
-fn unclosed(file: &ObjectMeta, line: u64) -> DataFusionError {
+/// The error of an unclosed quote, which takes all later rows into one field.
+fn unclosed_quote(file: &ObjectMeta, line: u64) -> DataFusionError {
     let name = file.location.filename().unwrap_or_default();
     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field")
         .with_detail(format!("file \"{name}\", line {line}"))
@@ -380,7 +383,7 @@ mod tests {
             let piece = Bytes::from(vec![b'x'; RECORD_BYTES_MAX / 2]);
             let pieces = [piece.clone(), Bytes::from_static(last), piece, Bytes::from_static(b"x")];
             let pieces = futures::stream::iter(pieces.map(Ok)).boxed();
-            of_lines(pieces, "f").collect::<Vec<_>>().await.into_iter().collect::<Result<Vec<_>>>()
+            limit_line_length(pieces, "f").collect::<Vec<_>>().await.into_iter().collect::<Result<Vec<_>>>()
         };
         assert_eq!(read(b"y\ny").await.unwrap().len(), 4);
         let error = read(b"yy").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Files that are encoded on a thread of their own, one piece after the other: ORC and Avro.
+//! Encoding of ORC and Avro files on a dedicated thread.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -26,10 +26,10 @@ use crate::formats::avro;
 use crate::formats::format_adapter::{FilesSink, OwnSink};
 use crate::formats::orc;
 
-/// Encoded pieces that wait to be written.
+/// Queue capacity, in encoded pieces.
 const QUEUE: usize = 8;
 
-/// What a file is, and how it is compressed.
+/// The format and compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Orc(orc::Codec),
@@ -37,9 +37,9 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// The columns of a file as they are written.
+    /// The schema as it is written.
     ///
-    /// Errors: one has a type, or a name, that cannot be written (0A000).
+    /// Errors: a type or a name cannot be written (0A000).
     pub(crate) fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
         match self {
             Self::Orc(_) => orc::written_schema(schema),
@@ -47,8 +47,7 @@ impl Encoding {
         }
     }
 
-    /// Encodes one file with columns as [`Encoding::written_schema`] has them; returns the number of rows.
-    /// Blocks.
+    /// Encodes one file with columns of [`Encoding::written_schema`]; returns the number of rows. Blocks.
     pub(crate) fn encode(
         self,
         batches: Receiver<RecordBatch>,
@@ -62,9 +61,9 @@ impl Encoding {
     }
 }
 
-/// Writes rows into files, as DataFusion deals them out.
+/// A sink that writes rows to files as DataFusion's demuxer distributes them.
 ///
-/// Errors: a column has a type, or a name, that cannot be written (0A000).
+/// Errors: a type or a name cannot be written (0A000).
 pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn DataSink>> {
     let keys: Vec<&String> = config.table_partition_cols.iter().map(|(name, _)| name).collect();
     let all = config.output_schema().fields().iter();
@@ -77,7 +76,7 @@ pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn
 #[derive(Debug)]
 struct EncodedFiles {
     encoding: Encoding,
-    /// As the columns are encoded.
+    /// The schema as it is encoded.
     schema: SchemaRef,
 }
 
@@ -115,7 +114,7 @@ impl OwnSink for EncodedFiles {
     }
 }
 
-/// Writes one file, which is encoded on a thread of its own.
+/// Writes one file, encoded on a dedicated thread.
 async fn write_file(
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -135,7 +134,7 @@ async fn write_file(
     Ok(rows)
 }
 
-/// Where what was encoded goes.
+/// The receiver of encoded bytes, as a blocking writer.
 pub(crate) struct Pieces(pub mpsc::Sender<Bytes>);
 
 impl Write for Pieces {

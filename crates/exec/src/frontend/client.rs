@@ -1,5 +1,5 @@
-//! The front end's side of a gang that it is not part of: plans that are worth it go to the gang's
-//! coordinating rank, over a local socket, and their rows come back.
+//! Client side of a front end that is not part of the gang: sends large enough plans to the coordinating rank
+//! over a local socket, and receives their rows.
 //!
 //! ```text
 //!   front end: statement ─► one-rank plan ─► GangExec ══ local socket ══► Desk (server.rs): slices and motions ─► ranks
@@ -7,14 +7,14 @@
 //!                             └─► runs here
 //! ```
 //!
-//! One connection is one request. Back pressure is the socket's: rows are read when they are asked for.
+//! One connection carries one request. Backpressure is the socket's: rows are read on demand.
 //!
 //! # Cancellation
-//! Whoever drops the rows closes the connection; the desk then drops the plan.
+//! Dropping the rows closes the connection; the desk then drops the plan.
 //!
 //! # Crash
-//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on, and runs a
-//! plan that reads once more if it may (`front/rows.rs`).
+//! A connection that closes without an end frame means that the gang is lost (57P02). The front end survives,
+//! and retries a read-only plan once if allowed (`client/retry.rs`).
 
 mod retry;
 
@@ -47,12 +47,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
+use self::retry::PlanRun;
 pub use self::retry::RetryReads;
-use self::retry::Run;
-use crate::distribution::direct_dispatch::{marked, scanned_bytes};
+use crate::distribution::direct_dispatch::{scanned_bytes, with_dispatch};
 use crate::distribution::gang_planner;
 use crate::distribution::logical_planner::physical_plan;
-use crate::monitor::plan_snapshot::Look;
+use crate::monitor::plan_snapshot::PlanSnapshot;
 use crate::operators::cancelable_joins;
 use crate::transport::local_socket;
 use crate::transport::plan_codec;
@@ -62,70 +62,69 @@ use harrier_error::SqlState;
 use harrier_resources::spill_disks::DiskStatus;
 use harrier_resources::statement_limits::{Scope, StatementLimits};
 
-/// The largest frame that either side takes: a batch may be large, a length that is none is larger.
+/// The largest frame that either side accepts: a batch may be large, a larger length is invalid.
 const FRAME_BYTES_MAX: usize = 1 << 31;
 
-/// What a connection asks for.
+/// The request of a connection.
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(enumeration = "Asked", tag = "1")]
-    pub asked: i32,
+    #[prost(enumeration = "RequestKind", tag = "1")]
+    pub kind: i32,
     /// A one-rank plan.
     #[prost(bytes = "vec", tag = "2")]
     pub plan: Vec<u8>,
-    /// The session's settings, as [`propagated_settings::text`] writes them.
+    /// The session's settings, as encoded by [`propagated_settings::text`].
     #[prost(string, tag = "3")]
     pub settings: String,
     #[prost(uint64, tag = "4")]
     pub distribute_bytes_min: u64,
     #[prost(bool, tag = "5")]
     pub verbose: bool,
-    /// EXPLAIN ANALYZE of a statement that writes needs its rows as well.
+    /// EXPLAIN ANALYZE of a writing statement needs its rows as well.
     #[prost(bool, tag = "6")]
     pub keeps_rows: bool,
-    /// Ranks to be set aside; all others are used.
+    /// Ranks to mark down; all others are used.
     #[prost(uint64, repeated, tag = "7")]
-    pub aside: Vec<u64>,
-    /// What the statement may take of every rank, in bytes; 0: as much as there is.
+    pub marked_down: Vec<u64>,
+    /// Memory limit of the statement per rank, in bytes; 0: none.
     #[prost(uint64, tag = "8")]
     pub memory_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub spill_bytes: u64,
-    /// The number under which the statement that is to run may be looked at, or the one that is to be looked
-    /// at; 0: nobody will look.
+    /// The number under which the statement's progress can be polled, or of the statement to poll; 0: none.
     #[prost(uint64, tag = "10")]
     pub run: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-pub enum Asked {
+pub enum RequestKind {
     Nothing = 0,
     Run = 1,
     Explain = 2,
     Analyze = 3,
-    /// How the gang is, again and again. The gang ends when the connection does.
+    /// A stream of gang statuses. The gang ends with the connection.
     Hold = 4,
-    /// That statements begin without some ranks.
-    Aside = 5,
-    /// What a statement that runs has done so far.
-    Look = 6,
+    /// Marks ranks down for later statements.
+    MarkDown = 5,
+    /// The progress of a running statement.
+    Snapshot = 6,
 }
 
-/// Kinds of frames that come back; each is a byte, four bytes of length, and that many bytes.
+/// Kinds of response frames; a frame is a byte, four bytes of length, and that many bytes.
 pub(crate) mod kind {
     /// A part of an Arrow IPC stream: one message with its batch, or the schema.
     pub(crate) const ROWS: u8 = 1;
     /// [`super::Lines`].
     pub(crate) const LINES: u8 = 2;
-    /// [`super::Failure`]: nothing comes behind it.
+    /// [`super::Failure`]: the last frame.
     pub(crate) const FAILURE: u8 = 3;
     /// [`super::Status`].
     pub(crate) const STATUS: u8 = 4;
-    /// All went well; nothing comes behind it.
+    /// Success: the last frame.
     pub(crate) const END: u8 = 5;
-    /// [`crate::monitor::plan_snapshot::Look`]: of a statement that runs, before its first row and behind its
-    /// last.
-    pub(crate) const LOOK: u8 = 6;
+    /// [`crate::monitor::plan_snapshot::PlanSnapshot`] of the running statement, before its first row and
+    /// after its last.
+    pub(crate) const SNAPSHOT: u8 = 6;
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -142,17 +141,17 @@ pub struct Failure {
     pub message: String,
 }
 
-/// How a gang is.
+/// The status of a gang.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     #[prost(message, repeated, tag = "1")]
     pub ranks: Vec<RankStatus>,
-    /// The MPI library or protocol, for people.
+    /// The MPI library or protocol, for display.
     #[prost(string, tag = "2")]
     pub library: String,
     #[prost(string, tag = "3")]
     pub version: String,
-    /// Threads that a statement may keep busy on a rank.
+    /// Threads that a statement may use per rank.
     #[prost(uint64, tag = "4")]
     pub threads: u64,
 }
@@ -163,10 +162,10 @@ pub struct RankStatus {
     pub host: String,
     #[prost(uint32, tag = "2")]
     pub pid: u32,
-    /// It takes part in statements; else it is a spare, or lost.
+    /// It takes part in statements; otherwise it is a spare, or lost.
     #[prost(bool, tag = "3")]
     pub works: bool,
-    /// Why it is lost, if it is.
+    /// The reason, if it is lost.
     #[prost(string, optional, tag = "4")]
     pub lost: Option<String>,
     #[prost(uint64, tag = "5")]
@@ -179,15 +178,15 @@ pub struct RankStatus {
     pub reserved_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub streams_open: u64,
-    /// It takes part in no statement until it is marked up again.
+    /// Marked down: takes part in no statement until it is marked up.
     #[prost(bool, tag = "10")]
-    pub aside: bool,
-    /// Where it spills to; known of ranks that work.
+    pub marked_down: bool,
+    /// Its spill disks; known for working ranks.
     #[prost(message, repeated, tag = "11")]
     pub disks: Vec<DiskStatus>,
     #[prost(uint64, tag = "12")]
     pub resident_bytes: u64,
-    /// Known of ranks that work.
+    /// Known for working ranks.
     #[prost(message, required, tag = "13")]
     pub counts: RankCounts,
     /// Nanoseconds by which its clock is ahead of rank 0's.
@@ -195,73 +194,73 @@ pub struct RankStatus {
     pub clock_ahead_ns: i64,
 }
 
-/// What is told of a rank that was set aside.
-const ASIDE: &str = "marked down";
+/// The reason shown for a rank that was marked down.
+const MARKED_DOWN: &str = "marked down";
 
 impl RankStatus {
     /// Whether it can take part in no statement.
     pub fn is_down(&self) -> bool {
-        self.lost.is_some() || self.aside
+        self.lost.is_some() || self.marked_down
     }
 
-    /// Why it is down, if it is.
+    /// The reason, if it is down.
     pub fn reason(&self) -> Option<String> {
-        self.lost.clone().or_else(|| self.aside.then(|| ASIDE.to_string()))
+        self.lost.clone().or_else(|| self.marked_down.then(|| MARKED_DOWN.to_string()))
     }
 }
 
-/// Where a gang's desk is, and how many statements are there.
+/// The socket of a gang's desk, and the number of statements running there.
 #[derive(Debug)]
-pub struct Place {
+pub struct DeskAddress {
     path: PathBuf,
     running: AtomicUsize,
 }
 
-impl Place {
+impl DeskAddress {
     /// Statements that the gang runs for this process.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 }
 
-/// A statement at a desk, until it is dropped.
-struct Visit(Arc<Place>);
+/// Counts a statement at a desk until dropped.
+struct RunningGuard(Arc<DeskAddress>);
 
-impl Visit {
-    fn new(place: Arc<Place>) -> Self {
+impl RunningGuard {
+    fn new(place: Arc<DeskAddress>) -> Self {
         place.running.fetch_add(1, Ordering::Relaxed);
         Self(place)
     }
 }
 
-impl Drop for Visit {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A gang that is held: it ends when this is dropped.
+/// Holds a gang: it ends when this is dropped.
 pub struct Hold(UnixStream);
 
 impl Hold {
-    /// Takes hold of the gang whose desk is at `path`. Errors: it is not there, or not there yet.
+    /// Takes hold of the gang with its desk at `path`. Errors: it does not exist, or not yet.
     pub async fn take(path: &Path) -> Result<Self> {
-        ask(path, &Request { asked: Asked::Hold.into(), ..Request::default() }).await.map(Self)
+        send_request(path, &Request { kind: RequestKind::Hold.into(), ..Request::default() }).await.map(Self)
     }
 
-    /// How the gang is, the next time that it tells, which is every second or when something happens.
+    /// Waits for the gang's next status, sent every second or on a change.
     ///
     /// Errors: the gang is lost.
     pub async fn next(&mut self) -> Result<Status> {
         match read_frame(&mut self.0).await? {
             Some((kind::STATUS, bytes)) => decode(&bytes),
-            Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
+            Some((kind::FAILURE, bytes)) => Err(decode_failure(&bytes)),
             _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 }
 
-/// A way to a gang that may come and go. Cheap to clone.
+/// The connection to a gang that may come and go. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
     inner: Arc<watch::Sender<LinkState>>,
@@ -271,20 +270,20 @@ pub struct Link {
 
 #[derive(Debug, Default)]
 struct LinkState {
-    /// None while there is no gang.
-    desk: Option<Arc<Place>>,
-    /// Output partitions that plans for the gang are made with.
+    /// `None` while there is no gang.
+    desk: Option<Arc<DeskAddress>>,
+    /// Output partitions of plans for the gang.
     partitions: usize,
-    /// How many ranks the gang has.
+    /// Number of ranks of the gang.
     ranks: usize,
-    /// Why the gang was lost last.
+    /// Why the gang was last lost.
     reason: String,
 }
 
 impl Link {
-    /// From now on plans go to the desk at `path`, made for so many ranks of `threads`.
-    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<Place> {
-        let place = Arc::new(Place { path: path.to_path_buf(), running: AtomicUsize::new(0) });
+    /// Routes later plans to the desk at `path`, planned for `ranks` of `threads`.
+    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<DeskAddress> {
+        let place = Arc::new(DeskAddress { path: path.to_path_buf(), running: AtomicUsize::new(0) });
         self.inner.send_modify(|inner| {
             inner.desk = Some(Arc::clone(&place));
             // With one partition there is no redistribution that could become a motion.
@@ -294,7 +293,7 @@ impl Link {
         place
     }
 
-    /// From now on everything runs in this process.
+    /// Runs later plans in this process.
     pub fn down(&self, reason: &str) {
         self.inner.send_modify(|inner| {
             inner.desk = None;
@@ -307,7 +306,7 @@ impl Link {
     }
 
     /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this
-    /// process, whose operators mean nothing to ranks.
+    /// process, whose operators ranks do not know.
     pub fn configure(
         &self,
         builder: SessionStateBuilder,
@@ -317,7 +316,7 @@ impl Link {
         builder.with_physical_optimizer_rule(here_only).with_query_planner(Arc::new(planner))
     }
 
-    fn lost(&self) -> DataFusionError {
+    fn gang_lost(&self) -> DataFusionError {
         let reason = &self.inner.borrow().reason;
         let message = match reason.is_empty() {
             true => "the gang is lost".to_string(),
@@ -327,20 +326,24 @@ impl Link {
     }
 }
 
-/// Has statements that begin from now on run without these ranks, and with all others.
+/// Marks these ranks down for later statements, and all others up.
 ///
-/// Errors: there is no gang at `path` any more.
-pub async fn set_aside(path: &Path, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
-    let aside = ranks.into_iter().map(|rank| rank as u64).collect();
-    let mut stream = ask(path, &Request { asked: Asked::Aside.into(), aside, ..Request::default() }).await?;
+/// Errors: the gang at `path` is gone.
+pub async fn mark_down(path: &Path, ranks: impl IntoIterator<Item = usize>) -> Result<()> {
+    let marked_down = ranks.into_iter().map(|rank| rank as u64).collect();
+    let mut stream = send_request(
+        path,
+        &Request { kind: RequestKind::MarkDown.into(), marked_down, ..Request::default() },
+    )
+    .await?;
     match read_frame(&mut stream).await? {
         Some((kind::END, _)) => Ok(()),
-        Some((kind::FAILURE, bytes)) => Err(failed(&bytes)),
+        Some((kind::FAILURE, bytes)) => Err(decode_failure(&bytes)),
         _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
     }
 }
 
-async fn ask(path: &Path, request: &Request) -> Result<UnixStream> {
+async fn send_request(path: &Path, request: &Request) -> Result<UnixStream> {
     let mut stream = local_socket::connect(path).await?;
     let bytes = request.encode_to_vec();
     stream.write_all(&(bytes.len() as u32).to_le_bytes()).await?;
@@ -348,7 +351,7 @@ async fn ask(path: &Path, request: &Request) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// The next frame; `None` if the other side has closed the connection.
+/// Reads the next frame; `None` if the other side has closed the connection.
 async fn read_frame(stream: &mut UnixStream) -> Result<Option<(u8, Vec<u8>)>> {
     let mut head = [0; 5];
     match stream.read_exact(&mut head).await {
@@ -372,7 +375,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
     M::decode(bytes).map_err(|error| DataFusionError::Internal(format!("a frame of the gang: {error}")))
 }
 
-fn failed(bytes: &[u8]) -> DataFusionError {
+fn decode_failure(bytes: &[u8]) -> DataFusionError {
     match Failure::decode(bytes) {
         Ok(Failure { sqlstate, message }) => {
             let state = SqlState::parse(&sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
@@ -405,7 +408,7 @@ impl FrontPlanner {
             };
             let bytes_min =
                 session.config().get_extension::<DistributeBytesMin>().map_or(0, |bytes_min| bytes_min.0);
-            if !gang_planner::may_spread(&here) || scanned_bytes(&here) < bytes_min.max(1) {
+            if !gang_planner::is_distributable(&here) || scanned_bytes(&here) < bytes_min.max(1) {
                 return Ok(here);
             }
             let config = session.config().clone().with_target_partitions(partitions);
@@ -420,7 +423,7 @@ impl FrontPlanner {
             let one_rank = physical_plan(logical_plan, &there, ranks).await?;
             match GangExec::try_new(self.link.clone(), one_rank, &config, bytes_min) {
                 Ok(gang) => Ok(Arc::new(gang)),
-                // What cannot be sent, such as a table in memory that is none of files, runs here.
+                // Plans that cannot be serialized, for example with an in-memory table, run here.
                 Err(error) => {
                     tracing::debug!(%error, "a plan stays in this process");
                     Ok(here)
@@ -442,25 +445,25 @@ impl QueryPlanner for FrontPlanner {
     }
 }
 
-/// Lets statements onto the gang. An extension of the session's settings.
+/// Admission control for statements on the gang. An extension of the session's settings.
 #[derive(Clone)]
 pub struct Admission(pub Arc<dyn Admit>);
 
-/// Who decides when a statement may run on the gang.
+/// An admission controller: decides when a statement may run on the gang.
 pub trait Admit: Send + Sync {
-    /// Waits for the turn of a statement that reads so many bytes. Cancel-safe.
+    /// Waits for admission of a statement that reads `bytes` bytes. Cancel-safe.
     fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Admitted>>;
 
-    /// The statement is run once more, because a rank was lost before its first row, for this reason.
-    fn repeated(&self, reason: &str);
+    /// Notifies that the statement is retried, because a rank was lost before its first row, for this reason.
+    fn notify_retry(&self, reason: &str);
 }
 
-/// The turn of a statement on the gang.
+/// An admitted statement.
 #[derive(Default)]
 pub struct Admitted {
-    /// The turn ends when it is dropped.
+    /// Dropping it releases the admission.
     pub turn: Option<Box<dyn Any + Send>>,
-    /// What it may take of every rank.
+    /// Limits of the statement per rank.
     pub limits: StatementLimits,
 }
 
@@ -476,27 +479,27 @@ pub struct GangExec {
     bytes: u64,
     request: Request,
     properties: Arc<PlanProperties>,
-    /// What the gang told last of what the plan does there.
-    told: Told,
+    /// The gang's last snapshot of the plan.
+    last_snapshot: SharedSnapshot,
 }
 
-type Told = Arc<Mutex<LastTold>>;
+type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
 
 #[derive(Debug, Default)]
-struct LastTold {
-    look: Look,
-    /// How many of the looks came with the rows: the second is the last word.
+struct LastSnapshot {
+    snapshot: PlanSnapshot,
+    /// Number of snapshots received along with the rows: the second is final.
     with_rows: usize,
 }
 
 impl Request {
-    /// What the statement may take of every rank.
+    /// Limits of the statement per rank.
     pub(crate) fn limits(&self) -> StatementLimits {
         let limit = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
         StatementLimits { memory_bytes: limit(self.memory_bytes), spill_bytes: limit(self.spill_bytes) }
     }
 
-    fn limited(self, limits: StatementLimits) -> Self {
+    fn with_limits(self, limits: StatementLimits) -> Self {
         let StatementLimits { memory_bytes, spill_bytes } = self.limits().lower_of(limits);
         Self {
             memory_bytes: memory_bytes.unwrap_or_default(),
@@ -513,17 +516,17 @@ impl GangExec {
         config: &SessionConfig,
         bytes_min: usize,
     ) -> Result<Self> {
-        let marked = marked(Arc::clone(&plan));
+        let marked = with_dispatch(Arc::clone(&plan));
         let bytes = plan_codec::encode(&marked)?;
         let request = Request {
-            asked: Asked::Run.into(),
+            kind: RequestKind::Run.into(),
             plan: bytes,
             settings: propagated_settings::text(config),
             distribute_bytes_min: bytes_min as u64,
             run: link.last_run.fetch_add(1, Ordering::Relaxed) + 1,
             ..Request::default()
         };
-        let request = request.limited(Scope::of(config).map(|scope| scope.limits).unwrap_or_default());
+        let request = request.with_limits(Scope::of(config).map(|scope| scope.limits).unwrap_or_default());
         let properties = PlanProperties::new(
             EquivalenceProperties::new(plan.schema()),
             Partitioning::UnknownPartitioning(1),
@@ -531,62 +534,70 @@ impl GangExec {
             Boundedness::Bounded,
         );
         let bytes = scanned_bytes(&plan) as u64;
-        Ok(Self { link, plan, bytes, request, properties: Arc::new(properties), told: Told::default() })
+        Ok(Self {
+            link,
+            plan,
+            bytes,
+            request,
+            properties: Arc::new(properties),
+            last_snapshot: SharedSnapshot::default(),
+        })
     }
 
-    async fn ask(link: &Link, request: &Request) -> Result<(UnixStream, Visit)> {
+    async fn send(link: &Link, request: &Request) -> Result<(UnixStream, RunningGuard)> {
         let desk = link.inner.borrow().desk.clone();
         let Some(desk) = desk else {
-            return Err(link.lost());
+            return Err(link.gang_lost());
         };
-        let visit = Visit::new(desk);
-        let stream = ask(&visit.0.path, request).await.map_err(|_| link.lost())?;
-        Ok((stream, visit))
+        let running_guard = RunningGuard::new(desk);
+        let stream = send_request(&running_guard.0.path, request).await.map_err(|_| link.gang_lost())?;
+        Ok((stream, running_guard))
     }
 
-    /// What the gang told last of what the plan does there: in the beginning, at its end, and whenever it was
-    /// looked at. Empty before the plan has come to its turn.
-    pub fn told(&self) -> Look {
-        self.told.lock().look.clone()
+    /// The gang's last snapshot of the plan: taken at its beginning, its end, and on every poll. Empty before
+    /// the plan is admitted.
+    pub fn last_snapshot(&self) -> PlanSnapshot {
+        self.last_snapshot.lock().snapshot.clone()
     }
 
-    /// What the plan has done until now, asked of all ranks. What was told before, if it does not run or the
-    /// gang does not answer.
-    pub async fn look(&self) -> Look {
-        let request = Request { asked: Asked::Look.into(), run: self.request.run, ..Request::default() };
-        let asked = async {
+    /// Polls the plan's progress on all ranks. Returns the last snapshot if it does not run or the gang does
+    /// not respond.
+    pub async fn poll_snapshot(&self) -> PlanSnapshot {
+        let request =
+            Request { kind: RequestKind::Snapshot.into(), run: self.request.run, ..Request::default() };
+        let response = async {
             let desk = self.link.inner.borrow().desk.clone()?;
-            let mut stream = ask(&desk.path, &request).await.ok()?;
+            let mut stream = send_request(&desk.path, &request).await.ok()?;
             match read_frame(&mut stream).await {
-                Ok(Some((kind::LOOK, bytes))) => decode::<Look>(&bytes).ok(),
+                Ok(Some((kind::SNAPSHOT, bytes))) => decode::<PlanSnapshot>(&bytes).ok(),
                 _ => None,
             }
         };
-        if let Some(look) = asked.await.filter(|look| !look.is_empty()) {
-            let mut told = self.told.lock();
-            // The answer may have been overtaken by the end.
-            if told.with_rows < 2 {
-                told.look = look;
+        if let Some(snapshot) = response.await.filter(|snapshot| !snapshot.is_empty()) {
+            let mut last = self.last_snapshot.lock();
+            // The end may have overtaken the response.
+            if last.with_rows < 2 {
+                last.snapshot = snapshot;
             }
         }
-        self.told()
+        self.last_snapshot()
     }
 
-    /// What EXPLAIN says of the plan, and the rows if it was run and they were asked for.
+    /// Runs EXPLAIN on the gang; returns the lines, and the rows if it was run and they were requested.
     pub async fn explain(
         &self,
-        asked: Asked,
+        kind: RequestKind,
         verbose: bool,
         keeps_rows: bool,
         admission: Option<Arc<Admission>>,
     ) -> Result<Explained> {
-        let turn = match admission.filter(|_| asked == Asked::Analyze) {
+        let turn = match admission.filter(|_| kind == RequestKind::Analyze) {
             Some(admission) => admission.0.admit(self.bytes).await?,
             None => Admitted::default(),
         };
-        let request = Request { asked: asked.into(), verbose, keeps_rows, ..self.request.clone() };
-        let request = request.limited(turn.limits);
-        let (mut stream, _visit) = Self::ask(&self.link, &request).await?;
+        let request = Request { kind: kind.into(), verbose, keeps_rows, ..self.request.clone() };
+        let request = request.with_limits(turn.limits);
+        let (mut stream, _running) = Self::send(&self.link, &request).await?;
         let mut decoder = StreamDecoder::new();
         let mut explained = Explained::default();
         loop {
@@ -598,15 +609,15 @@ impl GangExec {
                     }
                 }
                 Some((kind::LINES, bytes)) => explained.lines = decode::<Lines>(&bytes)?.lines,
-                Some((kind::FAILURE, bytes)) => return Err(failed(&bytes)),
+                Some((kind::FAILURE, bytes)) => return Err(decode_failure(&bytes)),
                 Some((kind::END, _)) => return Ok(explained),
-                _ => return Err(self.link.lost()),
+                _ => return Err(self.link.gang_lost()),
             }
         }
     }
 }
 
-/// What came of [`GangExec::explain`].
+/// The result of [`GangExec::explain`].
 #[derive(Debug, Default)]
 pub struct Explained {
     pub lines: Vec<String>,
@@ -646,32 +657,35 @@ impl ExecutionPlan for GangExec {
         &self,
         _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // Those of the plan are its own.
+        // The plan's expressions belong to the plan.
         Ok(TreeNodeRecursion::Continue)
     }
 
     fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
         let (link, request, bytes) = (self.link.clone(), self.request.clone(), self.bytes);
-        let told = Arc::clone(&self.told);
+        let last_snapshot = Arc::clone(&self.last_snapshot);
         let config = context.session_config();
         let admission = config.get_extension::<Admission>().map(|admission| Arc::clone(&admission.0));
         let wants_repeat = config.get_extension::<RetryReads>().is_some_and(|retry| retry.0);
-        let may_repeat = wants_repeat && !retry::writes(&self.plan);
+        let may_retry = wants_repeat && !retry::writes(&self.plan);
         let rows = futures::stream::once(async move {
             let Admitted { turn, limits } = match &admission {
                 Some(admission) => admission.admit(bytes).await?,
                 None => Admitted::default(),
             };
-            let request = request.limited(limits);
-            Ok::<_, DataFusionError>(retry::rows(Run { link, request, told, may_repeat, admission }, turn))
+            let request = request.with_limits(limits);
+            Ok::<_, DataFusionError>(retry::rows(
+                PlanRun { link, request, last_snapshot, may_retry, admission },
+                turn,
+            ))
         });
         let rows = futures::TryStreamExt::try_flatten(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
 
-/// The plan as one that runs on the gang, if it is.
+/// The `GangExec` that a plan is, if it is one.
 pub fn on_gang(plan: &Arc<dyn ExecutionPlan>) -> Option<&GangExec> {
     plan.downcast_ref::<GangExec>()
 }

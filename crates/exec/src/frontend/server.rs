@@ -1,13 +1,13 @@
-//! The coordinating rank's side of a front end: takes plans over a local socket, spreads them over the gang
-//! and sends their rows back.
+//! Server side of a front end, on the coordinating rank: accepts plans over a local socket, distributes them
+//! over the gang and returns their rows.
 //!
-//! Every connection is one request (`client.rs`), and all are served side by side.
+//! Every connection carries one request (`client.rs`); all are served concurrently.
 //!
 //! # Cancellation
-//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets
-//! the statement's flag (`resources/src/cancellation.rs`) for what does not hear of being dropped.
+//! Closing the connection drops the plan. A thread that does no computing detects it, and sets the
+//! statement's cancellation flag (`resources/src/cancellation.rs`) for operators that do not notice the drop.
 //! # Errors
-//! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
+//! A failure is reported with its SQLSTATE and message; the gang survives unless it is lost itself.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,15 +29,15 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::distribution::gang_planner;
-use crate::formats::atomic_sinks::WholeFiles;
-use crate::frontend::client::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
+use crate::formats::atomic_sinks::AtomicSinkFiles;
+use crate::frontend::client::{Failure, Lines, RankStatus, Request, RequestKind, Status, kind};
 use crate::functions;
 use crate::gang::ledger::Audit;
 use crate::gang::{Gang, StatementOptions, Transport};
-use crate::monitor::plan_snapshot::Look;
-use crate::monitor::resource_usage::{Before, Took};
+use crate::monitor::plan_snapshot::PlanSnapshot;
+use crate::monitor::resource_usage::{ResourceUsage, UsageBaseline};
 use crate::monitor::running_slices;
-use crate::monitor::slice_tree::{Measured, Slice, slices, tell_as, with_metrics};
+use crate::monitor::slice_tree::{RankMetrics, Slice, copy_descriptions, slices, with_metrics};
 use crate::operators::cancelable_joins;
 use crate::transport::messages::RankReport;
 use crate::transport::plan_codec;
@@ -47,90 +47,91 @@ use harrier_resources::cancellation::{CancelFlag, Reason};
 use harrier_resources::statement_limits::Scope;
 use harrier_resources::statement_memory::StatementMemory;
 
-/// The longest request, in bytes: a plan names every file that it reads.
+/// The longest request, in bytes: a plan lists every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
-/// How long a gang waits for its front end.
+/// How long a gang without a front end waits for one.
 const HOLD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time after a failure to accept a connection.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether a rank was lost, and after how many looks the status is told in any case.
+/// The interval of checks for lost ranks, and the number of checks after which the status is sent in any
+/// case.
 const STATUS_TICK: Duration = Duration::from_millis(50);
 const STATUS_TICKS: u32 = 20;
 
-/// How long ranks may take to tell how they are, before what they have told last is told again.
+/// The deadline for reports of ranks; after that their last reports are sent again.
 const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the metrics of a statement that has given its last row may take.
+/// The deadline for the metrics of a statement after its last row.
 const METRICS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long ranks may take to tell what a statement had that has failed.
+/// The deadline for the resource usage of a failed statement.
 const FAILED_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Says in lines what a plan is, and what it took if it ran. The last argument: with all there is to tell.
-pub type Tell = fn(&[Slice], Option<&Took>, bool) -> Vec<String>;
+/// Formats a plan, and its resource usage if it ran. The last argument: verbose.
+pub type FormatPlan = fn(&[Slice], Option<&ResourceUsage>, bool) -> Vec<String>;
 
-/// Where plans for a gang are handed in.
+/// The service that accepts plans for a gang.
 #[derive(Clone)]
 pub struct Desk {
     gang: Gang,
     threads: usize,
-    tell: Tell,
-    running: Running,
-    /// What ranks have told of themselves last.
+    format_plan: FormatPlan,
+    running: RunningStatements,
+    /// The last reports of ranks.
     reports: Arc<Mutex<Vec<RankReport>>>,
     audit: Audit,
 }
 
-/// Statements that run, by the number under which they may be looked at.
-type Running = Arc<Mutex<HashMap<u64, Run>>>;
+/// Running statements, by the number under which they can be polled.
+type RunningStatements = Arc<Mutex<HashMap<u64, RunningStatement>>>;
 
 #[derive(Clone)]
-struct Run {
+struct RunningStatement {
     plan: Arc<dyn ExecutionPlan>,
     /// The ranks that it runs on.
     members: Vec<usize>,
     memory: Arc<StatementMemory>,
 }
 
-/// A plan whose rows can be asked for.
-struct Started {
+/// A started plan.
+struct StartedPlan {
     plan: Arc<dyn ExecutionPlan>,
     rows: SendableRecordBatchStream,
     memory: Arc<StatementMemory>,
-    /// What there is to show of it.
+    /// The plan for display.
     as_planned: Arc<dyn ExecutionPlan>,
 }
 
-/// A statement can be looked at until this is dropped.
-struct Shown {
-    running: Running,
+/// A statement can be polled until this is dropped.
+struct RunRegistration {
+    running: RunningStatements,
     run: u64,
 }
 
-impl Drop for Shown {
+impl Drop for RunRegistration {
     fn drop(&mut self) {
         self.running.lock().remove(&self.run);
     }
 }
 
 impl Desk {
-    /// To be made on rank 0, when the gang is attached.
-    pub fn new(gang: Gang, threads: usize, tell: Tell) -> Self {
+    /// Call it on rank 0, with the gang attached.
+    pub fn new(gang: Gang, threads: usize, format_plan: FormatPlan) -> Self {
         Self {
             gang,
             threads,
-            tell,
-            running: Running::default(),
+            format_plan,
+            running: RunningStatements::default(),
             reports: Arc::default(),
             audit: Audit::default(),
         }
     }
 
-    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. To be
-    /// called in a runtime of its own: statements run on the threads of `work`, all of which may compute for
+    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. Call
+    /// it in a runtime of its own: statements run on the threads of `work`, all of which may compute for
     /// seconds without a pause.
     pub async fn serve(self, listener: UnixListener, work: Handle) {
         let (held, mut holds) = mpsc::channel(1);
@@ -170,25 +171,25 @@ impl Desk {
         };
         let (mut closed, out) = stream.into_split();
         let gone = async move {
-            // Nothing more is to come: what is read is the end.
+            // The client sends nothing more: any read is the end of the connection.
             let mut byte = [0];
             let _ = closed.read(&mut byte).await;
         };
-        match request.asked() {
-            Asked::Hold => {
+        match request.kind() {
+            RequestKind::Hold => {
                 let (hold, released) = oneshot::channel();
                 // Dropped with the connection.
                 let _hold = held.send(released).await.is_ok().then_some(hold);
-                self.converse(request, out, gone).await;
+                self.serve_request(request, out, gone).await;
             }
-            Asked::Aside | Asked::Look => self.converse(request, out, gone).await,
+            RequestKind::MarkDown | RequestKind::Snapshot => self.serve_request(request, out, gone).await,
             _ => {
                 let canceled = CancelFlag::default();
                 let (is_gone, told) = oneshot::channel::<()>();
                 let ended = canceled.cancel_on_drop();
                 let answered = work.spawn(canceled.scope(async move {
                     let _ended = ended;
-                    self.converse(request, out, told.map(drop)).await;
+                    self.serve_request(request, out, told.map(drop)).await;
                 }));
                 tokio::select! {
                     () = gone => canceled.set(Reason::Request),
@@ -199,14 +200,14 @@ impl Desk {
         }
     }
 
-    /// Answers a request, until whoever asked has `gone`.
-    async fn converse(
+    /// Answers a request, until the client has `gone`.
+    async fn serve_request(
         &self,
         request: Request,
         mut out: impl AsyncWriteExt + Unpin,
         gone: impl Future<Output = ()>,
     ) {
-        let runs = matches!(request.asked(), Asked::Run | Asked::Explain | Asked::Analyze);
+        let runs = matches!(request.kind(), RequestKind::Run | RequestKind::Explain | RequestKind::Analyze);
         let _busy = runs.then(|| self.audit.begin());
         let answered = async {
             let answer = std::panic::AssertUnwindSafe(self.answer(&request, &mut out)).catch_unwind().await;
@@ -226,94 +227,94 @@ impl Desk {
             _ = answered => {}
             () = gone => {}
         }
-        self.gang.tidy();
+        self.gang.release_ended();
     }
 
     async fn answer(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        match request.asked() {
-            Asked::Nothing => Ok(()),
-            Asked::Hold => self.hold(out).await,
-            Asked::Aside => {
-                self.gang.set_aside(request.aside.iter().map(|rank| *rank as usize));
+        match request.kind() {
+            RequestKind::Nothing => Ok(()),
+            RequestKind::Hold => self.hold(out).await,
+            RequestKind::MarkDown => {
+                self.gang.mark_down(request.marked_down.iter().map(|rank| *rank as usize));
                 Ok(())
             }
-            Asked::Run => self.run(request, out).await,
-            Asked::Look => {
-                let look = self.look(request.run).await;
-                Ok(write_frame(out, kind::LOOK, &look.encode_to_vec()).await?)
+            RequestKind::Run => self.run(request, out).await,
+            RequestKind::Snapshot => {
+                let snapshot = self.snapshot(request.run).await;
+                Ok(write_frame(out, kind::SNAPSHOT, &snapshot.encode_to_vec()).await?)
             }
-            Asked::Explain => {
+            RequestKind::Explain => {
                 let (plan, _) = self.plan(request).await?;
-                self.tell(&slices(&plan), None, request.verbose, out).await
+                self.send_lines(&slices(&plan), None, request.verbose, out).await
             }
-            Asked::Analyze => self.analyze(request, out).await,
+            RequestKind::Analyze => self.analyze(request, out).await,
         }
     }
 
-    /// Sends what the plan is, its rows, and what every rank has measured.
+    /// Sends a snapshot of the plan, its rows, and the metrics of every rank.
     async fn run(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let Started { plan, rows, memory, .. } = self.start(request).await?;
+        let StartedPlan { plan, rows, memory, .. } = self.start(request).await?;
         if request.run == 0 {
             return send_rows(rows, out).await;
         }
-        let run = Run { plan: Arc::clone(&plan), members: self.gang.members(), memory };
-        let planned = self.look_of(&slices(&plan), &run).await;
-        write_frame(out, kind::LOOK, &planned.encode_to_vec()).await?;
+        let run = RunningStatement { plan: Arc::clone(&plan), members: self.gang.members(), memory };
+        let planned = self.snapshot_of(&slices(&plan), &run).await;
+        write_frame(out, kind::SNAPSHOT, &planned.encode_to_vec()).await?;
         self.running.lock().insert(request.run, run.clone());
-        let shown = Shown { running: Arc::clone(&self.running), run: request.run };
+        let shown = RunRegistration { running: Arc::clone(&self.running), run: request.run };
         let sent = send_rows(rows, out).await;
         drop(shown);
         if sent.is_err() {
-            // What it took is a part of why it failed.
-            let told = self.gang.look(request.run, &run.memory);
+            // The resource usage is part of the failure report.
+            let told = self.gang.task_metrics(request.run, &run.memory);
             let _ = tokio::time::timeout(FAILED_PATIENCE, told).await;
-            let look = self.look_of(&slices(&plan), &run).await;
-            write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
+            let snapshot = self.snapshot_of(&slices(&plan), &run).await;
+            write_frame(out, kind::SNAPSHOT, &snapshot.encode_to_vec()).await?;
             return sent;
         }
-        // All rows are there: that a rank cannot tell any more what it has done is no failure of the
+        // All rows have been sent: a rank that can no longer report its metrics is no failure of the
         // statement.
         if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
-            let look = self.look_of(&slices(&measured), &run).await;
-            write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
+            let snapshot = self.snapshot_of(&slices(&measured), &run).await;
+            write_frame(out, kind::SNAPSHOT, &snapshot.encode_to_vec()).await?;
         }
         Ok(())
     }
 
-    /// What a statement has done so far; an empty look when it does not run here.
-    async fn look(&self, run: u64) -> Look {
+    /// The progress of a statement; an empty snapshot if it does not run here.
+    async fn snapshot(&self, run: u64) -> PlanSnapshot {
         let running = self.running.lock().get(&run).cloned();
         let Some(running) = running else {
-            return Look::default();
+            return PlanSnapshot::default();
         };
         let mut slices = slices(&running.plan);
-        // Parts of rank 0 may count where the plan that they were cut from does.
+        // Rank 0's parts may share metrics with the plan that they were cut from.
         for operator in slices.iter_mut().skip(1).flat_map(|slice| &mut slice.operators) {
-            operator.measured = Measured::default();
+            operator.measured = RankMetrics::default();
         }
-        for told in self.gang.look(run, &running.memory).await {
-            running_slices::fill(&mut slices, &told);
+        for task in self.gang.task_metrics(run, &running.memory).await {
+            running_slices::fill(&mut slices, &task);
         }
-        self.look_of(&slices, &running).await
+        self.snapshot_of(&slices, &running).await
     }
 
     /// All its times are by this rank's clock.
-    async fn look_of(&self, slices: &[Slice], run: &Run) -> Look {
-        let mut look = Look::of(slices, &run.members);
-        look.memory = run.memory.by_process(Some(0));
-        look.align(self.gang.clocks().await);
-        look
+    async fn snapshot_of(&self, slices: &[Slice], run: &RunningStatement) -> PlanSnapshot {
+        let mut snapshot = PlanSnapshot::of(slices, &run.members);
+        snapshot.memory = run.memory.by_process(Some(0));
+        snapshot.align(self.gang.clocks().await);
+        snapshot
     }
 
-    /// Tells how the gang is until nobody listens.
+    /// Sends the gang's status until the client has gone.
     async fn hold(&self, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
         let mut known = None;
         loop {
             let status = self.status().await;
             write_frame(out, kind::STATUS, &status.encode_to_vec()).await?;
-            // Who takes part in statements is told at once, everything else in its time.
+            // Membership changes are sent at once, everything else periodically.
             for _ in 0..STATUS_TICKS {
-                let present = Some((self.gang.losses().len(), self.gang.aside()));
+                let present = Some((self.gang.losses().len(), self.gang.marked_down()));
                 if present != known {
                     known = present;
                     break;
@@ -323,21 +324,21 @@ impl Desk {
         }
     }
 
-    async fn tell(
+    async fn send_lines(
         &self,
         slices: &[Slice],
-        took: Option<&Took>,
+        usage: Option<&ResourceUsage>,
         verbose: bool,
         out: &mut (impl AsyncWriteExt + Unpin),
     ) -> Result<()> {
-        let lines = (self.tell)(slices, took, verbose);
+        let lines = (self.format_plan)(slices, usage, verbose);
         Ok(write_frame(out, kind::LINES, &Lines { lines }.encode_to_vec()).await?)
     }
 
     async fn analyze(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let before = Before::of(Some(&self.gang)).await?;
+        let before = UsageBaseline::of(Some(&self.gang)).await?;
         let started = Instant::now();
-        let Started { plan, mut rows, as_planned, .. } = self.start(request).await?;
+        let StartedPlan { plan, mut rows, as_planned, .. } = self.start(request).await?;
         if request.keeps_rows {
             send_rows(rows, out).await?;
         } else {
@@ -348,29 +349,29 @@ impl Desk {
         }
         let wall = started.elapsed();
         let measured = with_metrics(plan).await?;
-        let took = before.took(Some(&self.gang), wall).await?;
+        let took = before.usage(Some(&self.gang), wall).await?;
         let mut measured = slices(&measured);
-        tell_as(&mut measured, &slices(&as_planned));
-        self.tell(&measured, Some(&took), request.verbose, out).await
+        copy_descriptions(&mut measured, &slices(&as_planned));
+        self.send_lines(&measured, Some(&took), request.verbose, out).await
     }
 
-    async fn start(&self, request: &Request) -> Result<Started> {
+    async fn start(&self, request: &Request) -> Result<StartedPlan> {
         let (plan, state) = self.plan(request).await?;
         let as_planned = plan;
         let context = state.task_ctx();
-        let plan = cancelable_joins::heard_in(Arc::clone(&as_planned), &context)?;
-        let (context, files) = WholeFiles::of(&plan, context)?;
+        let plan = cancelable_joins::cancelable_in(Arc::clone(&as_planned), &context)?;
+        let (context, files) = AtomicSinkFiles::of(&plan, context)?;
         let rows = execute_stream(Arc::clone(&plan), context)?;
         let rows = self.gang.until_loss(&plan, rows);
         let rows = match files {
-            Some(files) => files.after(rows),
+            Some(files) => files.publish_after(rows),
             None => rows,
         };
         let memory = StatementMemory::of(&state.runtime_env().memory_pool).unwrap_or_default();
-        Ok(Started { plan, rows, memory, as_planned })
+        Ok(StartedPlan { plan, rows, memory, as_planned })
     }
 
-    /// The plan of a request, spread over the gang.
+    /// Decodes the plan of a request and distributes it over the gang.
     async fn plan(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
         let options = StatementOptions {
             transport: Transport::Mpi,
@@ -393,18 +394,18 @@ impl Desk {
         let mut state = self.gang.configure(builder).build();
         statement.apply(state.config_mut())?;
         let one_rank = plan_codec::decode(&request.plan, &state.task_ctx())?;
-        let plan = gang_planner::spread(one_rank, &state).await?;
+        let plan = gang_planner::distribute(one_rank, &state).await?;
         Ok((plan, state))
     }
 
     async fn status(&self) -> Status {
-        // A rank that is lost while it is asked has nothing to report; who is lost is known after that. One
-        // that computes answers when it has time: until then it is as it was.
+        // A rank that is lost during the request has no report; losses are read afterwards. A busy rank
+        // responds when it has time: until then its last report counts.
         let told = tokio::time::timeout(REPORT_PATIENCE, self.gang.reports()).await;
         let reports = match told {
             Ok(reports) => {
                 let reports = reports.unwrap_or_default();
-                if let Some((at, report)) = self.audit.look(&reports) {
+                if let Some((at, report)) = self.audit.check(&reports) {
                     let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
                     let rank = self.gang.members().get(at).copied();
                     tracing::error!(
@@ -424,7 +425,7 @@ impl Desk {
         let clocks = self.gang.clocks().await;
         let members = self.gang.members();
         let losses = self.gang.losses();
-        let aside = self.gang.aside();
+        let marked_down = self.gang.marked_down();
         let ranks = self.gang.peers().iter().enumerate().map(|(rank, peer)| {
             let lost = losses.iter().find(|(lost, _)| *lost == rank).map(|(_, reason)| reason.clone());
             let report = members.iter().position(|member| *member == rank).and_then(|at| reports.get(at));
@@ -439,7 +440,7 @@ impl Desk {
                 process_cpu_ns: report.process_cpu_ns,
                 reserved_bytes: report.reserved_bytes,
                 streams_open: report.streams_open,
-                aside: aside.contains(&rank),
+                marked_down: marked_down.contains(&rank),
                 disks: report.disks,
                 resident_bytes: report.resident_bytes,
                 counts: report.counts,
@@ -476,7 +477,7 @@ async fn send_rows(
     Ok(())
 }
 
-/// The batch with the schema before it, if that was not sent yet.
+/// Encodes the batch, preceded by the schema if that was not sent yet.
 async fn send_batch(
     batch: &RecordBatch,
     writer: &mut StreamWriter<Vec<u8>>,

@@ -1,7 +1,7 @@
-//! Ends a statement's rows as soon as a rank that works for it is lost.
+//! Fails a statement's rows as soon as one of its ranks is lost.
 //!
-//! Without it the loss is noticed when an operator next asks the lost rank for rows, and an operator that
-//! computes does not ask for seconds.
+//! Otherwise the loss is noticed only when an operator next polls the lost rank, and a computing operator may
+//! not poll for seconds.
 
 use crate::transport::remote_error;
 use datafusion::execution::SendableRecordBatchStream;
@@ -11,8 +11,7 @@ use futures::{FutureExt, StreamExt, stream};
 use harrier_interconnect::StreamError;
 use std::task::Poll;
 
-/// `rows`, until `loss` tells of a rank and the reason: then an error (57P02), and what `rows` held is
-/// released.
+/// Passes `rows` through until `loss` resolves to a rank and the reason: then fails (57P02) and drops `rows`.
 pub fn until(
     loss: BoxFuture<'static, (usize, String)>,
     rows: SendableRecordBatchStream,

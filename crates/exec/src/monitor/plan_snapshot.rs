@@ -1,8 +1,7 @@
-//! What a plan is and what it has done so far, operator by operator and rank by rank, in a form that leaves
-//! the process.
+//! Serializable snapshot of a plan and its progress, by operator and rank.
 //!
-//! It is far less than the metrics that operators have: what people ask of a statement that runs, and nothing
-//! that grows with the number of files or of output partitions.
+//! Far smaller than the operators' metrics: only the figures shown for a running statement, independent of
+//! the number of files and output partitions.
 
 use datafusion::physical_plan::ExecutionPlan;
 use prost::Message;
@@ -14,22 +13,22 @@ use crate::transport::clock_offset;
 use crate::transport::stream_metrics::StreamMeasured;
 use harrier_resources::statement_memory::ProcessMemory;
 
-/// Characters of what an operator says of itself that are kept.
+/// The longest operator description.
 const TEXT_CHARS_MAX: usize = 400;
 
 /// A plan as slices, the coordinator's first, each before those that feed it.
 #[derive(Clone, PartialEq, Message)]
-pub struct Look {
+pub struct PlanSnapshot {
     #[prost(message, repeated, tag = "1")]
-    pub slices: Vec<SliceLook>,
-    /// What the statement takes of every process that has told.
+    pub slices: Vec<SliceSnapshot>,
+    /// Memory use of every process that reported.
     #[prost(message, repeated, tag = "2")]
     pub memory: Vec<ProcessMemory>,
 }
 
 /// The part of a plan between motions.
 #[derive(Clone, PartialEq, Message)]
-pub struct SliceLook {
+pub struct SliceSnapshot {
     #[prost(uint64, tag = "1")]
     pub number: u64,
     /// Ranks that run it; slice 0 runs on the coordinator alone.
@@ -37,63 +36,63 @@ pub struct SliceLook {
     pub ranks: u64,
     /// In pre-order.
     #[prost(message, repeated, tag = "3")]
-    pub operators: Vec<OperatorLook>,
+    pub operators: Vec<OperatorSnapshot>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct OperatorLook {
+pub struct OperatorSnapshot {
     /// Distance from the top of the slice.
     #[prost(uint64, tag = "1")]
     pub depth: u64,
     #[prost(string, tag = "2")]
     pub name: String,
-    /// What it does, without its name.
+    /// The description, without the name.
     #[prost(string, tag = "3")]
     pub detail: String,
     /// The slice whose rows it receives, if it is the receiving end of a motion.
     #[prost(uint64, optional, tag = "4")]
     pub feeder: Option<u64>,
-    /// Set if it reads files.
+    /// Set for a file scan.
     #[prost(message, optional, tag = "5")]
-    pub scan: Option<ScanLook>,
-    /// By rank; a rank that has measured nothing yet is not among them.
+    pub scan: Option<ScanSnapshot>,
+    /// By rank; without ranks that have no metrics yet.
     #[prost(message, repeated, tag = "6")]
     pub shares: Vec<Share>,
-    /// Of a motion, those between different ranks.
+    /// Streams of a motion, between different ranks.
     #[prost(message, repeated, tag = "7")]
-    pub streams: Vec<StreamLook>,
+    pub streams: Vec<StreamSnapshot>,
 }
 
-/// What a scan reads, over all ranks.
+/// The files of a scan, over all ranks.
 #[derive(Clone, PartialEq, Message)]
-pub struct ScanLook {
-    /// The name of the folder or file, for people.
+pub struct ScanSnapshot {
+    /// The name of the folder or file, for display.
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(uint64, tag = "2")]
     pub files: u64,
-    /// The most that can be read.
+    /// Upper bound of the bytes read.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
     #[prost(uint64, optional, tag = "4")]
     pub rows: Option<u64>,
 }
 
-/// What one rank did of one operator.
+/// One rank's share of an operator's work.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Share {
     #[prost(uint64, tag = "1")]
     pub rank: u64,
-    /// That came out of it.
+    /// Output rows.
     #[prost(uint64, optional, tag = "2")]
     pub rows: Option<u64>,
-    /// Summed over the threads of the rank.
+    /// Sum over the threads of the rank.
     #[prost(uint64, optional, tag = "3")]
     pub busy_ns: Option<u64>,
     /// From files.
     #[prost(uint64, tag = "4")]
     pub read_bytes: u64,
-    /// Rows that a filter inside of the scan left out.
+    /// Rows pruned by a filter inside the scan.
     #[prost(uint64, tag = "5")]
     pub pruned_rows: u64,
     /// Received by a motion.
@@ -101,16 +100,17 @@ pub struct Share {
     pub moved_bytes: u64,
     #[prost(uint64, tag = "7")]
     pub spilled_bytes: u64,
-    /// Nanoseconds since 1970, by the clock of the rank's host, or of the coordinator's: see [`Look::align`].
+    /// Nanoseconds since 1970, by the clock of the rank's host, or of the coordinator's: see
+    /// [`PlanSnapshot::align`].
     #[prost(uint64, optional, tag = "8")]
     pub began_ns: Option<u64>,
     #[prost(uint64, optional, tag = "9")]
     pub ended_ns: Option<u64>,
 }
 
-/// One sending rank to one receiving rank of one motion: see [`StreamMeasured`].
+/// The stream from one sending rank to one receiving rank of one motion: see [`StreamMeasured`].
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct StreamLook {
+pub struct StreamSnapshot {
     #[prost(uint64, tag = "1")]
     pub from: u64,
     #[prost(uint64, tag = "2")]
@@ -135,14 +135,14 @@ pub struct StreamLook {
     pub ended_ns: Option<u64>,
 }
 
-impl Look {
-    /// Puts the times of all ranks on the coordinator's clock. `ahead`: nanoseconds by which each rank's
+impl PlanSnapshot {
+    /// Converts the times of all ranks to the coordinator's clock. `ahead`: nanoseconds by which each rank's
     /// clock is ahead of it.
     pub fn align(&mut self, ahead: &[i64]) {
         let align = |rank: u64, times: [&mut Option<u64>; 2]| {
             let ahead = ahead.get(rank as usize).copied().unwrap_or(0);
             for time in times {
-                *time = time.map(|ns| clock_offset::aligned(ns, ahead));
+                *time = time.map(|ns| clock_offset::align_time(ns, ahead));
             }
         };
         for operator in self.slices.iter_mut().flat_map(|slice| &mut slice.operators) {
@@ -155,18 +155,17 @@ impl Look {
         }
     }
 
-    /// At a plan of this process, with what its operators say now. Reads counters; nothing is waited for.
+    /// Takes a snapshot of a plan of this process with its current metrics. Reads counters; does not wait.
     pub fn at(plan: &Arc<dyn ExecutionPlan>) -> Self {
         Self::of(&slices(plan), &[])
     }
 
-    /// `members`: the rank that each place of a slice stands for, [`crate::Gang::members`]; empty: they are
-    /// the same.
+    /// `members`: the rank at each place of a slice, [`crate::Gang::members`]; empty: identical.
     pub fn of(slices: &[Slice], members: &[usize]) -> Self {
-        let of_slice = |slice: &Slice| SliceLook {
+        let of_slice = |slice: &Slice| SliceSnapshot {
             number: slice.number as u64,
             ranks: slice.ranks as u64,
-            operators: slice.operators.iter().map(|operator| look_at(operator, members)).collect(),
+            operators: slice.operators.iter().map(|operator| operator_snapshot(operator, members)).collect(),
         };
         Self { slices: slices.iter().map(of_slice).collect(), memory: vec![] }
     }
@@ -176,9 +175,9 @@ impl Look {
     }
 }
 
-fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
+fn operator_snapshot(operator: &Operator, members: &[usize]) -> OperatorSnapshot {
     let (name, detail) = match &operator.motion {
-        Some(motion) => named(motion),
+        Some(motion) => motion_text(motion),
         None => {
             let (name, detail) = operator.text.split_once(": ").unwrap_or((&operator.text, ""));
             (name.to_string(), detail.to_string())
@@ -201,7 +200,7 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
             ended_ns: times.map(|(_, ended)| ended),
         }
     };
-    let stream = |(place, from, stream): (usize, usize, &StreamMeasured)| StreamLook {
+    let stream = |(place, from, stream): (usize, usize, &StreamMeasured)| StreamSnapshot {
         from: from as u64,
         to: rank(place),
         bytes: stream.bytes,
@@ -214,12 +213,12 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
         began_ns: stream.began_ns,
         ended_ns: stream.ended_ns,
     };
-    OperatorLook {
+    OperatorSnapshot {
         depth: operator.depth as u64,
         name,
         detail: detail.chars().take(TEXT_CHARS_MAX).collect(),
         feeder: operator.motion.as_ref().map(|motion| motion.slice as u64),
-        scan: operator.scan.as_ref().map(|scan| ScanLook {
+        scan: operator.scan.as_ref().map(|scan| ScanSnapshot {
             name: scan.name.clone(),
             files: scan.files as u64,
             bytes: scan.extent.bytes,
@@ -230,8 +229,8 @@ fn look_at(operator: &Operator, members: &[usize]) -> OperatorLook {
     }
 }
 
-/// `gather 2→1`, and by what.
-fn named(Motion { kind, from, to, .. }: &Motion) -> (String, String) {
+/// `gather 2→1`, and its keys.
+fn motion_text(Motion { kind, from, to, .. }: &Motion) -> (String, String) {
     match kind {
         MotionKind::Gather => (format!("gather {from}→{to}"), String::new()),
         MotionKind::Redistribute(keys) => (format!("redistribute {from}→{to}"), format!("by {keys}")),

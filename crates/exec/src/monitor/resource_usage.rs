@@ -1,6 +1,6 @@
-//! What a statement took on all ranks: the difference between what they have counted after it and before it.
+//! Resource usage of a statement on all ranks: the difference of their counters before and after it.
 //!
-//! Asking for it is part of it: a question to each rank before the statement, and one after it.
+//! Measuring costs two requests per rank: one before the statement, and one after it.
 
 use crate::gang::Gang;
 use crate::transport::messages::RankReport;
@@ -9,37 +9,36 @@ use datafusion::common::Result;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a plan took that was run to be explained.
+/// Resource usage of a plan run by EXPLAIN ANALYZE.
 #[derive(Debug, Clone, Default)]
-pub struct Took {
+pub struct ResourceUsage {
     pub wall: Duration,
-    /// Over all ranks, nanoseconds.
+    /// Sum over all ranks, nanoseconds.
     pub processor_ns: u64,
     pub mpi_threads_ns: u64,
     pub ranks: usize,
-    /// The rank that each place of a slice stands for.
+    /// The rank at each place of a slice.
     pub members: Vec<usize>,
-    /// What the interconnect of each member has counted, by the member's rank; none where there is no
-    /// interconnect.
+    /// Interconnect counters of each member, by rank; empty without an interconnect.
     pub interconnect: Vec<(usize, RankCounts)>,
 }
 
-/// What the ranks had counted before a statement.
-pub struct Before(BTreeMap<usize, RankReport>);
+/// The counters of the ranks before a statement.
+pub struct UsageBaseline(BTreeMap<usize, RankReport>);
 
-impl Before {
-    /// Asks all members of the gang, if there is one.
+impl UsageBaseline {
+    /// Requests the counters of all members of the gang, if there is one.
     ///
     /// Errors: a rank is lost.
-    pub async fn of(gang: Option<&Gang>) -> Result<Before> {
-        reports(gang).await.map(Before)
+    pub async fn of(gang: Option<&Gang>) -> Result<UsageBaseline> {
+        reports(gang).await.map(UsageBaseline)
     }
 
-    /// What the statement that has ended took, and `wall` by the clock.
+    /// The usage of the statement that has ended, with the elapsed time `wall`.
     ///
     /// Errors: a rank is lost.
-    pub async fn took(self, gang: Option<&Gang>, wall: Duration) -> Result<Took> {
-        let Before(before) = self;
+    pub async fn usage(self, gang: Option<&Gang>, wall: Duration) -> Result<ResourceUsage> {
+        let UsageBaseline(before) = self;
         let after = reports(gang).await?;
         let total = |count: fn(&RankReport) -> u64| {
             let sum = |reports: &BTreeMap<usize, RankReport>| reports.values().map(count).sum::<u64>();
@@ -50,7 +49,7 @@ impl Before {
             let before = before.get(rank).map(|report| report.counts).unwrap_or_default();
             (*rank, report.counts.since(before))
         };
-        Ok(Took {
+        Ok(ResourceUsage {
             wall,
             processor_ns: total(|report| report.process_cpu_ns),
             mpi_threads_ns: total(|report| report.mpi_cpu_ns),

@@ -1,38 +1,37 @@
-//! What parts of plans that run now have measured, by the slices that they belong to.
+//! Assigns the metrics of running tasks to the slices of a plan.
 
 use crate::monitor::slice_tree::Slice;
 use crate::transport::metrics_codec;
-use crate::transport::running_tasks::TaskTold;
+use crate::transport::running_tasks::RunningTaskMetrics;
 
-/// Adds what a part has measured to the slice that it belongs to.
-pub fn fill(slices: &mut [Slice], told: &TaskTold) {
-    let slice = match told.slice {
+/// Adds the metrics of a task to its slice.
+pub fn fill(slices: &mut [Slice], task: &RunningTaskMetrics) {
+    let slice = match task.slice {
         Some(number) => slices.iter_mut().find(|slice| slice.number as u64 == number),
-        // Slices alike in every operator do the same work; the first that has nothing from this rank yet is
-        // as good as another.
+        // Slices with identical operators do the same work; the first without metrics of this rank will do.
         None => slices.iter_mut().filter(|slice| slice.number > 0).find(|slice| {
-            let place = slice.first_place() + told.place as usize;
+            let place = slice.first_place() + task.place as usize;
             let is_new = slice
                 .operators
                 .iter()
                 .all(|operator| operator.measured.each().all(|(rank, _)| rank != place));
-            is_new && places(slice, told).is_some_and(|places| places.len() == slice.operators.len())
+            is_new && places(slice, task).is_some_and(|places| places.len() == slice.operators.len())
         }),
     };
     let Some(slice) = slice else { return };
-    let place = slice.first_place() + told.place as usize;
-    for (at, operator) in places(slice, told).unwrap_or_default() {
-        let metrics = metrics_codec::decode(&told.operators[operator].metrics);
+    let place = slice.first_place() + task.place as usize;
+    for (at, operator) in places(slice, task).unwrap_or_default() {
+        let metrics = metrics_codec::decode(&task.operators[operator].metrics);
         slice.operators[at].measured.add_of(place, &metrics);
     }
 }
 
-/// Which operator of the slice each of the part is: a part may leave out inputs of a union that other ranks
-/// have. `None`: it is not a part of this slice.
-fn places(slice: &Slice, told: &TaskTold) -> Option<Vec<(usize, usize)>> {
+/// Maps the operators of a task to those of the slice: a task may omit union inputs that other ranks have.
+/// `None`: it does not belong to this slice.
+fn places(slice: &Slice, task: &RunningTaskMetrics) -> Option<Vec<(usize, usize)>> {
     let mut next = 0;
-    let mut places = Vec::with_capacity(told.operators.len());
-    for (number, operator) in told.operators.iter().enumerate() {
+    let mut places = Vec::with_capacity(task.operators.len());
+    for (number, operator) in task.operators.iter().enumerate() {
         let at = (next..slice.operators.len()).find(|at| {
             let own = &slice.operators[*at];
             let feeder = own.motion.as_ref().map(|motion| motion.slice as u64);

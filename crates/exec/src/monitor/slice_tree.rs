@@ -1,8 +1,8 @@
 //! A plan as slices and motions, for `EXPLAIN` and `EXPLAIN ANALYZE`.
 //!
-//! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds
-//! exactly one motion. Operators are listed in pre-order; a motion stands in the list of the slice that
-//! receives it.
+//! Slice 0 runs on the coordinator. Every other slice has the number that its streams carry, and feeds
+//! exactly one motion. Operators are listed in pre-order; a motion is in the list of the slice that receives
+//! it.
 
 use crate::data_files::VisibleRowsExec;
 use crate::distribution::bucket_routing::bucket_key;
@@ -30,7 +30,7 @@ pub struct Slice {
     pub number: usize,
     /// Ranks that run it; slice 0 runs on the coordinator alone.
     pub ranks: usize,
-    /// Set if it runs where its bucket belongs, on that rank alone.
+    /// Set for direct dispatch: it runs only on the rank that owns its bucket.
     pub dispatch: Option<(Bucket, Owner)>,
     /// In pre-order.
     pub operators: Vec<Operator>,
@@ -48,24 +48,23 @@ pub struct Operator {
     /// Distance from the top of the slice.
     pub depth: usize,
     pub name: String,
-    /// One line: the name and what the operator does; without the list of files, which can be longer than a
-    /// page.
+    /// One line: the name and the description, without the list of files, which can be longer than a page.
     pub text: String,
-    /// The same with everything.
+    /// The same including the files.
     pub full_text: String,
-    /// Set when this is the receiving end of a motion.
+    /// Set at the receiving end of a motion.
     pub motion: Option<Motion>,
-    /// Set when this reads files.
+    /// Set for a file scan.
     pub scan: Option<Scan>,
-    /// The rows that it was planned with, over all ranks, if that is known and asked for.
+    /// Estimated rows over all ranks, if known and requested.
     pub expected_rows: Option<u64>,
-    /// What each rank measured; empty before the plan has run.
-    pub measured: Measured,
+    /// Metrics of each rank; empty before the plan has run.
+    pub measured: RankMetrics,
 }
 
 impl Operator {
-    /// Nanoseconds that it was busy, on every rank that says so: of a scan, the time spent opening, reading
-    /// and decoding files.
+    /// Busy time in nanoseconds, by rank that reports it: for a scan, the time spent opening, reading and
+    /// decoding files.
     pub fn busy_ns(&self) -> Vec<(usize, u64)> {
         let busy = |(rank, metrics): (usize, &BTreeMap<String, u64>)| {
             let get = |name: &str| metrics.get(name).copied();
@@ -81,27 +80,27 @@ impl Operator {
     }
 }
 
-/// What a scan reads, over all ranks.
+/// The files of a scan, over all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
-    /// The name of the folder or file, for people.
+    /// The name of the folder or file, for display.
     pub name: String,
     pub files: usize,
-    /// Files and parts of files dealt to ranks.
+    /// Files and parts of files assigned to ranks.
     pub splits: usize,
     pub extent: Extent,
 }
 
-/// How much there is to scan at most: filters and the choice of columns leave out some of it.
+/// Upper bound of the work of a scan: filters and projection reduce it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
     pub bytes: u64,
-    /// `None` if not all files have statistics.
+    /// `None` if some files lack statistics.
     pub rows: Option<u64>,
 }
 
 impl Extent {
-    /// Of the files of one scan.
+    /// The extent of one scan's files.
     pub fn of(scan: &FileScanConfig) -> Self {
         let mut extent = Extent { bytes: 0, rows: Some(0) };
         for file in scan.file_groups.iter().flat_map(|group| group.files()) {
@@ -145,17 +144,17 @@ pub enum MotionKind {
     Broadcast,
 }
 
-/// An operator's metrics: summed over its output partitions, by rank of the slice.
+/// Metrics of an operator: summed over its output partitions, by rank of the slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct RankMetrics {
     ranks: BTreeMap<usize, BTreeMap<String, u64>>,
-    /// From when to when, in nanoseconds since 1970.
+    /// Start and end, in nanoseconds since 1970.
     times: BTreeMap<usize, (u64, u64)>,
-    /// Of a motion: by the receiving rank's place in its slice, and the number of the sending rank.
+    /// For a motion: by the receiving rank's place in its slice, and the number of the sending rank.
     streams: BTreeMap<(usize, usize), StreamMeasured>,
 }
 
-impl Measured {
+impl RankMetrics {
     /// `first`: the place of the first rank of the slice.
     fn add(&mut self, metrics: &MetricsSet, first: usize) {
         for metric in metrics.iter() {
@@ -169,7 +168,7 @@ impl Measured {
         }
     }
 
-    /// Adds what `rank` of the slice measured.
+    /// Adds the metrics of `rank` of the slice.
     pub fn add_of(&mut self, rank: usize, metrics: &MetricsSet) {
         metrics.iter().for_each(|metric| self.add_one(rank, metric));
     }
@@ -182,7 +181,7 @@ impl Measured {
         }
         if let MetricValue::StartTimestamp(at) | MetricValue::EndTimestamp(at) = value {
             let ns = at.value().and_then(|at| at.timestamp_nanos_opt());
-            // A stream is opened before its operator has anything to do.
+            // A stream is opened before its operator has work.
             let ns = ns.filter(|ns| *ns > 0 && sender.is_none());
             if let Some(ns) = ns.map(|ns| ns as u64) {
                 let (first, last) = self.times.entry(rank).or_insert((ns, ns));
@@ -194,24 +193,24 @@ impl Measured {
             value.as_usize() as u64;
     }
 
-    /// What each rank measured, in rank order.
+    /// The metrics of each rank, in rank order.
     pub fn each(&self) -> impl Iterator<Item = (usize, &BTreeMap<String, u64>)> {
         self.ranks.iter().map(|(rank, metrics)| (*rank, metrics))
     }
 
-    /// From when to when a rank was at it, in nanoseconds since 1970; the end is that of the output partition
-    /// that ended last.
+    /// The start and end of a rank's work, in nanoseconds since 1970; the end is that of the last output
+    /// partition.
     pub fn times(&self, rank: usize) -> Option<(u64, u64)> {
         self.times.get(&rank).copied()
     }
 
     /// The streams of a motion: the receiving rank's place in its slice, the number of the sending rank, and
-    /// what was measured.
+    /// the metrics.
     pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &StreamMeasured)> {
         self.streams.iter().map(|((place, from), stream)| (*place, *from, stream))
     }
 
-    /// Whether the operator ran and was measured at all.
+    /// Whether the operator has no metrics.
     pub fn is_empty(&self) -> bool {
         self.ranks.is_empty()
     }
@@ -237,22 +236,23 @@ impl Measured {
     }
 }
 
-/// The slices of `plan`, coordinator's first, each before those that feed it. A plan that runs on one rank is
-/// one slice.
+/// The slices of `plan`, the coordinator's first, each before those that feed it. A plan that runs on one
+/// rank is one slice.
 pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
     slices_expecting(plan, &|_| None)
 }
 
-/// The same, with the rows that `expected` tells of each operator. Of what is below the rows that a role may
-/// see nothing is told.
-pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &Expected<'_>) -> Vec<Slice> {
+/// The same, with the estimated rows of each operator by `expected`. Estimates below a row-level security
+/// barrier are hidden.
+pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &RowEstimator<'_>) -> Vec<Slice> {
     let mut slices = Vec::new();
-    describe(&whole(plan), 0, 1, expected, &mut slices);
+    describe(&undistributed(plan), 0, 1, expected, &mut slices);
     slices
 }
 
-/// Has the slices of a plan that ran say what the same plan says that was not made ready to run.
-pub fn tell_as(measured: &mut [Slice], planned: &[Slice]) {
+/// Replaces the descriptions in the slices of an executed plan by those of the plan before it was prepared
+/// for execution.
+pub fn copy_descriptions(measured: &mut [Slice], planned: &[Slice]) {
     for (measured, planned) in measured.iter_mut().zip(planned) {
         for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
             if measured.name == planned.name {
@@ -263,8 +263,8 @@ pub fn tell_as(measured: &mut [Slice], planned: &[Slice]) {
     }
 }
 
-/// Tells in the slices of a plan that ran what the same plan was expected to do.
-pub fn expect(measured: &mut [Slice], planned: &[Slice]) {
+/// Adds the estimates of a plan to the slices of its execution.
+pub fn copy_estimates(measured: &mut [Slice], planned: &[Slice]) {
     for (measured, planned) in measured.iter_mut().zip(planned) {
         for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
             measured.expected_rows = planned.expected_rows;
@@ -272,23 +272,23 @@ pub fn expect(measured: &mut [Slice], planned: &[Slice]) {
     }
 }
 
-/// How many rows an operator is expected to yield.
-pub type Expected<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<u64> + 'a;
+/// The estimated output rows of an operator.
+pub type RowEstimator<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<u64> + 'a;
 
-/// What an operator of a spread plan was before it was spread: the plan itself, or the scan of all files.
-pub fn whole(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+/// The operator of the one-rank plan that a distributed one came from: itself, or the scan of all files.
+pub fn undistributed(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if plan.is::<DistributedExec>() {
         return Arc::clone(plan.children()[0]);
     }
     Arc::clone(plan.downcast_ref::<DistributedLeafExec>().map_or(plan, |leaf| leaf.original()))
 }
 
-/// Whether rows go from slice to slice there.
+/// Whether an operator is a motion.
 pub fn is_motion(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.as_network_boundary().is_some()
 }
 
-/// The same plan with what every rank measured. Waits for the metrics of all ranks; the plan must have run.
+/// Adds the metrics of every rank to a plan. Waits for all ranks; the plan must have run.
 pub async fn with_metrics(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::PerTask).await
 }
@@ -297,7 +297,7 @@ fn describe(
     top: &Arc<dyn ExecutionPlan>,
     number: usize,
     ranks: usize,
-    expected: &Expected<'_>,
+    expected: &RowEstimator<'_>,
     slices: &mut Vec<Slice>,
 ) {
     let dispatch = top.downcast_ref::<DispatchExec>();
@@ -317,10 +317,10 @@ fn visit(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
     slice: &mut Slice,
-    expected: &Expected<'_>,
+    expected: &RowEstimator<'_>,
     feeders: &mut Vec<Feeder>,
 ) {
-    let mut measured = Measured::default();
+    let mut measured = RankMetrics::default();
     if let Some(metrics) = plan.metrics() {
         measured.add(&metrics, slice.first_place());
     }
@@ -363,7 +363,7 @@ fn visit(
     if leaf.is_some() {
         return;
     }
-    let nothing: &Expected<'_> = &|_| None;
+    let nothing: &RowEstimator<'_> = &|_| None;
     let expected = if plan.is::<VisibleRowsExec>() { nothing } else { expected };
     for child in plan.children() {
         visit(child, depth + 1, slice, expected, feeders);
@@ -401,7 +401,7 @@ fn without_files(text: &str, scan: &Scan) -> String {
     format!("{before}files={}, splits={}{after}", scan.files, scan.splits)
 }
 
-/// The expressions a producing slice hashes by, or the key whose buckets it sends rows into.
+/// The hash expressions of a producing slice, or the key of the buckets that it routes rows to.
 fn hash_keys(plan: &Arc<dyn ExecutionPlan>) -> String {
     match plan.downcast_ref::<RepartitionExec>().map(|repartition| repartition.partitioning()) {
         Some(Partitioning::Hash(keys, _)) => {

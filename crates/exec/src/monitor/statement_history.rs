@@ -1,16 +1,16 @@
-//! The last statements that this process has run, and what every rank did for them.
+//! History of the last statements of this process, with the metrics of every rank.
 //!
-//! A statement is over when its last row has been taken. Then the ranks are still to tell what they have
-//! measured: that is waited for beside whatever comes next, and for no longer than [`METRICS_PATIENCE`].
+//! A statement ends when its last row has been taken. The ranks then still report their metrics: these are
+//! awaited in the background, at most [`METRICS_PATIENCE`].
 //!
 //! # Memory bound
-//! [`STATEMENTS_MAX`] looks, which do not grow with the data; of a plan nothing is kept.
+//! [`STATEMENTS_MAX`] snapshots, which do not grow with the data; plans are not retained.
 //!
 //! # Cancellation
-//! A statement whose rows are dropped before their end is not remembered.
+//! A statement whose rows are dropped before their end is not recorded.
 
 use crate::gang::Gang;
-use crate::monitor::plan_snapshot::Look;
+use crate::monitor::plan_snapshot::PlanSnapshot;
 use crate::monitor::slice_tree::{Slice, slices, with_metrics};
 use crate::transport::clock_offset::now_ns;
 use datafusion::common::DataFusionError;
@@ -27,15 +27,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many statements are remembered.
+/// Number of recorded statements.
 const STATEMENTS_MAX: usize = 100;
 
-/// How long the numbers of a statement that is over may take.
+/// The deadline for the metrics of an ended statement.
 const METRICS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A statement that is over.
+/// An ended statement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Past {
+pub struct PastStatement {
     /// From 1 on, in the order in which they ended.
     pub number: u64,
     pub text: String,
@@ -43,30 +43,30 @@ pub struct Past {
     /// Nanoseconds since 1970, by the coordinator's clock, as all times of `look`.
     pub began_ns: u64,
     pub ended_ns: u64,
-    /// Of one that failed, what its own process knows.
-    pub look: Look,
+    /// For a failed one, only the metrics of its own process.
+    pub snapshot: PlanSnapshot,
 }
 
-/// Told of every statement, once, when what it did is known.
-pub type Listener = Arc<dyn Fn(&Past) + Send + Sync>;
+/// Called once for every statement, when its metrics are complete.
+pub type Listener = Arc<dyn Fn(&PastStatement) + Send + Sync>;
 
-/// Remembers statements. Cheap to clone.
+/// The statement history. Cheap to clone.
 #[derive(Clone)]
 pub struct History {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    past: Mutex<Kept>,
-    /// Statements that are over and whose numbers are on their way.
+    past: Mutex<Records>,
+    /// Ended statements whose metrics are still awaited.
     pending: watch::Sender<usize>,
     listener: Option<Listener>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Records {
     last: u64,
-    statements: VecDeque<Arc<Past>>,
+    statements: VecDeque<Arc<PastStatement>>,
 }
 
 impl fmt::Debug for History {
@@ -87,20 +87,20 @@ impl History {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The statements that are over, the last one last. Waits for the numbers of those that have just ended.
-    pub async fn past(&self) -> Vec<Arc<Past>> {
+    /// The ended statements, the last one last. Waits for the metrics of those that have just ended.
+    pub async fn past(&self) -> Vec<Arc<PastStatement>> {
         self.settle().await;
         self.inner.past.lock().statements.iter().cloned().collect()
     }
 
-    /// Waits until everything is known of the statements that are over. Cancel-safe.
+    /// Waits until the metrics of all ended statements are complete. Cancel-safe.
     pub async fn settle(&self) {
         let mut pending = self.inner.pending.subscribe();
         // The sender lives as long as this does.
         let _ = pending.wait_for(|pending| *pending == 0).await;
     }
 
-    /// The same rows; the statement is remembered when they end. To be called when it begins.
+    /// Passes rows through, and records the statement when they end. Call it when the statement begins.
     pub fn watch(
         &self,
         text: &str,
@@ -109,7 +109,7 @@ impl History {
         rows: SendableRecordBatchStream,
     ) -> SendableRecordBatchStream {
         let schema = rows.schema();
-        let run = Run {
+        let run = RunningStatement {
             history: self.clone(),
             text: text.to_string(),
             began_ns: now_ns(),
@@ -117,21 +117,22 @@ impl History {
             members: gang.map(Gang::members).unwrap_or_default(),
             gang: gang.cloned(),
         };
-        let watched = Watched { rows, run: Some(run) };
+        let watched = RecordedRows { rows, run: Some(run) };
         Box::pin(RecordBatchStreamAdapter::new(schema, watched))
     }
 
-    /// Remembers a statement whose numbers are known, such as one that was run to be explained.
+    /// Records a statement with known metrics, such as one run by EXPLAIN ANALYZE.
     pub async fn add(&self, text: &str, began_ns: u64, gang: Option<&Gang>, measured: &[Slice]) {
-        let look = look(gang, measured, &gang.map(Gang::members).unwrap_or_default()).await;
-        self.remember(text.to_string(), false, began_ns, now_ns(), look);
+        let snapshot = take_snapshot(gang, measured, &gang.map(Gang::members).unwrap_or_default()).await;
+        self.record(text.to_string(), false, began_ns, now_ns(), snapshot);
     }
 
-    fn remember(&self, text: String, failed: bool, began_ns: u64, ended_ns: u64, look: Look) {
+    fn record(&self, text: String, failed: bool, began_ns: u64, ended_ns: u64, snapshot: PlanSnapshot) {
         let past = {
             let mut past = self.inner.past.lock();
             past.last += 1;
-            let new = Arc::new(Past { number: past.last, text, failed, began_ns, ended_ns, look });
+            let new =
+                Arc::new(PastStatement { number: past.last, text, failed, began_ns, ended_ns, snapshot });
             past.statements.push_back(Arc::clone(&new));
             if past.statements.len() > STATEMENTS_MAX {
                 past.statements.pop_front();
@@ -144,16 +145,16 @@ impl History {
     }
 }
 
-async fn look(gang: Option<&Gang>, slices: &[Slice], members: &[usize]) -> Look {
-    let mut look = Look::of(slices, members);
+async fn take_snapshot(gang: Option<&Gang>, slices: &[Slice], members: &[usize]) -> PlanSnapshot {
+    let mut snapshot = PlanSnapshot::of(slices, members);
     if let Some(gang) = gang {
-        look.align(gang.clocks().await);
+        snapshot.align(gang.clocks().await);
     }
-    look
+    snapshot
 }
 
-/// A statement that runs.
-struct Run {
+/// A running statement.
+struct RunningStatement {
     history: History,
     text: String,
     began_ns: u64,
@@ -162,12 +163,12 @@ struct Run {
     gang: Option<Gang>,
 }
 
-impl Run {
+impl RunningStatement {
     fn ends(self, failed: bool) {
         let ended_ns = now_ns();
-        let pending = Pending::new(self.history.clone());
+        let pending = PendingMetrics::new(self.history.clone());
         tokio::spawn(async move {
-            let Run { history, text, began_ns, plan, members, gang } = self;
+            let RunningStatement { history, text, began_ns, plan, members, gang } = self;
             let plan = match failed {
                 true => plan,
                 false => {
@@ -178,41 +179,41 @@ impl Run {
                 }
             };
             let measured = slices(&plan);
-            // It holds the tables of joins.
+            // The plan holds the hash tables of joins.
             drop(plan);
             if let Some(gang) = &gang {
-                gang.tidy();
+                gang.release_ended();
             }
-            let look = look(gang.as_ref(), &measured, &members).await;
-            history.remember(text, failed, began_ns, ended_ns, look);
+            let snapshot = take_snapshot(gang.as_ref(), &measured, &members).await;
+            history.record(text, failed, began_ns, ended_ns, snapshot);
             drop(pending);
         });
     }
 }
 
-/// One of the statements that [`History::settle`] waits for.
-struct Pending(History);
+/// A statement that [`History::settle`] waits for.
+struct PendingMetrics(History);
 
-impl Pending {
+impl PendingMetrics {
     fn new(history: History) -> Self {
         history.inner.pending.send_modify(|pending| *pending += 1);
-        Pending(history)
+        PendingMetrics(history)
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingMetrics {
     fn drop(&mut self) {
         self.0.inner.pending.send_modify(|pending| *pending -= 1);
     }
 }
 
-/// Rows that somebody waits for the end of.
-struct Watched {
+/// Rows whose end is recorded.
+struct RecordedRows {
     rows: SendableRecordBatchStream,
-    run: Option<Run>,
+    run: Option<RunningStatement>,
 }
 
-impl Stream for Watched {
+impl Stream for RecordedRows {
     type Item = Result<datafusion::arrow::array::RecordBatch, DataFusionError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -1,14 +1,14 @@
-//! Joins that look at the flag of their statement ([`harrier_resources::cancellation`]): one whose condition
-//! takes next to none of the pairs that it looks at computes for hours inside of one poll, and dropping its
-//! stream does not end it.
+//! Joins that check the cancellation flag of their statement ([`harrier_resources::cancellation`]): a join
+//! whose condition rejects nearly all pairs computes for hours inside one poll, and dropping its stream does
+//! not stop it.
 //!
 //! ```text
-//! HashJoinExec on k, filter: f   ──►   HashJoinExec on k, filter: Heard(f), which fails with 57014 once the flag is set
+//! HashJoinExec on k, filter: f   ──►   HashJoinExec on k, filter: CancelCheck(f), which fails with 57014
+//! once the flag is set
 //! ```
 //!
-//! A join evaluates its condition for some thousands of pairs at a time. The change is made right before the
-//! plan is run, on the rank that runs it, so that optimizers, plans that travel and EXPLAIN know nothing of
-//! it.
+//! A join evaluates its condition for some thousands of pairs at a time. The rewrite happens right before the
+//! plan is run, on the rank that runs it, so that optimizers, serialized plans and EXPLAIN do not see it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -31,25 +31,25 @@ use datafusion_distributed::NetworkBoundaryExt;
 use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::statement_memory;
 
-/// What the operator that hands a plan to a gang is called: what is below it runs elsewhere.
+/// The name of the operator that sends a plan to a gang: the plan below it runs elsewhere.
 pub(crate) const GANG_EXEC: &str = "GangExec";
 
-/// [`heard`] of the statement that `context` is of.
-pub fn heard_in(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+/// [`cancelable`] with the flag of the statement of `context`.
+pub fn cancelable_in(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     match statement_memory::cancel_flag(context.memory_pool()) {
-        Some(canceled) => heard(plan, &canceled),
+        Some(canceled) => cancelable(plan, &canceled),
         None => Ok(plan),
     }
 }
 
-/// `plan`, as it is to be run for the statement of this flag: its joins look at it. Operators below a motion
-/// are those of other slices, and stay as they are.
-pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &CancelFlag) -> Result<Arc<dyn ExecutionPlan>> {
+/// Makes the joins of `plan` check this flag. Operators below a motion belong to other slices, and are
+/// unchanged.
+pub fn cancelable(plan: Arc<dyn ExecutionPlan>, canceled: &CancelFlag) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_down(|plan| {
         let ends = plan.as_network_boundary().is_some() || plan.name() == GANG_EXEC;
         let heard = match ends {
             true => None,
-            false => heard_join(&plan, canceled)?,
+            false => cancelable_join(&plan, canceled)?,
         };
         Ok(match (heard, ends) {
             (Some(plan), _) => Transformed::yes(plan),
@@ -60,19 +60,19 @@ pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &CancelFlag) -> Result<Arc<
     Ok(changed.data)
 }
 
-/// `None`: it is no join, or one that is heard of because it gives rows.
-fn heard_join(
+/// `None`: it is not a join, or one that returns to the caller often enough.
+fn cancelable_join(
     plan: &Arc<dyn ExecutionPlan>,
     canceled: &CancelFlag,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        return match heard_filter(join.filter(), is_silent(join.join_type), canceled) {
+        return match cancelable_filter(join.filter(), is_silent(join.join_type), canceled) {
             Some(filter) => Ok(Some(join.builder().with_filter(Some(filter)).build_exec()?)),
             None => Ok(None),
         };
     }
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
-        return match heard_filter(join.filter(), is_silent(*join.join_type()), canceled) {
+        return match cancelable_filter(join.filter(), is_silent(*join.join_type()), canceled) {
             Some(filter) => {
                 let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
                 Ok(Some(Arc::new(join)))
@@ -81,8 +81,8 @@ fn heard_join(
         };
     }
     if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
-        // Without a condition it reads on with every step.
-        return match heard_filter(&join.filter, false, canceled) {
+        // Without a condition it returns after every step.
+        return match cancelable_filter(&join.filter, false, canceled) {
             Some(filter) => Ok(Some(Arc::new(SortMergeJoinExec::try_new(
                 Arc::clone(&join.left),
                 Arc::clone(&join.right),
@@ -98,15 +98,14 @@ fn heard_join(
     Ok(None)
 }
 
-/// Whether a join of this kind looks at pairs for long without giving a row, even if all of them match.
+/// Whether a join of this kind may process pairs for long without output, even if all of them match.
 fn is_silent(kind: JoinType) -> bool {
     use JoinType::{LeftAnti, LeftMark, LeftSemi, RightAnti, RightMark, RightSemi};
     matches!(kind, LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark)
 }
 
-/// The condition of a join that looks at the flag. Where there is none, one that is always true if
-/// `is_silent`.
-fn heard_filter<'a>(
+/// A join condition that checks the flag. Without a condition, one that is always true if `is_silent`.
+fn cancelable_filter<'a>(
     filter: impl Into<Option<&'a JoinFilter>>,
     is_silent: bool,
     canceled: &CancelFlag,
@@ -118,37 +117,37 @@ fn heard_filter<'a>(
         None if is_silent => (lit(true), vec![], Arc::new(Schema::empty())),
         None => return None,
     };
-    Some(JoinFilter::new(Arc::new(Heard { inner, canceled: canceled.clone() }), columns, schema))
+    Some(JoinFilter::new(Arc::new(CancelCheck { inner, canceled: canceled.clone() }), columns, schema))
 }
 
-/// An expression, and the flag of the statement that evaluates it.
+/// An expression that checks the cancellation flag of its statement.
 #[derive(Debug)]
-struct Heard {
+struct CancelCheck {
     inner: Arc<dyn PhysicalExpr>,
     canceled: CancelFlag,
 }
 
-impl PartialEq for Heard {
+impl PartialEq for CancelCheck {
     fn eq(&self, other: &Self) -> bool {
         self.inner.eq(&other.inner)
     }
 }
 
-impl Eq for Heard {}
+impl Eq for CancelCheck {}
 
-impl Hash for Heard {
+impl Hash for CancelCheck {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl fmt::Display for Heard {
+impl fmt::Display for CancelCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl PhysicalExpr for Heard {
+impl PhysicalExpr for CancelCheck {
     fn return_field(&self, input: &Schema) -> Result<FieldRef> {
         self.inner.return_field(input)
     }
@@ -209,7 +208,7 @@ mod tests {
         Arc::new(Column::new("a", 0))
     }
 
-    /// That the left number is below the right one.
+    /// The left number is below the right one.
     fn below() -> JoinFilter {
         let fields = ["l", "r"].map(|name| Field::new(name, DataType::Int64, true));
         let [left, right] = [("l", 0), ("r", 1)].map(|(name, at)| Arc::new(Column::new(name, at)) as _);
@@ -219,7 +218,7 @@ mod tests {
     }
 
     fn hash(kind: JoinType, filter: Option<JoinFilter>, is_null_aware: bool) -> Arc<dyn ExecutionPlan> {
-        // Where NULL is among the keys, it has no row without a look at the others.
+        // With NULL among the keys, a null-aware join returns no row without checking other pairs.
         let null = if is_null_aware { -1 } else { 7 };
         let join = HashJoinExec::try_new(
             numbers(null),
@@ -264,14 +263,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn joins_are_what_they_were_until_their_statement_is_given_up() {
+    async fn joins_run_until_canceled() {
         for join in joins() {
             let shown = displayable(join.as_ref()).one_line().to_string();
             let expected = collect(Arc::clone(&join), Arc::default()).await.unwrap();
-            // What ran once has its rows.
+            // A join that ran holds its rows.
             let join = join.reset_state().unwrap();
             let canceled = CancelFlag::default();
-            let ready = heard(Arc::clone(&join), &canceled).unwrap();
+            let ready = cancelable(Arc::clone(&join), &canceled).unwrap();
             assert_eq!(ready.schema(), join.schema());
             let rows = collect(Arc::clone(&ready), Arc::default()).await.unwrap();
             let text = |batches: &[RecordBatch]| {

@@ -1,4 +1,4 @@
-//! Rows of which nothing is known but that they are there.
+//! Operator that hides the ordering and equivalences of its input.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// N → N output partitions: the rows of its input as they are, without telling how they are ordered, and
-/// which of their columns are constant or equal.
+/// N → N output partitions: passes its input through, hiding its ordering and its constant or equal columns.
 #[derive(Debug)]
 pub struct UnorderedExec {
     input: Arc<dyn ExecutionPlan>,

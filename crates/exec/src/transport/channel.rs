@@ -1,10 +1,10 @@
 //! The sending side of a plan: datafusion-distributed's transport traits over the interconnect.
 //!
-//! A rank's address is `rank://<number>`. A plan for another rank goes as a call that stays open until the
-//! query ends and brings back metrics; a motion's rows come as one stream per output partition, opened at
-//! once and not at the first poll, because the producing side forgets plans that nobody asks for.
+//! A rank's address is `rank://<number>`. A plan is sent to another rank as a call that stays open until the
+//! query ends and returns metrics; a motion's rows are one stream per output partition, opened at once and
+//! not at the first poll, because the producing side drops plans that nobody requests.
 
-use crate::transport::messages::{self, Ask, Request, ToCoordinator};
+use crate::transport::messages::{self, Operation, Request, ToCoordinator};
 use crate::transport::plan_codec;
 use crate::transport::propagated_settings::RowCodec;
 use crate::transport::remote_error::from_stream;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use url::Url;
 
-/// The address of a rank, as plans carry it.
+/// The address of a rank in plans.
 pub fn rank_url(rank: usize) -> Url {
     Url::parse(&format!("rank://{rank}")).expect("a number is a valid host")
 }
@@ -54,7 +54,7 @@ impl WorkerResolver for Ranks {
     }
 }
 
-/// Channels to ranks, by the form of their address: `rank://` over the interconnect, `http://` over gRPC.
+/// Channels to ranks by address scheme: `rank://` over the interconnect, `http://` over gRPC.
 pub struct RankChannels {
     pub interconnect: Interconnect,
     pub grpc: DefaultChannelResolver,
@@ -83,7 +83,7 @@ impl ChannelResolver for RankChannels {
     }
 }
 
-/// datafusion-distributed's own channel, with plans as they go to ranks in the other one.
+/// datafusion-distributed's own channel, with plans encoded as in [`RankChannel`].
 struct GrpcChannel(Box<dyn WorkerChannel>);
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
@@ -138,16 +138,16 @@ impl RankChannel {
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let plan = messages::encode_set_plan(headers, set_plan_request)?;
         MetricBuilder::new(metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
-        let request = Request { ask: Some(Ask::SetPlan(plan)) }.encode_to_vec();
+        let request = Request { operation: Some(Operation::SetPlan(plan)) }.encode_to_vec();
         let (messages, answers) = self.interconnect.call(self.to, &request);
-        // Ends with the query, or with the answers when the query is dropped.
+        // Ends with the query, or with the responses when the query is dropped.
         let forward = tokio::spawn(async move {
             while let Some(message) = to_worker.next().await {
                 messages.send(&messages::encode_to_worker(message).encode_to_vec());
             }
         });
         let memory = StatementMemory::of(context.memory_pool());
-        Ok(Answers { answers, from: self.to, memory, forward: AbortOnDrop(forward) }.boxed())
+        Ok(Responses { answers, from: self.to, memory, forward: AbortOnDrop(forward) }.boxed())
     }
 
     /// Opens the streams of a slice on one rank.
@@ -158,7 +158,8 @@ impl RankChannel {
         context: &Arc<TaskContext>,
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let streams = request.target_partition_end - request.target_partition_start;
-        let request = Request { ask: Some(Ask::Execute(messages::encode_execute(request, context)?)) };
+        let request =
+            Request { operation: Some(Operation::Execute(messages::encode_execute(request, context)?)) };
         let budget = Arc::new(PoolBudget::new("motion", context.memory_pool()));
         let receivers = self.interconnect.open(
             self.to,
@@ -223,33 +224,33 @@ impl Drop for AbortOnDrop {
     }
 }
 
-struct Answers {
+struct Responses {
     answers: MessageStream,
-    /// The rank that answers.
+    /// The responding rank.
     from: usize,
     memory: Option<Arc<StatementMemory>>,
     forward: AbortOnDrop,
 }
 
-impl Stream for Answers {
+impl Stream for Responses {
     type Item = Result<WorkerToCoordinatorMsg>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let _ = &self.forward;
         Pin::new(&mut self.answers).poll_next(cx).map(|answer| {
             answer.map(|answer| {
-                let told: ToCoordinator = messages::decode(&answer.map_err(from_stream)?)?;
-                if let (Some(memory), Some(used)) = (&self.memory, told.memory) {
+                let message: ToCoordinator = messages::decode(&answer.map_err(from_stream)?)?;
+                if let (Some(memory), Some(used)) = (&self.memory, message.memory) {
                     memory.record(self.from, used);
                 }
-                messages::decode_to_coordinator(told)
+                messages::decode_to_coordinator(message)
             })
         })
     }
 }
 
-/// Unread blocks count against the statement's memory. They are bounded by their credits, so the pool is not
-/// asked but told: refusing what has already arrived would help nobody.
+/// Charges unread blocks to the statement's memory. Credits bound them, so reservations are infallible:
+/// rejecting blocks that have already arrived would not help.
 pub(crate) struct PoolBudget(MemoryReservation);
 
 impl PoolBudget {

@@ -1,8 +1,6 @@
-//! The baseline: datafusion-distributed's own gRPC transport between the same ranks, started only when asked
-//! for.
+//! Baseline transport: datafusion-distributed's own gRPC between the same ranks, started on demand.
 //!
-//! This is the one case in which a rank listens on a port: an ephemeral one, on loopback when all ranks share
-//! a host.
+//! The only case in which a rank listens on a port: an ephemeral one, on loopback if all ranks share a host.
 
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion_distributed::Worker;
@@ -14,7 +12,7 @@ use url::Url;
 
 /// This rank's gRPC server. It lives until the process ends.
 pub struct GrpcServer {
-    /// The name other hosts reach this rank by; `None` when all ranks share this host.
+    /// This rank's host name for other hosts; `None` if all ranks share this host.
     host: Option<String>,
     url: OnceCell<Url>,
 }
@@ -26,7 +24,7 @@ impl GrpcServer {
 
     /// Starts the server unless it runs, and returns its address.
     ///
-    /// Errors: no port can be had.
+    /// Errors: no port is available.
     pub async fn start(&self, worker: &Worker) -> Result<Url> {
         let url = self.url.get_or_try_init(|| async {
             let (bind, host) = match &self.host {

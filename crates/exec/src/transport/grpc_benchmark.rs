@@ -1,9 +1,8 @@
-//! Batches from rank to rank over datafusion-distributed's gRPC, without a statement: the baseline of a
-//! benchmark.
+//! Benchmark baseline: batches between ranks over datafusion-distributed's gRPC, without a statement.
 //!
-//! Nothing of the transport is imitated: its worker serves a plan whose leaves are the offered batches,
-//! behind the same encoder, multiplexer, client and demultiplexer as in a statement, with its own message
-//! sizes, windows and compression.
+//! It uses the real transport: its worker serves a plan whose leaves are the offered batches, with the same
+//! encoder, multiplexer, client and demultiplexer as in a statement, and its own message sizes, windows and
+//! compression.
 //!
 //! Order of calls: [`GrpcBatches::start`] on every rank; for each transfer [`GrpcBatches::offer`] on the
 //! sending ranks, then [`GrpcBatches::open`] on the reading ones. An offer ends when its [`Offer`] is
@@ -42,7 +41,7 @@ pub struct GrpcBatches {
     context: Arc<TaskContext>,
 }
 
-/// What names a transfer on both sides: its number and the rank that reads it.
+/// Identifies a transfer on both sides: its number and the reading rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub transfer: u64,
@@ -52,15 +51,15 @@ pub struct Ticket {
 /// Batches that a rank may fetch while this lives.
 pub struct Offer {
     _end: oneshot::Sender<()>,
-    /// Of the worker's, for a coordinator. Nobody reads them.
+    /// The worker's messages to a coordinator. Nobody reads them.
     _messages: BoxStream<'static, Result<WorkerToCoordinatorMsg>>,
 }
 
 impl GrpcBatches {
-    /// Starts this rank's server. `host`: the name other hosts reach it by; `None` when all ranks share this
-    /// host. `compression`: `lz4`, `zstd` or `none`; by default what datafusion-distributed compresses with.
+    /// Starts this rank's server. `host`: this rank's name for other hosts; `None` if all ranks share this
+    /// host. `compression`: `lz4`, `zstd` or `none`; by default datafusion-distributed's.
     ///
-    /// Errors: no such compression; no port can be had.
+    /// Errors: unknown compression; no port is available.
     pub async fn start(host: Option<String>, compression: Option<String>) -> Result<GrpcBatches> {
         let mut config = SessionConfig::new();
         config.set_distributed_option_extension(DistributedConfig::default());
@@ -83,12 +82,12 @@ impl GrpcBatches {
         })
     }
 
-    /// Where other ranks reach this one.
+    /// The address of this rank for other ranks.
     pub fn address(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Lets the reader that `ticket` names fetch `streams`, each once and from its first batch on.
+    /// Lets the reader of `ticket` fetch `streams`, each once and from its first batch on.
     pub async fn offer(
         &self,
         ticket: Ticket,
@@ -112,7 +111,7 @@ impl GrpcBatches {
             target_worker_url: self.url.clone(),
             query_start_time_ns: 0,
         };
-        // The worker forgets the plan when its coordinator has no more to say.
+        // The worker drops the plan when its coordinator's messages end.
         let (end, ended) = oneshot::channel::<()>();
         let silence = ended.into_stream().filter_map(async |_| None).boxed();
         let messages = self.worker.coordinator_channel(HeaderMap::new(), request, silence).await?;
@@ -136,7 +135,7 @@ impl GrpcBatches {
         channel.execute_task(HeaderMap::new(), request, ExecutionPlanMetricsSet::new(), &self.context).await
     }
 
-    /// One small request to the rank at `address`, and its small answer.
+    /// One small request to the rank at `address`, and its small response.
     pub async fn round_trip(&self, address: &str) -> Result<()> {
         let mut channel = self.channels.get_worker_client_for_url(&parse(address)?).await?;
         channel.get_worker_info(GetWorkerInfoRequest {}).await.map(drop)
@@ -164,7 +163,7 @@ fn parse(address: &str) -> Result<Url> {
 /// One offered stream.
 struct Leaf {
     schema: SchemaRef,
-    /// `None` once it was fetched.
+    /// `None` after it was fetched.
     stream: Mutex<Option<SendableRecordBatchStream>>,
 }
 

@@ -1,4 +1,4 @@
-//! Ranks inside one process: rows pass by reference. It shows what is left when a transport costs nothing.
+//! In-process ranks: rows are passed by reference, to measure the costs besides the transport.
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
@@ -43,7 +43,7 @@ impl ChannelResolver for LoopbackChannels {
 struct Loopback(Worker);
 
 impl Loopback {
-    /// Gives the worker a plan.
+    /// Sends a plan to the worker.
     fn boxed_coordinator_channel(
         &self,
         headers: HeaderMap,
@@ -51,7 +51,7 @@ impl Loopback {
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
         async move {
-            // Encoded all the same: operators keep state, and the ranks' copies of a plan must not share it.
+            // Encoded nevertheless: operators have state, and the ranks' copies of a plan must not share it.
             set_plan_request.plan = MaybeEncoded::Encoded(plan_codec::for_worker(set_plan_request.plan)?);
             self.0.coordinator_channel(headers, set_plan_request, to_worker.map(Ok).boxed()).await
         }

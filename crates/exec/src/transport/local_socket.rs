@@ -1,7 +1,7 @@
-//! Local sockets at paths of any length: the name of one has 107 bytes at most, and temporary folders of
+//! Unix sockets at paths of any length: a socket path is limited to 107 bytes, and temporary folders of
 //! clusters have long names.
 //!
-//! What is too long is reached through the descriptor of its folder, as `/proc/self/fd/7/name`.
+//! Longer paths are reached through the descriptor of their folder, as `/proc/self/fd/7/name`.
 
 use std::fs::File;
 use std::io;
@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// Bytes of a path that the system takes, without the zero that ends it.
+/// The system's limit on a path, without the terminating zero.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Listens at `path`. To be called inside a tokio runtime.
+/// Listens at `path`. Call it inside a tokio runtime.
 ///
-/// Errors: of the folder, or somebody has listened there before.
+/// Errors: of the folder, or the path is already in use.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let (_folder, path) = short(path)?;
     UnixListener::bind(path)
 }
 
-/// Connects to who listens at `path`.
+/// Connects to the listener at `path`.
 ///
-/// Errors: of the folder, or nobody listens there.
+/// Errors: of the folder, or there is no listener.
 pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     let (_folder, path) = short(path)?;
     UnixStream::connect(path).await
 }
 
-/// `path`, or another one that leads there as long as the file is open.
+/// `path`, or an equivalent one that is valid while the file is open.
 fn short(path: &Path) -> io::Result<(Option<File>, PathBuf)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((None, path.to_owned()));

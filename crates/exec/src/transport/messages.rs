@@ -1,12 +1,12 @@
-//! The messages of datafusion-distributed as bytes, for calls and opens between ranks.
+//! Wire format of datafusion-distributed's messages, for calls and opens between ranks.
 //!
-//! Its own encoding is private to its gRPC transport, so the same facts are written here as Protocol Buffers
-//! once more. Both sides are the same build of Harrier (the gang checks that when it forms), so there is no
+//! Its own encoding is private to its gRPC transport, so the messages are defined here once more as Protocol
+//! Buffers. Both sides are the same build of Harrier (the gang checks that when it forms), so there is no
 //! versioning.
 
 use crate::transport::metrics_codec;
 use crate::transport::plan_codec;
-use crate::transport::running_tasks::TaskTold;
+use crate::transport::running_tasks::RunningTaskMetrics;
 use crate::transport::stream_metrics::RankCounts;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
@@ -22,65 +22,65 @@ use std::sync::Arc;
 use url::Url;
 use uuid::Uuid;
 
-/// What the first bytes of an open or a call ask for.
+/// The request at the start of an open or a call.
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4, 5, 6")]
-    pub ask: Option<Ask>,
+    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6")]
+    pub operation: Option<Operation>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Ask {
-    /// A call: take this part of a plan, then follow the coordinator's messages.
+pub enum Operation {
+    /// A call: sends a part of a plan, followed by the coordinator's messages.
     #[prost(message, tag = "1")]
     SetPlan(SetPlan),
     /// An open: one stream for every output partition in the range.
     #[prost(message, tag = "2")]
     Execute(Execute),
-    /// A call with one answer: what this rank counted, see `RankReport`.
+    /// A call with one response: the rank's counters, see `RankReport`.
     #[prost(message, tag = "3")]
-    Report(ReportAsk),
-    /// A call with one answer: the address of this rank's gRPC server, started if need be.
+    Report(ReportRequest),
+    /// A call with one response: the address of the rank's gRPC server, started if needed.
     #[prost(message, tag = "4")]
-    Grpc(GrpcAsk),
-    /// A call with one answer: what this rank's parts of a statement have measured, see `TasksTold`.
+    Grpc(GrpcRequest),
+    /// A call with one response: the metrics of a statement's tasks on the rank, see `TaskMetricsList`.
     #[prost(message, tag = "5")]
-    Look(LookAsk),
-    /// A call with one answer: what time it is there, see `ClockTold`.
+    TaskMetrics(TaskMetricsRequest),
+    /// A call with one response: the rank's clock, see `ClockReport`.
     #[prost(message, tag = "6")]
-    Clock(ClockAsk),
+    Clock(ClockRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ClockAsk {}
+pub struct ClockRequest {}
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ClockTold {
+pub struct ClockReport {
     /// Nanoseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub now_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct LookAsk {
+pub struct TaskMetricsRequest {
     #[prost(uint64, tag = "1")]
     pub run: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TasksTold {
+pub struct TaskMetricsList {
     #[prost(message, repeated, tag = "1")]
-    pub tasks: Vec<TaskTold>,
-    /// What the statement takes on the rank.
+    pub tasks: Vec<RunningTaskMetrics>,
+    /// The statement's resource usage on the rank.
     #[prost(message, optional, tag = "2")]
     pub memory: Option<MemoryUse>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct ReportAsk {}
+pub struct ReportRequest {}
 
 #[derive(Clone, PartialEq, Message)]
-pub struct GrpcAsk {}
+pub struct GrpcRequest {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct GrpcAddress {
@@ -88,11 +88,11 @@ pub struct GrpcAddress {
     pub url: String,
 }
 
-/// What may outlive the statement that took it.
+/// Resources that may outlive their statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Retained {
     Nothing,
-    /// The rows of tables in memory, in blocks that other ranks have lent.
+    /// Rows of in-memory tables, in blocks lent by other ranks.
     Rows,
 }
 
@@ -109,19 +109,19 @@ pub struct RankReport {
     pub process_cpu_ns: u64,
     #[prost(uint64, tag = "5")]
     pub streams_open: u64,
-    /// What the rank's memory pool has given out.
+    /// Bytes reserved in the rank's memory pool.
     #[prost(uint64, tag = "6")]
     pub reserved_bytes: u64,
-    /// Frames that wait for the MPI thread, and requests that MPI has not completed.
+    /// Frames queued for the MPI thread, and incomplete MPI requests.
     #[prost(uint64, tag = "7")]
     pub frames_pending: u64,
     /// Blocks in the rank's shared memory that other ranks still read.
     #[prost(uint64, tag = "8")]
     pub blocks_lent: u64,
-    /// Where the rank spills to.
+    /// The rank's spill disks.
     #[prost(message, repeated, tag = "9")]
     pub disks: Vec<DiskStatus>,
-    /// Memory that the process takes.
+    /// Resident memory of the process.
     #[prost(uint64, tag = "10")]
     pub resident_bytes: u64,
     #[prost(message, required, tag = "11")]
@@ -129,17 +129,17 @@ pub struct RankReport {
 }
 
 impl RankReport {
-    /// Of a process that is no rank.
+    /// The report of a process that is no rank.
     pub fn of_process() -> RankReport {
         RankReport { process_cpu_ns: crate::process_cpu_ns(), ..RankReport::default() }
     }
 
-    /// Whether everything that statements take has been given back, `kept` aside.
-    pub fn is_clear(&self, kept: Kept) -> bool {
+    /// Whether everything that statements take was released, except `retained`.
+    pub fn is_clear(&self, retained: Retained) -> bool {
         self.streams_open == 0
             && self.reserved_bytes == 0
             && self.frames_pending == 0
-            && (self.blocks_lent == 0 || kept == Kept::Rows)
+            && (self.blocks_lent == 0 || retained == Retained::Rows)
     }
 }
 
@@ -229,15 +229,15 @@ pub struct Unit {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ToCoordinator {
-    #[prost(oneof = "Told", tags = "1, 2, 3")]
-    pub told: Option<Told>,
-    /// What the statement takes on the rank.
+    #[prost(oneof = "CoordinatorMessage", tags = "1, 2, 3")]
+    pub message: Option<CoordinatorMessage>,
+    /// The statement's resource usage on the rank.
     #[prost(message, optional, tag = "4")]
     pub memory: Option<MemoryUse>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Told {
+pub enum CoordinatorMessage {
     #[prost(message, tag = "1")]
     Metrics(Metrics),
     #[prost(message, tag = "2")]
@@ -449,12 +449,12 @@ pub fn decode_to_worker(message: ToWorker) -> Result<CoordinatorToWorkerMsg> {
 pub fn encode_to_coordinator(message: WorkerToCoordinatorMsg, memory: Option<MemoryUse>) -> ToCoordinator {
     ToCoordinator {
         memory,
-        told: Some(match message {
-            WorkerToCoordinatorMsg::TaskMetrics(metrics) => Told::Metrics(Metrics {
+        message: Some(match message {
+            WorkerToCoordinatorMsg::TaskMetrics(metrics) => CoordinatorMessage::Metrics(Metrics {
                 operators: metrics.pre_order_plan_metrics.iter().map(metrics_codec::encode).collect(),
                 task: metrics_codec::encode(&metrics.task_metrics),
             }),
-            WorkerToCoordinatorMsg::LoadInfo(load) => Told::Load(Load {
+            WorkerToCoordinatorMsg::LoadInfo(load) => CoordinatorMessage::Load(Load {
                 partition: load.partition as u64,
                 rows_ready: load.rows_ready as u64,
                 per_column_bytes_ready: load
@@ -467,18 +467,18 @@ pub fn encode_to_coordinator(message: WorkerToCoordinatorMsg, memory: Option<Mem
                 rows_pulled_from_leaf: load.rows_pulled_from_leaf as u64,
                 reached_eos: load.reached_eos,
             }),
-            WorkerToCoordinatorMsg::LoadInfoEos => Told::LoadEnd(true),
+            WorkerToCoordinatorMsg::LoadInfoEos => CoordinatorMessage::LoadEnd(true),
         }),
     }
 }
 
 pub fn decode_to_coordinator(message: ToCoordinator) -> Result<WorkerToCoordinatorMsg> {
-    match message.told {
-        Some(Told::Metrics(metrics)) => Ok(WorkerToCoordinatorMsg::TaskMetrics(TaskMetrics {
+    match message.message {
+        Some(CoordinatorMessage::Metrics(metrics)) => Ok(WorkerToCoordinatorMsg::TaskMetrics(TaskMetrics {
             pre_order_plan_metrics: metrics.operators.iter().map(metrics_codec::decode).collect(),
             task_metrics: metrics_codec::decode(&metrics.task),
         })),
-        Some(Told::Load(load)) => Ok(WorkerToCoordinatorMsg::LoadInfo(LoadInfo {
+        Some(CoordinatorMessage::Load(load)) => Ok(WorkerToCoordinatorMsg::LoadInfo(LoadInfo {
             partition: load.partition as usize,
             rows_ready: load.rows_ready as usize,
             per_column_bytes_ready: load.per_column_bytes_ready.iter().map(|bytes| *bytes as usize).collect(),
@@ -487,7 +487,7 @@ pub fn decode_to_coordinator(message: ToCoordinator) -> Result<WorkerToCoordinat
             rows_pulled_from_leaf: load.rows_pulled_from_leaf as usize,
             reached_eos: load.reached_eos,
         })),
-        Some(Told::LoadEnd(_)) => Ok(WorkerToCoordinatorMsg::LoadInfoEos),
+        Some(CoordinatorMessage::LoadEnd(_)) => Ok(WorkerToCoordinatorMsg::LoadInfoEos),
         None => Err(internal_datafusion_err!("empty message between ranks")),
     }
 }

@@ -1,5 +1,5 @@
-//! Operator metrics as bytes. A metric kind that has no encoding travels as a plain count, never silently
-//! dropped.
+//! Wire format of operator metrics. A metric kind without an encoding is sent as a plain count, never
+//! silently dropped.
 
 use datafusion::physical_plan::metrics::{
     Count, CustomMetricValue, Gauge, Label, Metric, MetricValue, MetricsSet, PruningMetrics, RatioMetrics,
@@ -18,12 +18,12 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Message)]
 pub struct Set {
     #[prost(message, repeated, tag = "1")]
-    pub metrics: Vec<One>,
+    pub metrics: Vec<EncodedMetric>,
 }
 
-/// One metric: a kind, its name where the kind has none of its own, and up to three numbers.
+/// One metric: a kind, a name unless the kind implies it, and up to three numbers.
 #[derive(Clone, PartialEq, Message)]
-pub struct One {
+pub struct EncodedMetric {
     #[prost(enumeration = "Kind", tag = "1")]
     pub kind: i32,
     #[prost(string, tag = "2")]
@@ -68,7 +68,7 @@ pub fn encode(set: &MetricsSet) -> Set {
     Set { metrics: set.iter().map(|metric| encode_one(metric)).collect() }
 }
 
-fn encode_one(metric: &Metric) -> One {
+fn encode_one(metric: &Metric) -> EncodedMetric {
     let value = metric.value();
     let (kind, values) = match value {
         MetricValue::OutputRows(count) => (Kind::OutputRows, vec![count.value()]),
@@ -93,7 +93,7 @@ fn encode_one(metric: &Metric) -> One {
         }
         MetricValue::Custom { value, .. } => encode_custom(value.as_ref()),
     };
-    One {
+    EncodedMetric {
         kind: kind as i32,
         name: value.name().to_string(),
         values: values.into_iter().map(|value| value as u64).collect(),
@@ -137,7 +137,7 @@ pub fn decode(set: &Set) -> MetricsSet {
     metrics
 }
 
-fn decode_one(one: &One) -> Metric {
+fn decode_one(one: &EncodedMetric) -> Metric {
     let at = |index: usize| one.values.get(index).copied().unwrap_or(0) as usize;
     let name = Cow::Owned(one.name.clone());
     let custom = |name, value: Arc<dyn CustomMetricValue>| MetricValue::Custom { name, value };
@@ -202,7 +202,7 @@ fn time(ns: usize) -> Time {
     time
 }
 
-fn decode_timestamp(one: &One) -> Timestamp {
+fn decode_timestamp(one: &EncodedMetric) -> Timestamp {
     let at = Timestamp::new();
     if let Some(ns) = one.values.first() {
         at.set(chrono_from_ns(*ns as i64));

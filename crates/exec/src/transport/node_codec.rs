@@ -1,4 +1,4 @@
-//! The operators of this module, and scans that are not DataFusion's, on their way to ranks.
+//! Wire format of this crate's operators and scans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use crate::transport::plan_codec;
 /// scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
 /// [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
-pub struct TableFilesCodec;
+pub struct NodeCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
@@ -75,22 +75,22 @@ enum Kind {
     JsonScan(JsonFiles),
     #[prost(message, tag = "10")]
     AvroScan(protobuf::FileScanExecConf),
-    /// As DataFusion encodes its own.
+    /// In DataFusion's own encoding.
     #[prost(message, tag = "11")]
     ParquetScan(Box<protobuf::PhysicalPlanNode>),
-    /// As [`plan_codec::encode`] has it.
+    /// In the encoding of [`plan_codec::encode`].
     #[prost(bytes, tag = "12")]
     WholePlan(Vec<u8>),
     #[prost(message, tag = "13")]
     ArrowScan(protobuf::FileScanExecConf),
 }
 
-/// What becomes the plan that [`plan_codec::encode`] has made bytes of.
-pub(crate) fn whole_plan(plan: Vec<u8>) -> Vec<u8> {
+/// Wraps the bytes of [`plan_codec::encode`] in an extension node.
+pub(crate) fn nested_plan(plan: Vec<u8>) -> Vec<u8> {
     Node { kind: Some(Kind::WholePlan(plan)) }.encode_to_vec()
 }
 
-/// The bucket that everything below is in.
+/// The bucket of the whole plan below.
 #[derive(Clone, PartialEq, Message)]
 struct Dispatch {
     #[prost(uint32, tag = "1")]
@@ -101,15 +101,15 @@ struct Dispatch {
 
 #[derive(Clone, PartialEq, Message)]
 struct DelimitedScan {
-    /// As of ORC.
+    /// As for ORC.
     #[prost(message, optional, tag = "1")]
     scan: Option<protobuf::FileScanExecConf>,
     #[prost(message, optional, tag = "2")]
-    layout: Option<Delimited>,
+    layout: Option<DelimitedLayout>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Delimited {
+struct DelimitedLayout {
     #[prost(uint32, tag = "1")]
     delimiter: u32,
     #[prost(uint32, optional, tag = "2")]
@@ -118,7 +118,7 @@ struct Delimited {
     null: String,
 }
 
-impl From<&delimited::Layout> for Delimited {
+impl From<&delimited::Layout> for DelimitedLayout {
     fn from(layout: &delimited::Layout) -> Self {
         Self {
             delimiter: layout.delimiter.into(),
@@ -128,7 +128,7 @@ impl From<&delimited::Layout> for Delimited {
     }
 }
 
-impl Delimited {
+impl DelimitedLayout {
     fn layout(self) -> delimited::Layout {
         delimited::Layout {
             delimiter: self.delimiter as u8,
@@ -192,7 +192,7 @@ struct WriteFiles {
     #[prost(oneof = "Format", tags = "13, 14, 15, 17, 18")]
     format: Option<Format>,
     #[prost(message, optional, tag = "16")]
-    takes: Option<Taken>,
+    replaced_files: Option<ReplacedFilesNode>,
     #[prost(btree_map = "string, message", tag = "19")]
     own_shapes: BTreeMap<String, Shape>,
 }
@@ -219,24 +219,24 @@ impl Shape {
     }
 }
 
-/// Whose places staged files take.
+/// The files that staged ones replace.
 #[derive(Clone, PartialEq, Message)]
-struct Taken {
-    /// By the folder; any, if none is named.
+struct ReplacedFilesNode {
+    /// By folder; empty: any file.
     #[prost(btree_map = "string, string", tag = "1")]
     named: BTreeMap<String, String>,
 }
 
-impl Taken {
-    fn of(takes: &ReplacedFiles) -> Option<Self> {
-        match takes {
+impl ReplacedFilesNode {
+    fn of(replaced_files: &ReplacedFiles) -> Option<Self> {
+        match replaced_files {
             ReplacedFiles::None => None,
             ReplacedFiles::Any => Some(Self::default()),
             ReplacedFiles::Named(named) => Some(Self { named: named.clone() }),
         }
     }
 
-    fn takes(self) -> ReplacedFiles {
+    fn replaced_files(self) -> ReplacedFiles {
         match self.named.is_empty() {
             true => ReplacedFiles::Any,
             false => ReplacedFiles::Named(self.named),
@@ -244,7 +244,7 @@ impl Taken {
     }
 }
 
-// One is made for a plan.
+// One is created per plan.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Format {
@@ -258,7 +258,7 @@ enum Format {
     #[prost(string, tag = "17")]
     Avro(String),
     #[prost(message, tag = "18")]
-    Delimited(Delimited),
+    Delimited(DelimitedLayout),
 }
 
 impl Format {
@@ -301,7 +301,7 @@ struct CsvFiles {
 struct JsonFiles {
     #[prost(message, optional, tag = "1")]
     scan: Option<protobuf::FileScanExecConf>,
-    /// By its name.
+    /// By name.
     #[prost(string, tag = "2")]
     compression: String,
 }
@@ -330,7 +330,7 @@ impl From<&LiveRowsExec> for LiveRows {
 }
 
 impl LiveRows {
-    fn deleted(self) -> BTreeMap<i64, DeletedRows> {
+    fn deleted_rows(self) -> BTreeMap<i64, DeletedRows> {
         let one = |deletes: FileDeletes| {
             let FileDeletes { file, rows, location, bytes, snapshot_max } = deletes;
             let stored = location.map(|location| StoredDeletes { location, bytes, snapshot_max });
@@ -360,7 +360,7 @@ impl WriteFiles {
             own_shapes: spec.own_shapes.iter().map(|(key, own)| (key.clone(), Shape::of(own))).collect(),
             one_writer: spec.one_writer,
             staging: spec.staging.clone(),
-            takes: Taken::of(&spec.takes),
+            replaced_files: ReplacedFilesNode::of(&spec.replaced_files),
             format: Format::of(&spec.format)?,
         })
     }
@@ -384,13 +384,13 @@ impl WriteFiles {
             own_shapes: self.own_shapes.into_iter().map(|(key, own)| (key, own.shape())).collect(),
             one_writer: self.one_writer,
             staging: self.staging,
-            takes: self.takes.map(Taken::takes).unwrap_or_default(),
+            replaced_files: self.replaced_files.map(ReplacedFilesNode::replaced_files).unwrap_or_default(),
             format: self.format.map_or(Ok(WriteFormat::Parquet), Format::format)?,
         })
     }
 }
 
-impl PhysicalExtensionCodec for TableFilesCodec {
+impl PhysicalExtensionCodec for NodeCodec {
     fn try_decode(
         &self,
         buf: &[u8],
@@ -413,7 +413,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         if let Some(scan) = scan {
             let scan = scan.ok_or_else(|| internal_datafusion_err!("a scan without its files"))?;
             let table_schema = FileScanConfig::parse_table_schema_from_proto(scan)?;
-            // What DataFusion's encoding leaves out.
+            // DataFusion's encoding omits it.
             let mut compression = CompressionTypeVariant::UNCOMPRESSED;
             let source: Arc<dyn FileSource> = match &kind {
                 Kind::DelimitedScan(DelimitedScan { layout: Some(layout), .. }) => {
@@ -446,7 +446,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         if let Kind::ParquetScan(scan) = &kind {
             let decoding = PhysicalPlanDecodeContext::new(context, self);
             let scan = converter.proto_to_execution_plan(scan, &decoding)?;
-            return parquet_scan::checked(scan, &context.runtime_env());
+            return parquet_scan::checked_scan(scan, &context.runtime_env());
         }
         let [input] = inputs else {
             return internal_err!("an operator on data files with {} inputs", inputs.len());
@@ -455,7 +455,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         Ok(match kind {
             Kind::LiveRows(live) => {
                 let places = live.places;
-                Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted()), places)?)
+                Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted_rows()), places)?)
             }
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
@@ -498,7 +498,7 @@ impl PhysicalExtensionCodec for TableFilesCodec {
         } else if let Some(scan) = file_scan(&node)
             && let Some(source) = scan.file_source().downcast_ref::<ParquetScan>()
         {
-            let own = parquet_scan::unchecked(scan, source);
+            let own = parquet_scan::unchecked_scan(scan, source);
             Kind::ParquetScan(Box::new(converter.execution_plan_to_proto(&own, self)?))
         } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<AvroSource>()) {
             Kind::AvroScan(serialize_file_scan_config(scan, self, converter)?)

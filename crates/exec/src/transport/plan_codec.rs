@@ -1,4 +1,4 @@
-//! Plans as bytes, on their way to ranks and from a front end to its gang.
+//! Wire format of plans, to ranks and from a front end to its gang.
 //!
 //! ```text
 //!   operator, operator, … , expression      8 levels of one message
@@ -6,12 +6,12 @@
 //!           └─► bytes: …
 //! ```
 //!
-//! Operators and expressions are encoded as datafusion-proto does, but a decoder of Protocol Buffers refuses
-//! messages that are nested deeper than 100 levels, which a sum of 48 terms is already. So every [`LEVELS`]
-//! operators and expressions what is below becomes the bytes of a message of its own, which the decoder takes
-//! for a leaf. `series.rs` has what is encoded in another way.
+//! Operators and expressions are encoded as in datafusion-proto, but Protocol Buffers decoders reject
+//! messages nested deeper than 100 levels, which a sum of 48 terms already exceeds. So after every [`LEVELS`]
+//! operators and expressions the rest becomes the bytes of a message of its own, a leaf to the decoder.
+//! `series.rs` handles nodes with another encoding.
 //!
-//! Errors: internal ones, of what nobody can encode.
+//! Errors: internal ones, for nodes without an encoding.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,28 +41,28 @@ use prost::Message;
 
 use crate::file_versions;
 use crate::transport::messages;
-use crate::transport::node_codec::{self, TableFilesCodec};
+use crate::transport::node_codec::{self, NodeCodec};
 
 mod series;
 
-/// Operators and expressions in a row that are one message. Each is up to 5 levels of it, and its leaves,
-/// such as the statistics of files, have some 20; the limit is 100.
+/// Nested operators and expressions per message. Each takes up to 5 levels, and its leaves, such as the
+/// statistics of files, some 20; the limit is 100.
 const LEVELS: usize = 8;
 
-/// Who encodes what is not DataFusion's, in the order in which
-/// [`crate::distribution::task_assignment::register`] leads datafusion-distributed to them.
+/// The codecs of extension nodes, in the order in which [`crate::distribution::task_assignment::register`]
+/// registers them in datafusion-distributed.
 fn codec() -> ComposedPhysicalExtensionCodec {
-    ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(TableFilesCodec)])
+    ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(NodeCodec)])
 }
 
-/// The place of [`TableFilesCodec`] among them.
+/// The index of [`NodeCodec`] among them.
 const TABLE_FILES: u32 = 1;
-/// In the place of a codec: what this module encodes itself.
+/// Codec index of nodes that this module encodes itself.
 const OWN: u32 = u32::MAX;
 
-/// The bytes of an extension, as [`ComposedPhysicalExtensionCodec`] has them.
+/// The bytes of an extension, as in [`ComposedPhysicalExtensionCodec`].
 #[derive(Clone, PartialEq, Message)]
-struct Tagged {
+struct TaggedExtension {
     #[prost(uint32, tag = "1")]
     codec: u32,
     #[prost(bytes = "vec", tag = "2")]
@@ -70,14 +70,14 @@ struct Tagged {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Own {
+struct OwnNode {
     #[prost(oneof = "Kind", tags = "1, 2, 3")]
     kind: Option<Kind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Kind {
-    /// An operator or expression.
+    /// A nested operator or expression.
     #[prost(bytes, tag = "1")]
     Nested(Vec<u8>),
     #[prost(message, tag = "2")]
@@ -86,7 +86,7 @@ enum Kind {
     Scan(VersionedScan),
 }
 
-/// A scan, and the versions of its files, which datafusion-proto leaves out.
+/// A scan with the versions of its files, which datafusion-proto omits.
 #[derive(Clone, PartialEq, Message)]
 struct VersionedScan {
     #[prost(bytes = "vec", tag = "1")]
@@ -96,31 +96,31 @@ struct VersionedScan {
 }
 
 impl Kind {
-    fn encoded(self) -> Vec<u8> {
-        Tagged { codec: OWN, bytes: Own { kind: Some(self) }.encode_to_vec() }.encode_to_vec()
+    fn to_bytes(self) -> Vec<u8> {
+        TaggedExtension { codec: OWN, bytes: OwnNode { kind: Some(self) }.encode_to_vec() }.encode_to_vec()
     }
 
     /// `None`: it is an extension of others.
-    fn decoded(bytes: &[u8]) -> Result<Option<Self>> {
-        let tagged: Tagged = messages::decode(bytes)?;
+    fn from_bytes(bytes: &[u8]) -> Result<Option<Self>> {
+        let tagged: TaggedExtension = messages::decode(bytes)?;
         match tagged.codec {
-            OWN => Ok(messages::decode::<Own>(&tagged.bytes)?.kind),
+            OWN => Ok(messages::decode::<OwnNode>(&tagged.bytes)?.kind),
             _ => Ok(None),
         }
     }
 }
 
-/// A plan as bytes that [`decode`] reads.
+/// Encodes a plan for [`decode`].
 ///
-/// Errors: nobody can encode one of its operators or expressions.
+/// Errors: one of its operators or expressions has no encoding.
 pub fn encode(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
     let node = PlanConverter::default().execution_plan_to_proto(plan, &codec())?;
     Ok(node.encode_to_vec())
 }
 
-/// The plan that [`encode`] has made bytes of, with the functions of a session.
+/// Decodes a plan of [`encode`], with the functions of a session.
 ///
-/// Errors: the session lacks one of the functions; the bytes are no plan's.
+/// Errors: the session lacks one of the functions; the bytes are not a plan.
 pub fn decode(bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     let node: PhysicalPlanNode = messages::decode(bytes)?;
     let codec = codec();
@@ -128,14 +128,13 @@ pub fn decode(bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPl
     PlanConverter::default().proto_to_execution_plan(&node, &context)
 }
 
-/// A plan as the bytes that datafusion-distributed's worker on a rank takes, which has [`TableFilesCodec`]
-/// call [`decode`].
+/// Encodes a plan for datafusion-distributed's worker on a rank, whose [`NodeCodec`] calls [`decode`].
 pub(crate) fn for_worker(plan: MaybeEncoded<Arc<dyn ExecutionPlan>>) -> Result<Vec<u8>> {
     let plan = match plan {
         MaybeEncoded::Encoded(bytes) => return Ok(bytes),
         MaybeEncoded::Decoded(plan) => encode(&plan)?,
     };
-    let tagged = Tagged { codec: TABLE_FILES, bytes: node_codec::whole_plan(plan) };
+    let tagged = TaggedExtension { codec: TABLE_FILES, bytes: node_codec::nested_plan(plan) };
     let extension = PhysicalExtensionNode { node: tagged.encode_to_vec(), inputs: vec![] };
     Ok(extension_plan(extension).encode_to_vec())
 }
@@ -147,16 +146,15 @@ fn extension_plan(extension: PhysicalExtensionNode) -> PhysicalPlanNode {
 /// Encodes or decodes one plan.
 #[derive(Default)]
 struct PlanConverter {
-    /// Of the message that is being encoded.
+    /// Levels of the message that is being encoded.
     levels: Cell<usize>,
-    /// Expressions that several operators share, such as filters that change while a plan runs, by their
-    /// number.
+    /// Expressions shared by several operators, such as dynamic filters, by id.
     shared: RefCell<HashMap<u64, Arc<dyn PhysicalExpr>>>,
 }
 
 impl PlanConverter {
-    /// Encodes one level further down; tells whether that began a message of its own.
-    fn below<T>(&self, encode: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
+    /// Encodes one level further down; returns whether that began a new message.
+    fn nested<T>(&self, encode: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
         let levels = self.levels.get();
         let is_new = levels == LEVELS;
         self.levels.set(if is_new { 1 } else { levels + 1 });
@@ -165,10 +163,14 @@ impl PlanConverter {
         Ok((encoded?, is_new))
     }
 
-    /// Has a dynamic filter let every row through, as it does before its plan runs. What a join or a sort of
-    /// this process has put into it says nothing of the rows of another rank, and is over columns of other
-    /// operators than the one that is encoded.
-    fn forget_values(&self, node: &mut PhysicalExprNode, codec: &dyn PhysicalExtensionCodec) -> Result<()> {
+    /// Resets a dynamic filter to pass every row, as before its plan runs. The values that a join or sort of
+    /// this process has put into it do not apply to the rows of another rank, and refer to columns of other
+    /// operators than the encoded one.
+    fn reset_dynamic_filter(
+        &self,
+        node: &mut PhysicalExprNode,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<()> {
         if let Some(ExprType::DynamicFilter(filter)) = &mut node.expr_type {
             filter.inner_expr = Some(Box::new(self.physical_expr_to_proto(&lit(true), codec)?));
             filter.generation = 1;
@@ -195,7 +197,7 @@ impl PlanConverter {
                 PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)?;
             return Ok(match series::Series::of(generator, node) {
                 Some(series) => {
-                    let node = Kind::Series(series).encoded();
+                    let node = Kind::Series(series).to_bytes();
                     extension_plan(PhysicalExtensionNode { node, inputs: vec![] })
                 }
                 None => return internal_err!("{} cannot be sent to ranks", plan.name()),
@@ -214,18 +216,18 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         plan: &Arc<dyn ExecutionPlan>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalPlanNode> {
-        let (node, is_new) = self.below(|| self.operator(plan, codec))?;
+        let (node, is_new) = self.nested(|| self.operator(plan, codec))?;
         if let Some(tags) = file_versions::tags(plan) {
             let scan = VersionedScan { scan: node.encode_to_vec(), tags };
             return Ok(extension_plan(PhysicalExtensionNode {
-                node: Kind::Scan(scan).encoded(),
+                node: Kind::Scan(scan).to_bytes(),
                 inputs: vec![],
             }));
         }
         if !is_new {
             return Ok(node);
         }
-        let node = Kind::Nested(node.encode_to_vec()).encoded();
+        let node = Kind::Nested(node.encode_to_vec()).to_bytes();
         Ok(extension_plan(PhysicalExtensionNode { node, inputs: vec![] }))
     }
 
@@ -234,12 +236,12 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         expr: &Arc<dyn PhysicalExpr>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalExprNode> {
-        let (mut node, is_new) = self.below(|| serialize_physical_expr_with_converter(expr, codec, self))?;
-        self.forget_values(&mut node, codec)?;
+        let (mut node, is_new) = self.nested(|| serialize_physical_expr_with_converter(expr, codec, self))?;
+        self.reset_dynamic_filter(&mut node, codec)?;
         if !is_new {
             return Ok(node);
         }
-        let expr = Kind::Nested(node.encode_to_vec()).encoded();
+        let expr = Kind::Nested(node.encode_to_vec()).to_bytes();
         let extension = PhysicalExtensionExprNode { expr, inputs: vec![] };
         Ok(PhysicalExprNode { expr_id: None, expr_type: Some(ExprType::Extension(extension)) })
     }
@@ -250,7 +252,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let own = match &proto.physical_plan_type {
-            Some(PhysicalPlanType::Extension(extension)) => Kind::decoded(&extension.node)?,
+            Some(PhysicalPlanType::Extension(extension)) => Kind::from_bytes(&extension.node)?,
             _ => None,
         };
         match own {
@@ -271,7 +273,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         if let Some(ExprType::Extension(extension)) = &proto.expr_type
-            && let Some(Kind::Nested(bytes)) = Kind::decoded(&extension.expr)?
+            && let Some(Kind::Nested(bytes)) = Kind::from_bytes(&extension.expr)?
         {
             return self.proto_to_physical_expr(&messages::decode(&bytes)?, schema, context);
         }
@@ -279,7 +281,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         let Some(number) = proto.expr_id else { return Ok(expr) };
         let known = self.shared.borrow().get(&number).cloned();
         match known {
-            // What is made of it shares what it knows, over other columns.
+            // The new filter shares the known one's state, over other columns.
             Some(known) => {
                 let children = expr.children().into_iter().cloned().collect();
                 known.with_new_children(children)
@@ -292,7 +294,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
     }
 }
 
-/// What operators that encode themselves call for their parts.
+/// The callback of operators that encode themselves, for their children.
 struct Encoder<'a> {
     converter: &'a PlanConverter,
     codec: &'a dyn PhysicalExtensionCodec,

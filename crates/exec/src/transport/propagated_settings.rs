@@ -1,7 +1,7 @@
-//! `SET` values on their way to the ranks.
+//! Propagation of `SET` values to the ranks.
 //!
-//! datafusion-distributed carries only its own settings to workers. All others that differ from DataFusion's
-//! defaults go along as one header of every plan, and a rank applies them before it decodes the plan.
+//! datafusion-distributed sends only its own settings to workers. All others that differ from DataFusion's
+//! defaults are sent as one header of every plan, and a rank applies them before it decodes the plan.
 
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::config::ConfigOptions;
@@ -22,10 +22,10 @@ const HEADER: HeaderName = HeaderName::from_static("x-harrier-settings");
 
 const CODEC: HeaderName = HeaderName::from_static("x-harrier-codec");
 
-/// The setting that says what rows are compressed by between hosts.
+/// The setting for the compression of rows between hosts.
 pub const ROW_CODEC: &str = "harrier.interconnect_compression";
 
-/// Settings that only make sense where the client is.
+/// Settings that apply only in the client's process.
 const LOCAL_PREFIXES: [&str; 5] =
     ["datafusion.catalog.", "datafusion.explain.", "distributed.", "s3.", "hdfs."];
 
@@ -33,16 +33,15 @@ static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
     ConfigOptions::new().entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
 });
 
-/// What begins the names under which options of stores go along with settings.
+/// Prefix of store options sent along with settings.
 const STORE: &str = "store.";
 
-/// The names of options of stores that a session's URLs carry; ranks are told what they stand for with every
-/// plan.
+/// Names of store options in a session's URLs; the options are sent to ranks with every plan.
 #[derive(Debug, Default)]
 pub struct StoreProfiles(Mutex<BTreeSet<String>>);
 
 impl StoreProfiles {
-    /// Has the ranks know what `url` carries, if it does.
+    /// Registers the options name of `url`, if it has one.
     pub fn add(&self, url: &Url) {
         if let Some(name) = harrier_storage::profile_of(url) {
             self.0.lock().insert(name.to_string());
@@ -58,7 +57,7 @@ impl StoreProfiles {
     }
 }
 
-/// The settings of `config` that are not DataFusion's defaults, as one text, and the options of its stores.
+/// Encodes the settings of `config` that differ from DataFusion's defaults, and the options of its stores.
 pub fn text(config: &SessionConfig) -> String {
     let pairs: Vec<(String, String)> = config
         .options()
@@ -72,13 +71,13 @@ pub fn text(config: &SessionConfig) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).extend_pairs(stores).finish()
 }
 
-/// What [`ROW_CODEC`] says, where plans are run: an extension of their settings, on every rank.
+/// The value of [`ROW_CODEC`] where plans are run: an extension of their settings, on every rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowCodec(Option<Codec>);
 
 impl RowCodec {
-    /// By the codec's name; any other name is none.
-    pub fn named(name: &str) -> Self {
+    /// By the codec's name; none for an unknown name.
+    pub fn from_name(name: &str) -> Self {
         Self(Codec::from_name(name))
     }
 
@@ -87,13 +86,13 @@ impl RowCodec {
     }
 }
 
-/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers
-/// from, with the number under which the statement may be looked at. To be called for every statement.
+/// Adds the settings of `config` and the limits of the statement to the headers that datafusion-distributed
+/// sends, with the number under which the statement can be polled. Call it for every statement.
 pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     let header = |text: &str| {
         let mut value = HeaderValue::from_str(text)
             .map_err(|error| exec_datafusion_err!("settings as a header: {error}"))?;
-        // There may be keys of stores in it.
+        // It may contain keys of stores.
         value.set_sensitive(true);
         Ok::<_, DataFusionError>(value)
     };
@@ -110,7 +109,7 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     if let Some(scope) = scope {
         scope.write(&mut headers);
     }
-    // A desk knows no setting that begins with harrier., so that none is in its text.
+    // A desk has no setting that begins with harrier., so the text contains none.
     if let Some(codec) = RowCodec::of(config) {
         headers.insert(CODEC, HeaderValue::from_static(codec.name()));
     }
@@ -120,11 +119,11 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     config.set_distributed_passthrough_headers(headers)
 }
 
-/// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by
+/// Applies the settings of [`attach`]. A setting unknown to this session is skipped: extensions differ by
 /// session.
 pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
     if let Some(name) = headers.get(CODEC).and_then(|name| name.to_str().ok()) {
-        config.set_extension(Arc::new(RowCodec::named(name)));
+        config.set_extension(Arc::new(RowCodec::from_name(name)));
     }
     match headers.get(HEADER) {
         Some(value) => apply_pairs(value.as_bytes(), config),
@@ -132,7 +131,7 @@ pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
     }
 }
 
-/// Applies what [`text`] wrote.
+/// Applies the settings of [`text`].
 pub fn apply_text(text: &str, config: &mut SessionConfig) -> Result<()> {
     apply_pairs(text.as_bytes(), config)
 }
@@ -141,7 +140,7 @@ fn apply_pairs(pairs: &[u8], config: &mut SessionConfig) -> Result<()> {
     let mut profiles = BTreeSet::new();
     for (key, value) in url::form_urlencoded::parse(pairs) {
         if key == ROW_CODEC {
-            config.set_extension(Arc::new(RowCodec::named(&value)));
+            config.set_extension(Arc::new(RowCodec::from_name(&value)));
         }
         if let Some(name) = key.strip_prefix(STORE) {
             harrier_storage::adopt(name, &value);
@@ -153,7 +152,7 @@ fn apply_pairs(pairs: &[u8], config: &mut SessionConfig) -> Result<()> {
             config.options_mut().set(&key, &value)?;
         }
     }
-    // Who runs it may have others do so.
+    // This rank may send parts on to others.
     if !profiles.is_empty() {
         config.set_extension(Arc::new(StoreProfiles(Mutex::new(profiles))));
     }

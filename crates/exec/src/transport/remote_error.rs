@@ -1,16 +1,16 @@
-//! Errors on their way between ranks, with their SQLSTATE.
+//! Wire format of errors between ranks, with their SQLSTATE.
 
 use datafusion::error::DataFusionError;
 use harrier_error::SqlState;
 use harrier_interconnect::{Failure, StreamError};
 use harrier_sqlstate::RemoteError;
 
-/// What the opener of a stream is told when its producer failed.
+/// The failure sent to the opener of a stream when its producer fails.
 pub fn to_failure(error: &DataFusionError) -> Failure {
     Failure::new(harrier_sqlstate::of(error), error.strip_backtrace())
 }
 
-/// What an operator above a motion sees of its end.
+/// The error that an operator above a motion returns.
 pub fn from_stream(error: StreamError) -> DataFusionError {
     let (sqlstate, rank) = match &error {
         StreamError::Failed { rank, failure } => (failure.sqlstate, *rank),

@@ -1,14 +1,14 @@
-//! The parts of plans that this rank runs now, so that a statement can be looked at before it has ended.
+//! Registry of the tasks that run on this rank, for polling a statement's progress before it ends.
 //!
-//! datafusion-distributed sends metrics to the coordinator when a statement has ended. Until then they are
-//! where the operators are: every plan that arrives for a statement that may be looked at is remembered here,
-//! by a reference that does not keep it alive, and [`Tasks::told`] reads the counters of what is still there.
+//! datafusion-distributed sends metrics to the coordinator when a statement has ended. Until then they are in
+//! the operators: every plan that arrives for a pollable statement is registered here by a weak reference,
+//! and [`Tasks::metrics`] reads the counters of those still alive.
 //!
-//! A part that comes from another rank says which slice it is. The coordinator hands its own parts to itself
-//! without saying so: those are told without a slice, and [`crate::monitor::running_slices::fill`] finds the
+//! A task sent by another rank carries its slice number. The coordinator passes its own tasks to itself
+//! without it: those are reported without a slice, and [`crate::monitor::running_slices::fill`] finds the
 //! slice by its operators.
 //!
-//! Memory bound: one weak reference for each part that runs, and those of the last statements.
+//! Memory bound: one weak reference per running task, and those of the last statements.
 
 use crate::transport::metrics_codec;
 use datafusion::common::Result;
@@ -25,14 +25,14 @@ use prost::Message;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// The number under which a statement may be looked at; absent: nobody will.
+/// The number under which a statement can be polled; absent: it cannot.
 pub const RUN: HeaderName = HeaderName::from_static("x-harrier-run");
 
-/// The slice that a part belongs to.
+/// The slice of a task.
 const SLICE: HeaderName = HeaderName::from_static("x-harrier-slice");
 
-/// Says in the headers of a part which slice it is.
-pub fn mark(headers: &mut HeaderMap, slice: usize) {
+/// Adds the slice number to the headers of a task.
+pub fn add_slice_header(headers: &mut HeaderMap, slice: usize) {
     headers.insert(SLICE, HeaderValue::from(slice));
 }
 
@@ -53,21 +53,21 @@ struct Task {
     memory: Option<Arc<StatementMemory>>,
 }
 
-/// What one rank's part of one slice has measured.
+/// Current metrics of one rank's task of a slice.
 #[derive(Clone, PartialEq, Message)]
-pub struct TaskTold {
+pub struct RunningTaskMetrics {
     #[prost(uint64, optional, tag = "1")]
     pub slice: Option<u64>,
-    /// Of the rank in the slice.
+    /// The rank's place in the slice.
     #[prost(uint64, tag = "2")]
     pub place: u64,
     /// In pre-order.
     #[prost(message, repeated, tag = "3")]
-    pub operators: Vec<OperatorTold>,
+    pub operators: Vec<OperatorMetrics>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct OperatorTold {
+pub struct OperatorMetrics {
     #[prost(uint64, tag = "1")]
     pub depth: u64,
     #[prost(string, tag = "2")]
@@ -80,9 +80,9 @@ pub struct OperatorTold {
 }
 
 impl Tasks {
-    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at.
-    /// `memory`: of its statement.
-    pub fn watch(
+    /// Registers the plan of the session `config`, if its headers make it pollable. `memory`: of its
+    /// statement.
+    pub fn register(
         &self,
         headers: &HeaderMap,
         config: &mut SessionConfig,
@@ -113,14 +113,14 @@ impl Tasks {
         runs.entry(run).or_default().push(task);
     }
 
-    /// What a statement takes here, if this rank has a part of it.
+    /// The resource usage of a statement here, if this rank has a task of it.
     pub fn memory(&self, run: u64) -> Option<MemoryUse> {
         let runs = self.runs.lock();
         runs.get(&run)?.iter().find_map(|task| task.memory.as_ref()).map(|memory| memory.local())
     }
 
-    /// What the parts of a statement that this rank still has say now.
-    pub fn told(&self, run: u64) -> Vec<TaskTold> {
+    /// Current metrics of a statement's tasks that this rank still has.
+    pub fn metrics(&self, run: u64) -> Vec<RunningTaskMetrics> {
         let living: Vec<_> = {
             let runs = self.runs.lock();
             let tasks = runs.get(&run).map(Vec::as_slice).unwrap_or_default();
@@ -130,18 +130,18 @@ impl Tasks {
             .into_iter()
             .map(|(slice, place, plan)| {
                 let mut operators = Vec::new();
-                tell(&plan, 0, &mut operators);
-                TaskTold { slice: slice.map(|slice| slice as u64), place: place as u64, operators }
+                collect_metrics(&plan, 0, &mut operators);
+                RunningTaskMetrics { slice: slice.map(|slice| slice as u64), place: place as u64, operators }
             })
             .collect()
     }
 }
 
-fn tell(plan: &Arc<dyn ExecutionPlan>, depth: u64, operators: &mut Vec<OperatorTold>) {
+fn collect_metrics(plan: &Arc<dyn ExecutionPlan>, depth: u64, operators: &mut Vec<OperatorMetrics>) {
     let feeder = plan.as_network_boundary().map(|boundary| boundary.input_stage().num() as u64);
     let metrics = plan.metrics().map(|metrics| metrics_codec::encode(&metrics)).unwrap_or_default();
-    operators.push(OperatorTold { depth, name: plan.name().to_string(), feeder, metrics });
+    operators.push(OperatorMetrics { depth, name: plan.name().to_string(), feeder, metrics });
     if feeder.is_none() {
-        plan.children().into_iter().for_each(|child| tell(child, depth + 1, operators));
+        plan.children().into_iter().for_each(|child| collect_metrics(child, depth + 1, operators));
     }
 }

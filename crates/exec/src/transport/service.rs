@@ -1,16 +1,18 @@
-//! The receiving side of a plan: what this rank does with the calls and opens of other ranks.
+//! The receiving side of a plan: serves the calls and opens of other ranks.
 //!
 //! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next
-//! await. When the call that has brought a plan ends, because the statement has or because its coordinator
-//! has given it up or is lost, what still computes for the plan is told by its flag
-//! (`resources/src/cancellation.rs`): the call is watched aside from the threads that compute. Errors: an
-//! error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
+//! await. When the call that sent a plan ends, because the statement has ended or its coordinator has
+//! canceled it or is lost, the cancellation flag stops computations of the plan
+//! (`resources/src/cancellation.rs`): the call is watched outside of the computing threads. Errors: an error
+//! or a panic in an operator ends the streams that it feeds, with its SQLSTATE, and nothing else.
 
-use crate::transport::broadcast::{Asked, Broadcasts};
+use crate::transport::broadcast::{Broadcasts, PartitionRequest};
 use crate::transport::channel::PoolBudget;
 use crate::transport::clock_offset;
 use crate::transport::grpc::GrpcServer;
-use crate::transport::messages::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksTold};
+use crate::transport::messages::{
+    self, ClockReport, GrpcAddress, Operation, RankReport, Request, TaskMetricsList,
+};
 use crate::transport::remote_error::to_failure;
 use crate::transport::running_tasks::{self, Tasks};
 use crate::transport::stream_metrics::RankCounts;
@@ -65,11 +67,11 @@ impl Service for RankService {
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
             let asked = messages::decode::<Request>(&request).and_then(|request| {
-                request.ask.ok_or_else(|| internal_datafusion_err!("a rank asked for nothing"))
+                request.operation.ok_or_else(|| internal_datafusion_err!("a rank asked for nothing"))
             });
             match asked {
-                Ok(Ask::Execute(execute)) => serve_execute(worker, broadcasts, execute, senders).await,
-                Ok(Ask::SetPlan(plan)) => {
+                Ok(Operation::Execute(execute)) => serve_execute(worker, broadcasts, execute, senders).await,
+                Ok(Operation::SetPlan(plan)) => {
                     let environment = move |headers: &HeaderMap| {
                         let scope = Scope::read(headers)?;
                         limited.of(&scope, &runtime_env, disks.as_ref()).ok()
@@ -77,27 +79,28 @@ impl Service for RankService {
                     serve_plan(worker, plan, environment, messages, senders).await;
                     janitor.call();
                 }
-                Ok(Ask::Report(_)) => {
+                Ok(Operation::Report(_)) => {
                     janitor.call();
-                    // The call that asks is itself open.
+                    // This call is itself an open stream.
                     let report = report(&interconnect, &runtime_env, disks.as_ref(), 1).encode_to_vec();
-                    answer(senders, |sender| tell(sender, report).boxed()).await;
+                    respond(senders, |sender| send_response(sender, report).boxed()).await;
                 }
-                Ok(Ask::Look(look)) => {
-                    let memory = tasks.memory(look.run);
-                    let told = TasksTold { tasks: tasks.told(look.run), memory }.encode_to_vec();
-                    answer(senders, |sender| tell(sender, told).boxed()).await;
+                Ok(Operation::TaskMetrics(request)) => {
+                    let memory = tasks.memory(request.run);
+                    let response =
+                        TaskMetricsList { tasks: tasks.metrics(request.run), memory }.encode_to_vec();
+                    respond(senders, |sender| send_response(sender, response).boxed()).await;
                 }
-                Ok(Ask::Clock(_)) => {
-                    let told = ClockTold { now_ns: clock_offset::now_ns() }.encode_to_vec();
-                    answer(senders, |sender| tell(sender, told).boxed()).await;
+                Ok(Operation::Clock(_)) => {
+                    let response = ClockReport { now_ns: clock_offset::now_ns() }.encode_to_vec();
+                    respond(senders, |sender| send_response(sender, response).boxed()).await;
                 }
-                Ok(Ask::Grpc(_)) => {
+                Ok(Operation::Grpc(_)) => {
                     let address = async move |sender: &mut StreamSender| {
                         let url = grpc.start(&worker).await?.to_string();
-                        tell(sender, GrpcAddress { url }.encode_to_vec()).await
+                        send_response(sender, GrpcAddress { url }.encode_to_vec()).await
                     };
-                    answer(senders, |sender| Box::pin(async move { address(sender).await })).await;
+                    respond(senders, |sender| Box::pin(async move { address(sender).await })).await;
                 }
                 Err(error) => fail_all(senders, &to_failure(&error)),
             }
@@ -105,7 +108,7 @@ impl Service for RankService {
     }
 }
 
-/// What this rank counted, and what it holds: streams besides `own_streams`, and memory of `runtime_env`'s
+/// Counters and held resources of this rank: streams besides `own_streams`, and memory of `runtime_env`'s
 /// pool.
 pub fn report(
     interconnect: &Interconnect,
@@ -122,12 +125,12 @@ pub fn report(
         disks: disks.map(Disks::status).unwrap_or_default(),
         resident_bytes: crate::resident_bytes(),
         counts: RankCounts::of(interconnect),
-        ..held(interconnect, runtime_env, own_streams)
+        ..held_resources(interconnect, runtime_env, own_streams)
     }
 }
 
-/// The part of [`report`] that has to be zero when nothing runs. It asks no system for anything.
-pub fn held(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams: u64) -> RankReport {
+/// The part of [`report`] that must be zero when nothing runs. Makes no system calls.
+pub fn held_resources(interconnect: &Interconnect, runtime_env: &RuntimeEnv, own_streams: u64) -> RankReport {
     let ledger = interconnect.ledger();
     RankReport {
         streams_open: (ledger.streams_in + ledger.streams_out).saturating_sub(own_streams),
@@ -142,8 +145,8 @@ fn fail_all(senders: Vec<StreamSender>, failure: &Failure) {
     senders.into_iter().for_each(|sender| sender.fail(failure));
 }
 
-/// Ends a call's one sender by what its work came to, a panic included.
-async fn answer(
+/// Runs a call's work and ends its one sender by the outcome, including a panic.
+async fn respond(
     mut senders: Vec<StreamSender>,
     work: impl for<'a> FnOnce(&'a mut StreamSender) -> BoxFuture<'a, Result<()>>,
 ) {
@@ -152,18 +155,18 @@ async fn answer(
     match outcome {
         Ok(Ok(())) => sender.finish(),
         Ok(Err(error)) => sender.fail(&to_failure(&error)),
-        Err(panic) => sender.fail(&panicked(panic.as_ref())),
+        Err(panic) => sender.fail(&panic_failure(panic.as_ref())),
     }
 }
 
-/// A call's only answer. A caller that has gone needs none.
-async fn tell(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
+/// Sends a call's single response. A caller that has gone needs none.
+async fn send_response(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
     let _ = sender.send_message(&answer).await;
     Ok(())
 }
 
-/// Takes a plan and answers with what it has measured, once its statement has ended. `environment`: of the
-/// statement of a plan, by its headers.
+/// Runs a plan and responds with its metrics when its statement has ended. `environment`: the statement's, by
+/// the plan's headers.
 async fn serve_plan(
     worker: Worker,
     plan: messages::SetPlan,
@@ -172,14 +175,14 @@ async fn serve_plan(
     senders: Vec<StreamSender>,
 ) {
     let canceled = CancelFlag::default();
-    let taken = canceled.scope(take_plan(worker, plan, environment, messages));
+    let taken = canceled.scope(accept_plan(worker, plan, environment, messages));
     let taken = AssertUnwindSafe(taken).catch_unwind().await;
     let told = cancellation::dedicated_runtime().spawn(async move {
         let _ended = canceled.cancel_on_drop();
-        answer(senders, |sender| {
+        respond(senders, |sender| {
             async move {
                 match taken {
-                    Ok(Ok(taken)) => tell_measured(taken, &canceled, sender).await,
+                    Ok(Ok(taken)) => send_metrics(taken, &canceled, sender).await,
                     Ok(Err(error)) => Err(error),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
@@ -192,31 +195,31 @@ async fn serve_plan(
     let _ = told.await;
 }
 
-/// A plan that this rank has, and what it will have measured.
-struct TakenPlan {
-    /// Kept until the end, so that all parts of the statement count together, also those that come when
-    /// others have ended.
+/// A plan accepted by this rank, and its future metrics.
+struct AcceptedPlan {
+    /// Held until the end, so that all parts of the statement share it, also those that arrive after others
+    /// have ended.
     environment: Option<Arc<RuntimeEnv>>,
     answers: BoxStream<'static, Result<WorkerToCoordinatorMsg>>,
 }
 
-async fn take_plan(
+async fn accept_plan(
     worker: Worker,
     plan: messages::SetPlan,
     environment: impl FnOnce(&HeaderMap) -> Option<Arc<RuntimeEnv>> + Send,
     messages: MessageReceiver,
-) -> Result<TakenPlan> {
+) -> Result<AcceptedPlan> {
     let (mut headers, request) = messages::decode_set_plan(plan)?;
-    running_tasks::mark(&mut headers, request.task_key.stage_id);
+    running_tasks::add_slice_header(&mut headers, request.task_key.stage_id);
     let environment = environment(&headers);
     let messages = messages.map(|message| messages::decode_to_worker(messages::decode(&message)?)).boxed();
     let answers = worker.coordinator_channel(headers, request, messages).await?;
-    Ok(TakenPlan { environment, answers })
+    Ok(AcceptedPlan { environment, answers })
 }
 
-/// Sets the flag as soon as nobody wants the answers.
-async fn tell_measured(taken: TakenPlan, canceled: &CancelFlag, sender: &mut StreamSender) -> Result<()> {
-    let TakenPlan { environment, mut answers } = taken;
+/// Sets the flag as soon as the caller has gone.
+async fn send_metrics(taken: AcceptedPlan, canceled: &CancelFlag, sender: &mut StreamSender) -> Result<()> {
+    let AcceptedPlan { environment, mut answers } = taken;
     let memory = environment.as_ref().and_then(|environment| StatementMemory::of(&environment.memory_pool));
     loop {
         let next = std::future::poll_fn(|cx| {
@@ -243,7 +246,7 @@ async fn serve_execute(
     let openers = senders.len();
     let started = async {
         let request = messages::decode_execute(execute)?;
-        let asked = Asked::of(&request);
+        let asked = PartitionRequest::of(&request);
         let (streams, context) = worker.execute_task(request).await?;
         if streams.len() != openers {
             return Err(internal_datafusion_err!("{} streams for {openers} openers", streams.len()));
@@ -252,7 +255,7 @@ async fn serve_execute(
         let alike = broadcasts.join(&asked, &budget);
         Ok::<_, DataFusionError>((streams, alike, budget))
     };
-    // An open that comes after its statement was canceled finds no plan and would wait ten seconds for it.
+    // An open that arrives after its statement was canceled would wait ten seconds for its plan.
     let outcome = tokio::select! {
         biased;
         outcome = AssertUnwindSafe(started).catch_unwind() => Some(outcome),
@@ -275,11 +278,11 @@ async fn serve_execute(
             }
         }
         Ok(Err(error)) => fail_all(senders, &to_failure(&error)),
-        Err(panic) => fail_all(senders, &panicked(panic.as_ref())),
+        Err(panic) => fail_all(senders, &panic_failure(panic.as_ref())),
     }
 }
 
-/// Waits until nobody wants any of these streams any more.
+/// Waits until the readers of all these streams have gone.
 async fn all_closed(senders: &mut [StreamSender]) {
     let is_closed = |cx: &mut Context<'_>, sender: &mut StreamSender| sender.poll_closed(cx).is_ready();
     std::future::poll_fn(|cx| {
@@ -290,11 +293,11 @@ async fn all_closed(senders: &mut [StreamSender]) {
 
 /// Moves one output partition into its stream. The operator is polled only while the stream has credit.
 async fn pump(stream: SendableRecordBatchStream, mut sender: BatchSender) {
-    // The operator is gone before the stream's end is told: whoever sees the end may rely on it.
+    // Drops the operator before the stream ends: readers may rely on that.
     match AssertUnwindSafe(produce(stream, &mut sender)).catch_unwind().await {
         Ok(Ok(())) => sender.finish(),
         Ok(Err(error)) => sender.fail(&to_failure(&error)),
-        Err(panic) => sender.fail(&panicked(panic.as_ref())),
+        Err(panic) => sender.fail(&panic_failure(panic.as_ref())),
     }
 }
 
@@ -329,7 +332,7 @@ async fn produce(mut stream: SendableRecordBatchStream, sender: &mut BatchSender
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
+fn panic_failure(panic: &(dyn Any + Send)) -> Failure {
     let what = panic
         .downcast_ref::<&str>()
         .map(|what| what.to_string())

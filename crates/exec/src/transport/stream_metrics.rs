@@ -1,9 +1,9 @@
-//! What is known of the streams between ranks: measured where a motion receives, added up by sending rank.
+//! Metrics of the streams between ranks: measured at the receiving motion, summed by sending rank.
 //!
-//! The receiving end counts bytes, blocks and the time of decoding; the rest its sender has counted and tells
-//! with its blocks (`harrier_interconnect::StreamCounts`). All are metrics of the motion, with a label that
-//! names the sending rank, so they go wherever metrics go: [`StreamMeter`] writes them, [`StreamMeasured`]
-//! reads them. Rows that a rank hands to itself take no stream.
+//! The receiving end counts bytes, blocks and decoding time; the sender counts the rest and sends it with its
+//! blocks (`harrier_interconnect::StreamCounts`). All are metrics of the motion, labeled with the sending
+//! rank, so they are transported like other metrics: [`StreamMeter`] writes them, [`StreamMeasured`] reads
+//! them. Rows that a rank sends to itself use no stream.
 
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, Label, Metric, MetricBuilder, MetricValue, Time, Timestamp,
@@ -13,10 +13,10 @@ use harrier_interconnect::{Arrival, Interconnect, StreamCounts};
 use prost::Message;
 use std::time::Duration;
 
-/// The label of a metric that belongs to a stream: the sending rank's number.
+/// The label of a stream's metrics: the sending rank's number.
 const FROM: &str = "from_rank";
 
-/// Names of the metrics; the first two are datafusion-distributed's own, which all transports have.
+/// Metric names; the first two are datafusion-distributed's own, which all transports have.
 pub const BYTES: &str = "bytes_transferred";
 pub const BLOCKS: &str = "msg_count";
 pub const ENCODE: &str = "encode_time";
@@ -25,7 +25,7 @@ const CREDIT_WAITS: &str = "credit_waits";
 const CREDIT_WAIT: &str = "credit_wait_time";
 const QUEUE: &str = "queue_time";
 
-/// Measures what a motion receives from one rank; a clone for each output partition.
+/// Measures one sender of a motion; a clone for each output partition.
 #[derive(Clone)]
 pub(crate) struct StreamMeter {
     bytes: BytesCounterMetric,
@@ -36,8 +36,8 @@ pub(crate) struct StreamMeter {
     credit_wait: Time,
     queue: Time,
     last: Timestamp,
-    /// What the sender of this output partition has told so far.
-    told: StreamCounts,
+    /// The sender's totals of this output partition so far.
+    last_counts: StreamCounts,
 }
 
 impl StreamMeter {
@@ -56,7 +56,7 @@ impl StreamMeter {
             credit_wait: build().subset_time(CREDIT_WAIT, 0),
             queue: build().subset_time(QUEUE, 0),
             last,
-            told: StreamCounts::default(),
+            last_counts: StreamCounts::default(),
         }
     }
 
@@ -70,8 +70,8 @@ impl StreamMeter {
             }
             Arrival::End { sent } => sent,
         };
-        let new = sent.since(self.told);
-        self.told = sent;
+        let new = sent.since(self.last_counts);
+        self.last_counts = sent;
         add(&self.encode, new.encode_ns);
         self.credit_waits.add(new.credit_waits as usize);
         add(&self.credit_wait, new.credit_wait_ns);
@@ -87,27 +87,27 @@ fn add(time: &Time, ns: u64) {
     }
 }
 
-/// The rank that sends the stream that a metric belongs to, if it belongs to one.
+/// The sending rank of a stream's metric, if it is one.
 pub(crate) fn sender(metric: &Metric) -> Option<usize> {
     let label = metric.labels().iter().find(|label| label.name() == FROM)?;
     label.value().parse().ok()
 }
 
-/// What one rank has received of one motion from another one, in all output partitions together.
+/// Metrics of one sender and one receiver of a motion, summed over output partitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamMeasured {
     /// Of blocks, as they were decoded.
     pub bytes: u64,
     pub blocks: u64,
-    /// Times that the sender had no credit, and nanoseconds until it had one.
+    /// Waits of the sender for credit: their number, and nanoseconds.
     pub credit_waits: u64,
     pub credit_wait_ns: u64,
-    /// Nanoseconds that the sender took to make blocks, and that these waited for its driver.
+    /// Nanoseconds in which the sender encoded blocks, and in which these waited for its driver.
     pub encode_ns: u64,
     pub queue_ns: u64,
-    /// Nanoseconds that the receiver took to read them.
+    /// Nanoseconds in which the receiver decoded them.
     pub decode_ns: u64,
-    /// When it was opened and when something came last, in nanoseconds since 1970 by the receiver's clock.
+    /// Time of the opening and of the last arrival, in nanoseconds since 1970 by the receiver's clock.
     pub began_ns: Option<u64>,
     pub ended_ns: Option<u64>,
 }
@@ -142,15 +142,15 @@ fn nanoseconds(at: &Timestamp) -> Option<u64> {
     u64::try_from(ns).ok().filter(|ns| *ns > 0)
 }
 
-/// What the interconnect of a rank has counted since the rank joined its gang.
+/// Interconnect counters of a rank since it joined its gang.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct RankCounts {
     #[prost(uint64, tag = "1")]
     pub bytes_sent: u64,
-    /// Of all streams and calls that the rank has answered; the next five are theirs too.
+    /// Of all streams and calls that the rank has served, as the next five.
     #[prost(uint64, tag = "2")]
     pub blocks_sent: u64,
-    /// Of these blocks, those that went through shared memory.
+    /// Of these blocks, those sent through shared memory.
     #[prost(uint64, tag = "3")]
     pub blocks_lent: u64,
     #[prost(uint64, tag = "4")]
@@ -161,22 +161,22 @@ pub struct RankCounts {
     pub encode_ns: u64,
     #[prost(uint64, tag = "7")]
     pub queue_ns: u64,
-    /// Times that the driver found nothing to do and rested.
+    /// Sleeps of the idle driver.
     #[prost(uint64, tag = "8")]
     pub sleeps: u64,
-    /// Times that it told another rank to look.
+    /// Wake-ups sent to other ranks.
     #[prost(uint64, tag = "9")]
     pub doorbells: u64,
-    /// Processor time of the driver.
+    /// CPU time of the driver.
     #[prost(uint64, tag = "10")]
     pub driver_cpu_ns: u64,
-    /// Of the membership as this rank knows it: 1 when the gang forms, one more with every rank that is lost.
+    /// Membership epoch as known to this rank: 1 when the gang forms, one more with every lost rank.
     #[prost(uint64, tag = "11")]
     pub epoch: u64,
 }
 
 impl RankCounts {
-    /// What came on top of `before`; the epoch is the present one.
+    /// The difference to `before`; the epoch is the current one.
     pub fn since(self, before: RankCounts) -> RankCounts {
         RankCounts {
             bytes_sent: self.bytes_sent.saturating_sub(before.bytes_sent),
@@ -245,7 +245,7 @@ mod tests {
             credit_wait_ns,
             queue_ns,
         };
-        // Two output partitions: each tells totals of its own.
+        // Two output partitions: each sends its own totals.
         for mut meter in [meter.clone(), meter] {
             meter.record(Arrival::Batch { bytes: 10, decode_ns: 3, sent: sent(100, 1, 50, 7) });
             meter.record(Arrival::Batch { bytes: 20, decode_ns: 4, sent: sent(150, 1, 50, 8) });

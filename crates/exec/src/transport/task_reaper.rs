@@ -1,10 +1,9 @@
-//! Takes back at once what an ended statement held on this rank.
+//! Frees the resources of an ended statement on this rank at once.
 //!
-//! datafusion-distributed keeps a rank's parts of plans in a cache. A part holds the tables of its hash
-//! joins, with their reservation of memory, and the streams from other ranks. When the statement ends it is
-//! removed from the cache, but a removed entry is only freed along with the cache's next work, of which an
-//! idle rank has none: the rest of a canceled statement stayed until later ones came, and what it had
-//! reserved was missing to them.
+//! datafusion-distributed keeps a rank's tasks in a cache. A task holds the hash tables of its joins, with
+//! their memory reservation, and the streams from other ranks. At the end of the statement the task is
+//! removed from the cache, but a removed entry is freed only by later cache operations, and an idle rank has
+//! none: tasks of a canceled statement stayed until the next statements, which lacked the reserved memory.
 //!
 //! Source: moka 0.12, `common/concurrent/constants.rs` (`READ_LOG_FLUSH_POINT`) and `cht/map/bucket.rs`;
 //! crossbeam-epoch 0.9.
@@ -14,31 +13,31 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// How many times an entry is looked at before the cache puts itself in order.
-const LOOKS: usize = 64;
+/// Lookups after which the cache runs its maintenance.
+const LOOKUPS: usize = 64;
 
-/// How often garbage is offered before it is collected: it must have been seen unused in two epochs.
+/// Number of flushes until garbage is collected: it must have been unused in two epochs.
 const FLUSHES: usize = 4;
 
-/// Asks for a cleaning; cheap to clone.
+/// Requests a cleanup; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Janitor(Arc<Notify>);
 
 impl Janitor {
-    /// To be called when a statement, or this rank's part of one, has ended. Never blocks.
+    /// Call it when a statement, or this rank's part of one, has ended. Never blocks.
     pub fn call(&self) {
         self.0.notify_one();
     }
 
-    /// Cleans after `worker` whenever called, for the life of the process. To be spawned.
+    /// Cleans up `worker` on every request, for the life of the process. To be spawned.
     pub async fn work(self, worker: Worker) {
         loop {
             self.0.notified().await;
-            for _ in 0..LOOKS {
-                // An entry that no plan will ever be for: looking at it would wait, and is given up.
+            for _ in 0..LOOKUPS {
+                // The key of no plan: the lookup would wait, and is abandoned.
                 tokio::select! {
                     biased;
-                    _ = worker.execute_task(nobodys()) => {}
+                    _ = worker.execute_task(unused_request()) => {}
                     () = tokio::task::yield_now() => {}
                 }
             }
@@ -50,7 +49,7 @@ impl Janitor {
     }
 }
 
-fn nobodys() -> ExecuteTaskRequest {
+fn unused_request() -> ExecuteTaskRequest {
     ExecuteTaskRequest {
         task_key: TaskKey { query_id: Uuid::nil(), stage_id: 0, task_number: 0 },
         target_partition_start: 0,

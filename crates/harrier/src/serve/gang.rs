@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use harrier_error::SqlState;
-use harrier_exec::frontend::client::{Hold, Link, Place, Status, set_aside};
+use harrier_exec::frontend::client::{DeskAddress, Hold, Link, Status, mark_down};
 use harrier_mpi::process;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, mpsc};
@@ -432,14 +432,14 @@ impl Supervisor {
     /// Sends rank 0 the set of ranks marked down.
     async fn send_marked_down(&self, desk: &Path) {
         let marked_down = self.view.read().marked_down.clone();
-        if let Err(error) = set_aside(desk, marked_down).await {
+        if let Err(error) = mark_down(desk, marked_down).await {
             // The gang is most likely lost, which is noticed elsewhere.
             tracing::warn!(%error, "the gang was not told which ranks are marked down");
         }
     }
 
     /// Waits for the statements still running on a gang, with a time limit.
-    async fn finish(&self, place: &Arc<Place>, hold: &mut Hold) {
+    async fn finish(&self, place: &Arc<DeskAddress>, hold: &mut Hold) {
         let deadline = Instant::now() + REPLACE_PATIENCE;
         while place.running() > 0 && Instant::now() < deadline {
             tokio::select! {

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::Progress;
 use harrier_exec::monitor::plan_snapshot::{
-    Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook,
+    OperatorSnapshot, PlanSnapshot, ScanSnapshot, Share as ShareLook, SliceSnapshot, StreamSnapshot,
 };
 use harrier_resources::statement_memory::ProcessMemory;
 use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Scan, Share, Slice, Stream};
@@ -35,7 +35,7 @@ impl Probe for PlanProbe {
 }
 
 /// Converts the ranks' report.
-pub(crate) fn work(Look { slices, memory }: Look) -> QueryProfile {
+pub(crate) fn work(PlanSnapshot { slices, memory }: PlanSnapshot) -> QueryProfile {
     QueryProfile {
         slices: slices.into_iter().map(slice).collect(),
         memory: memory.into_iter().map(self::memory).collect(),
@@ -46,7 +46,7 @@ fn memory(ProcessMemory { rank, used }: ProcessMemory) -> Memory {
     Memory { rank: rank.map(|rank| rank as usize), bytes: used.bytes, peak_bytes: used.peak_bytes }
 }
 
-fn slice(SliceLook { number, ranks, operators }: SliceLook) -> Slice {
+fn slice(SliceSnapshot { number, ranks, operators }: SliceSnapshot) -> Slice {
     Slice {
         number: number as usize,
         ranks: ranks as usize,
@@ -54,20 +54,20 @@ fn slice(SliceLook { number, ranks, operators }: SliceLook) -> Slice {
     }
 }
 
-fn operator(look: OperatorLook) -> Operator {
-    let OperatorLook { depth, name, detail, feeder, scan, shares, streams } = look;
+fn operator(look: OperatorSnapshot) -> Operator {
+    let OperatorSnapshot { depth, name, detail, feeder, scan, shares, streams } = look;
     Operator {
         depth: depth as usize,
         name,
         detail,
         feeder: feeder.map(|feeder| feeder as usize),
-        scan: scan.map(|ScanLook { name, files, bytes, rows }| Scan { name, files, bytes, rows }),
+        scan: scan.map(|ScanSnapshot { name, files, bytes, rows }| Scan { name, files, bytes, rows }),
         shares: shares.into_iter().map(share).collect(),
         streams: streams.into_iter().map(stream).collect(),
     }
 }
 
-fn stream(stream: StreamLook) -> Stream {
+fn stream(stream: StreamSnapshot) -> Stream {
     Stream {
         from: stream.from as usize,
         to: stream.to as usize,

@@ -208,7 +208,7 @@ impl Admit for GangAdmission {
         .boxed()
     }
 
-    fn repeated(&self, reason: &str) {
+    fn notify_retry(&self, reason: &str) {
         let StatementEntry { id, session, .. } = &*self.entry;
         // Prefixed once for each process that the error has passed.
         let reason = reason.trim_start_matches("External error: ");

@@ -81,7 +81,7 @@ pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
 }
 
 fn estimated(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
-    let plan = slice_tree::whole(plan);
+    let plan = slice_tree::undistributed(plan);
     let children = plan.children().into_iter().map(estimated).collect::<Result<Vec<_>>>()?;
     // Rows that a motion moves.
     if slice_tree::is_motion(&plan)

@@ -149,7 +149,7 @@ impl FolderWrite {
         let place = table.place().cloned();
         let place =
             place.ok_or_else(|| DataFusionError::Internal("the table is in no folder".to_string()))?;
-        let (statement, folder, staging, takes) = match &place {
+        let (statement, folder, staging, replaced_files) = match &place {
             Place::Local(folder) => {
                 let (folder, id) = (folder.clone(), id.clone());
                 let (root, statement) = blocking(move || {
@@ -163,7 +163,7 @@ impl FolderWrite {
             }
             Place::Store(folder, root) => {
                 let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
-                let takes = match (overwrite, merged.is_empty()) {
+                let replaced_files = match (overwrite, merged.is_empty()) {
                     (true, _) => ReplacedFiles::Any,
                     (false, true) => ReplacedFiles::None,
                     // The first of each folder.
@@ -175,11 +175,17 @@ impl FolderWrite {
                             .collect(),
                     ),
                 };
-                (Staging::Store(statement), folder.clone(), id.clone(), takes)
+                (Staging::Store(statement), folder.clone(), id.clone(), replaced_files)
             }
         };
         let one_writer = table.options().merge || !merged.is_empty();
-        let plan = plan(table, written, name, input, Destination { folder, id, staging, takes, one_writer })?;
+        let plan = plan(
+            table,
+            written,
+            name,
+            input,
+            Destination { folder, id, staging, replaced_files, one_writer },
+        )?;
         Ok((plan, Self { statement, place, keys: table.keys().to_vec(), overwrite, emptied, merged }))
     }
 
@@ -200,7 +206,7 @@ impl FolderWrite {
             staging: folder.clone(),
             folder,
             id: String::new(),
-            takes: ReplacedFiles::None,
+            replaced_files: ReplacedFiles::None,
             one_writer: table.options().merge,
         };
         plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
@@ -336,7 +342,7 @@ struct Destination {
     folder: String,
     id: String,
     staging: String,
-    takes: ReplacedFiles,
+    replaced_files: ReplacedFiles,
     /// All rows of a folder go through one writer.
     one_writer: bool,
 }
@@ -383,7 +389,7 @@ fn plan(
         one_writer: (to.one_writer || is_store) && table.keys().is_empty(),
         format: written.format,
         staging: Some(to.staging),
-        takes: to.takes,
+        replaced_files: to.replaced_files,
     };
     WriteFiles::plan(input, Arc::new(spec))
 }

@@ -12,7 +12,7 @@ use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::timestamp_seconds::told_schema;
+use harrier_exec::data_files::timestamp_seconds::declared_schema;
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
@@ -73,7 +73,7 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
 /// The rows of a Parquet file, with the types that the file says they have.
 pub(crate) fn as_told(rows: LogicalPlan) -> Result<LogicalPlan> {
     let schema = Arc::clone(rows.schema());
-    let told = told_schema(schema.inner());
+    let told = declared_schema(schema.inner());
     if told == *schema.inner() {
         return Ok(rows);
     }

@@ -17,7 +17,7 @@ use harrier_catalog::state::{Column, TABLE_PARTITIONS_OPTION, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{
-    Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
+    Cut, DividedBy, Holds, InvalidPartitions, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
 };
 use harrier_functions::datetime::time_zone::is_local;
 use harrier_sqlstate::IntoDataFusionError;
@@ -588,16 +588,16 @@ fn check(partitions: &TablePartitions, kind: &DataType) -> Result<()> {
     }
     match partitions.fault(kind)? {
         None => Ok(()),
-        Some(Fault::Empty(at)) => {
+        Some(InvalidPartitions::Empty(at)) => {
             let message = format!("empty range bound specified for partition \"{}\"", name(at));
             Err(SqlError::new(SqlState::INVALID_OBJECT_DEFINITION, message)
                 .with_detail("Its lower bound is greater than or equal to its upper bound.")
                 .into_datafusion())
         }
-        Some(Fault::Overlap(one, other)) if one == other => {
+        Some(InvalidPartitions::Overlap(one, other)) if one == other => {
             Err(wrong(format!("partition \"{}\" lists a value more than once", name(one))))
         }
-        Some(Fault::Overlap(one, other)) => {
+        Some(InvalidPartitions::Overlap(one, other)) => {
             Err(wrong(format!("partition \"{}\" would overlap partition \"{}\"", name(other), name(one))))
         }
     }

@@ -17,7 +17,7 @@ use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::storable;
+use harrier_exec::data_files::interval_encoding::round_to_stored;
 use harrier_exec::data_files::text_of;
 use harrier_functions::datetime::infinity::with_far;
 use harrier_functions::parse::text_array::parse_array;
@@ -97,7 +97,7 @@ pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>>
             format!("a constant of column \"{column}\" of type {} cannot be kept", value.data_type());
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
-    let texts = text_of(&storable(value, column)?)?;
+    let texts = text_of(&round_to_stored(value, column)?)?;
     Ok(texts.iter().next().flatten().map(str::to_string))
 }
 

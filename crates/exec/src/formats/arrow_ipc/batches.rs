@@ -1,11 +1,11 @@
-//! The scan of Arrow's files and streams, message after message.
+//! Scan of Arrow IPC files and streams, message by message.
 //!
-//! The library takes lengths and places in messages for granted: it panics, or asks for as much memory as a
-//! damaged length says. So messages are found here, in the footer of a file or one behind the other in a
-//! stream, and looked at before the library gets them.
+//! The library trusts lengths and offsets in messages: on a damaged file it panics, or allocates what a
+//! length says. So messages are located here, by the footer of a file or sequentially in a stream, and
+//! validated before the library decodes them.
 //!
-//! Memory bound: a message as it is in the file, and its rows, whose buffers say how long they are: no longer
-//! than what the process may take.
+//! Memory bound: an encoded message and its rows. Their buffers' lengths are known in advance and limited to
+//! the process's memory.
 
 use std::sync::Arc;
 
@@ -37,22 +37,22 @@ use crate::formats::compression;
 use crate::formats::damaged_files;
 use crate::formats::format_adapter::OwnScan;
 
-/// Before the metadata of a message, but in files of long ago.
+/// Precedes the metadata of a message, except in legacy files.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Before the bytes of a compressed buffer: how many there are without compression.
+/// Precedes the bytes of a compressed buffer: its uncompressed length.
 const LENGTH_BYTES: usize = 8;
-/// A message of more rows is none: its texts could not be counted.
+/// A message with more rows is invalid: its text offsets would overflow.
 const ROWS_MAX: i64 = i32::MAX as i64;
 
-/// How files are opened: at those of their messages that begin in the range that is asked for.
+/// The opener of files: reads the messages that begin in the requested range.
 #[derive(Debug, Clone, Copy)]
 pub struct Batches {
-    /// Of what one message decompresses to.
+    /// The most bytes that one message decompresses to.
     bytes_max: u64,
 }
 
 impl Batches {
-    /// For a process with this memory.
+    /// Limits messages to the memory of the process.
     pub fn within(runtime: &RuntimeEnv) -> Self {
         let bytes_max = match runtime.memory_pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes as u64,
@@ -80,7 +80,7 @@ impl OwnScan for Batches {
 
 struct ArrowOpener {
     store: Arc<dyn ObjectStore>,
-    /// Of the columns that are read.
+    /// The projected columns.
     schema: SchemaRef,
     batch_rows: usize,
     bytes_max: u64,
@@ -95,7 +95,7 @@ impl FileOpener for ArrowOpener {
                 return Ok(futures::stream::empty().boxed());
             };
             let name = messages.name.clone();
-            let reading = Reading::new(messages, schema, batch_rows, bytes_max)?;
+            let reading = MessageReader::new(messages, schema, batch_rows, bytes_max)?;
             let batches = futures::stream::try_unfold(reading, |mut reading| async move {
                 Ok(reading.next().await?.map(|batch| (batch, reading)))
             });
@@ -105,13 +105,13 @@ impl FileOpener for ArrowOpener {
     }
 }
 
-/// The columns of a file or stream.
+/// Infers the columns of a file or stream.
 pub(super) async fn schema_of(store: Arc<dyn ObjectStore>, file: ObjectMeta) -> Result<Schema> {
     let messages = Messages::open(store, PartitionedFile::from(file)).await?;
     Ok(messages.map_or_else(Schema::empty, |messages| messages.schema))
 }
 
-/// The messages of a file that are rows and dictionaries, with their bytes.
+/// Iterator over the record batch and dictionary messages of a file, with their bytes.
 struct Messages {
     schema: Schema,
     version: MetadataVersion,
@@ -120,14 +120,14 @@ struct Messages {
 }
 
 enum Place {
-    /// Those that the footer of a file names.
+    /// The blocks listed in the footer of a file.
     File { store: Arc<dyn ObjectStore>, file: ObjectMeta, blocks: std::vec::IntoIter<Block> },
-    /// All of a stream.
+    /// A whole stream.
     Stream(StreamBytes),
 }
 
 impl Messages {
-    /// Reads the columns. `None`: none begins in the range that is asked for.
+    /// Reads the schema. `None`: no message begins in the requested range.
     async fn open(store: Arc<dyn ObjectStore>, file: PartitionedFile) -> Result<Option<Self>> {
         let (range, file) = (file.range, file.object_meta);
         let name = file.location.filename().unwrap_or_default().to_string();
@@ -160,7 +160,7 @@ impl Messages {
             let blocks = blocks.into_iter();
             return Ok(Some(Self { schema, version, name, place: Place::File { store, file, blocks } }));
         }
-        // Nobody knows where another message begins: the first part of a stream is all of it.
+        // The message boundaries of a stream are unknown: its first range reads all of it.
         if range.is_some_and(|range| range.start > 0) {
             return Ok(None);
         }
@@ -181,7 +181,7 @@ impl Messages {
         Ok(Some(Self { schema, version, name, place: Place::Stream(stream) }))
     }
 
-    /// The next message; `None` at the end.
+    /// Returns the next message; `None` at the end.
     async fn next(&mut self) -> Result<Option<(Block, Bytes)>> {
         match &mut self.place {
             Place::Stream(stream) => stream.next().await,
@@ -190,7 +190,7 @@ impl Messages {
                 let begin = block.offset() as u64;
                 let length = block.metaDataLength() as u64 + block.bodyLength() as u64;
                 let bytes = match length {
-                    // Stores refuse to be asked for nothing.
+                    // Stores reject empty ranges.
                     0 => Bytes::new(),
                     _ => store.get_range(&file.location, begin..begin + length).await?,
                 };
@@ -200,12 +200,12 @@ impl Messages {
     }
 }
 
-/// A stream that is being read.
+/// An incremental reader of a stream.
 struct StreamBytes {
     input: BoxStream<'static, Result<Bytes>>,
-    /// What has come and is not taken.
+    /// Bytes received and not consumed.
     present: BytesMut,
-    /// How many bytes come in all.
+    /// Total bytes of the stream.
     bytes: u64,
     ended: bool,
     name: String,
@@ -245,7 +245,7 @@ impl StreamBytes {
         Ok(Some((block, self.present.split_to(end).freeze())))
     }
 
-    /// Waits until so many bytes are there, or the stream has ended.
+    /// Buffers at least `bytes` bytes, or up to the end of the stream.
     async fn fill(&mut self, bytes: usize) -> Result<()> {
         while !self.ended && self.present.len() < bytes {
             match self.input.next().await.transpose()? {
@@ -257,25 +257,25 @@ impl StreamBytes {
     }
 }
 
-/// A message, with its length before it.
+/// Parses a message that follows its length.
 fn read_message<'a>(bytes: &'a [u8], name: &str) -> Result<Message<'a>> {
     let begin = if bytes.starts_with(&CONTINUATION) { 8 } else { 4 };
     let metadata = bytes.get(begin..).ok_or_else(|| damaged_files::error(name, "a message without bytes"))?;
     root_as_message(metadata).map_err(|error| damaged_files::error(name, error.to_string()))
 }
 
-/// A file that is being read.
-struct Reading {
+/// A scan of one file.
+struct MessageReader {
     messages: Messages,
     decoder: FileDecoder,
     adapter: BatchAdapter,
     batch_rows: usize,
     bytes_max: u64,
-    /// Rows of the present message.
+    /// Remaining rows of the current message.
     rows: Option<RecordBatch>,
 }
 
-impl Reading {
+impl MessageReader {
     fn new(messages: Messages, schema: SchemaRef, batch_rows: usize, bytes_max: u64) -> Result<Self> {
         let whole: SchemaRef = Arc::new(messages.schema.clone());
         let mut decoder = FileDecoder::new(Arc::clone(&whole), messages.version);
@@ -294,7 +294,7 @@ impl Reading {
         Ok(Self { messages, decoder, adapter, batch_rows, bytes_max, rows: None })
     }
 
-    /// The next rows; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(rows) = self.rows.take() {
@@ -311,7 +311,7 @@ impl Reading {
         }
     }
 
-    /// The rows of a message; `None`: it has none, but is a dictionary.
+    /// Decodes a message; `None` if it is a dictionary.
     fn decode(&mut self, block: &Block, bytes: Bytes) -> Result<Option<RecordBatch>> {
         let name = &self.messages.name;
         let body = bytes.get(block.metaDataLength() as usize..).unwrap_or_default();
@@ -336,7 +336,7 @@ impl Reading {
     }
 }
 
-/// Errors: columns have types that there are not, which the library takes for granted until rows are shown
+/// Errors: columns have unsupported types, which the library would accept until their rows are formatted
 /// (XX001).
 fn check_columns(schema: &Schema, name: &str) -> Result<()> {
     let wrong = schema.flattened_fields().into_iter().find(|field| !has_sizes(field.data_type()));
@@ -360,7 +360,7 @@ fn has_sizes(data_type: &DataType) -> bool {
     }
 }
 
-/// Errors: buffers are not within their message (XX001), or take more than there is (53200).
+/// Errors: buffers exceed their message (XX001), or the available memory (53200).
 fn check(batch: &ipc::RecordBatch<'_>, body: &[u8], bytes_max: u64, name: &str) -> Result<()> {
     let wrong = |what: &str| -> DataFusionError { damaged_files::error(name, what) };
     let is_count = |count: i64| (0..=ROWS_MAX).contains(&count);
@@ -388,7 +388,7 @@ fn check(batch: &ipc::RecordBatch<'_>, body: &[u8], bytes_max: u64, name: &str) 
         }
         let length = bytes.get(..LENGTH_BYTES).and_then(|length| length.try_into().ok());
         let length = length.ok_or_else(|| wrong("a compressed buffer without its length"))?;
-        // -1: it is not compressed.
+        // -1: not compressed.
         decompressed = decompressed.saturating_add(i64::from_le_bytes(length).max(0) as u64);
     }
     if decompressed > bytes_max {

@@ -1,13 +1,12 @@
-//! Files that are written and not seen yet, as each kind of store lets them be.
+//! Hidden files: written but not visible yet, by kind of store.
 //!
-//! | store | where a file is until it is shown | it is shown by |
+//! | store | unpublished form | published by |
 //! |---|---|---|
-//! | local disk | beside its place, with `#` and a number at the end of its name, which listings leave out | a rename |
-//! | HDFS | beside its place, with `.unfinished` at the end of its name | a rename |
-//! | S3 | parts of an upload, which nothing lists; in memory, if it is small | the upload's completion; a put |
+//! | local disk | a file beside the target, with the suffix `#` and a number, not listed | a rename |
+//! | HDFS | a file beside the target, with the suffix `.unfinished` | a rename |
+//! | S3 | parts of an upload, which no listing shows; in memory, if small | completing the upload; a put |
 //!
-//! Cancellation: a file that is dropped before it is shown is removed, a local one at once, others in the
-//! background.
+//! Cancellation: dropping an unpublished file removes it, a local one at once, others in the background.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,35 +30,34 @@ use tokio::runtime::Handle;
 
 const LOCAL: &str = "local file system";
 
-/// Local files of this process that are not shown.
-static UNSEEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Unpublished local files of this process.
+static UNPUBLISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Removes the local files that no statement of this process has shown yet, for a process that ends without
-/// dropping everything.
+/// Removes the unpublished local files of this process, for an exit without drops.
 pub fn remove_local() {
-    for path in std::mem::take(&mut *UNSEEN.lock()) {
+    for path in std::mem::take(&mut *UNPUBLISHED.lock()) {
         let _ = fs::remove_file(path);
     }
 }
 
-/// A file that is written and not seen yet.
+/// A file that is written but not visible yet.
 #[async_trait]
-pub(super) trait Hidden: fmt::Debug + Send {
-    /// Appends to the file; the parts are in the order of the calls. To be awaited before the file is closed.
+pub(super) trait HiddenFile: fmt::Debug + Send {
+    /// Appends to the file; parts are in call order. Await it before closing the file.
     fn put_part(&mut self, data: PutPayload) -> UploadPart;
 
-    /// All is written.
+    /// Completes the writing.
     async fn close(&mut self) -> Result<()>;
 
-    /// Shows a file that is closed, in the place of another one. After an error it may be seen or not.
-    async fn show(&mut self) -> Result<()>;
+    /// Publishes a closed file, replacing an older one. After an error it may be visible or not.
+    async fn publish(&mut self) -> Result<()>;
 
-    /// Removes what has not been shown. Nothing else is to be done with it then.
-    async fn give_up(&mut self) -> Result<()>;
+    /// Removes the unpublished file. It cannot be used afterwards.
+    async fn abort(&mut self) -> Result<()>;
 }
 
-/// An error that no store has told.
-pub(super) fn failed(what: String) -> Error {
+/// An error that does not come from a store.
+pub(super) fn state_error(what: String) -> Error {
     Error::Generic { store: "files of a statement", source: what.into() }
 }
 
@@ -67,21 +65,21 @@ pub(super) fn failed(what: String) -> Error {
 #[derive(Debug)]
 pub(super) struct LocalFile {
     path: PathBuf,
-    /// Where it is until it is shown; empty afterwards, and when it is given up.
-    unseen: Option<PathBuf>,
-    /// `None` when it is closed.
+    /// The temporary path; `None` after publishing or aborting.
+    temporary: Option<PathBuf>,
+    /// `None` when closed.
     file: Option<Arc<File>>,
     bytes: u64,
 }
 
 impl LocalFile {
-    /// Creates a file that will be at `location`, and the folders above it.
+    /// Creates a file for `location`, and its parent folders.
     pub(super) async fn create(location: &Path) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
-        blocking(move || Self::create_beside(&path).map_err(|error| about(&path, error))).await
+        blocking(move || Self::create_beside(&path).map_err(|error| file_error(&path, error))).await
     }
 
-    /// Creates a file with all that is in it, and closes it.
+    /// Creates a file with its whole content, and closes it.
     pub(super) async fn put(location: &Path, payload: PutPayload) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
         blocking(move || {
@@ -92,7 +90,7 @@ impl LocalFile {
                 }
                 Ok(created)
             };
-            put().map_err(|error| about(&path, error))
+            put().map_err(|error| file_error(&path, error))
         })
         .await
     }
@@ -102,15 +100,15 @@ impl LocalFile {
         loop {
             let mut name = path.as_os_str().to_owned();
             name.push(format!("#{number}"));
-            let unseen = PathBuf::from(name);
-            // What is created is among those to be removed before anybody can look.
-            let mut known = UNSEEN.lock();
-            match File::options().write(true).create_new(true).open(&unseen) {
+            let temporary = PathBuf::from(name);
+            // Registered for removal before anybody can look.
+            let mut known = UNPUBLISHED.lock();
+            match File::options().write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
-                    known.insert(unseen.clone());
+                    known.insert(temporary.clone());
                     return Ok(Self {
                         path: path.to_path_buf(),
-                        unseen: Some(unseen),
+                        temporary: Some(temporary),
                         file: Some(Arc::new(file)),
                         bytes: 0,
                     });
@@ -126,9 +124,9 @@ impl LocalFile {
     }
 
     fn remove(&mut self) -> io::Result<()> {
-        let Some(unseen) = self.unseen.take() else { return Ok(()) };
-        UNSEEN.lock().remove(&unseen);
-        match fs::remove_file(unseen) {
+        let Some(temporary) = self.temporary.take() else { return Ok(()) };
+        UNPUBLISHED.lock().remove(&temporary);
+        match fs::remove_file(temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -144,15 +142,15 @@ impl Drop for LocalFile {
 }
 
 #[async_trait]
-impl Hidden for LocalFile {
+impl HiddenFile for LocalFile {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let Some(file) = self.file.clone() else {
-            return ready(Err(failed(format!("\"{}\" is closed", self.path.display())))).boxed();
+            return ready(Err(state_error(format!("\"{}\" is closed", self.path.display())))).boxed();
         };
         let path = self.path.clone();
         let at = self.bytes;
         self.bytes += data.content_length() as u64;
-        blocking(move || write_at(&file, &data, at).map_err(|error| about(&path, error))).boxed()
+        blocking(move || write_at(&file, &data, at).map_err(|error| file_error(&path, error))).boxed()
     }
 
     async fn close(&mut self) -> Result<()> {
@@ -160,21 +158,21 @@ impl Hidden for LocalFile {
         Ok(())
     }
 
-    async fn show(&mut self) -> Result<()> {
-        let Some(unseen) = self.unseen.clone() else { return Ok(()) };
+    async fn publish(&mut self) -> Result<()> {
+        let Some(temporary) = self.temporary.clone() else { return Ok(()) };
         let path = self.path.clone();
         blocking(move || {
-            fs::rename(&unseen, &path).map_err(|error| about(&path, error))?;
-            UNSEEN.lock().remove(&unseen);
+            fs::rename(&temporary, &path).map_err(|error| file_error(&path, error))?;
+            UNPUBLISHED.lock().remove(&temporary);
             Ok(())
         })
         .await?;
-        self.unseen = None;
+        self.temporary = None;
         Ok(())
     }
 
-    async fn give_up(&mut self) -> Result<()> {
-        self.remove().map_err(|error| about(&self.path, error))
+    async fn abort(&mut self) -> Result<()> {
+        self.remove().map_err(|error| file_error(&self.path, error))
     }
 }
 
@@ -186,7 +184,7 @@ fn write_at(file: &File, data: &PutPayload, mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel said about a file.
+/// An operating system error of a file.
 #[derive(Debug)]
 struct FileError {
     path: PathBuf,
@@ -205,7 +203,7 @@ impl std::error::Error for FileError {
     }
 }
 
-fn about(path: &std::path::Path, error: io::Error) -> Error {
+fn file_error(path: &std::path::Path, error: io::Error) -> Error {
     Error::Generic { store: LOCAL, source: Box::new(FileError { path: path.to_path_buf(), error }) }
 }
 
@@ -215,16 +213,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// A file of HDFS.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct HdfsFile {
     store: Arc<dyn ObjectStore>,
     at: Path,
     to: Path,
-    /// `None` when it is closed.
+    /// `None` when closed.
     upload: Option<Box<dyn MultipartUpload>>,
     is_over: bool,
 }
 
-impl Beside {
+impl HdfsFile {
     pub(super) async fn begin(
         store: &Arc<dyn ObjectStore>,
         to: &Path,
@@ -235,7 +233,7 @@ impl Beside {
         Ok(Self { store: Arc::clone(store), at, to: to.clone(), upload, is_over: false })
     }
 
-    /// Writes all of a file, which is closed then.
+    /// Writes a whole file, which is closed then.
     pub(super) async fn put(
         store: &Arc<dyn ObjectStore>,
         to: &Path,
@@ -249,11 +247,11 @@ impl Beside {
 }
 
 #[async_trait]
-impl Hidden for Beside {
+impl HiddenFile for HdfsFile {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         match &mut self.upload {
             Some(upload) => upload.put_part(data),
-            None => ready(Err(failed(format!("\"{}\" is closed", self.to)))).boxed(),
+            None => ready(Err(state_error(format!("\"{}\" is closed", self.to)))).boxed(),
         }
     }
 
@@ -264,13 +262,13 @@ impl Hidden for Beside {
         Ok(())
     }
 
-    async fn show(&mut self) -> Result<()> {
+    async fn publish(&mut self) -> Result<()> {
         self.store.rename(&self.at, &self.to).await?;
         self.is_over = true;
         Ok(())
     }
 
-    async fn give_up(&mut self) -> Result<()> {
+    async fn abort(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.is_over, true) {
             return Ok(());
         }
@@ -285,9 +283,9 @@ impl Hidden for Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for HdfsFile {
     fn drop(&mut self) {
-        // An upload that is dropped deletes its file.
+        // Dropping an upload deletes its file.
         if self.is_over || self.upload.is_some() {
             return;
         }
@@ -301,11 +299,11 @@ impl Drop for Beside {
     }
 }
 
-/// A file of S3, which has been uploaded when it is closed.
+/// A file of S3, completely uploaded when closed.
 #[derive(Debug)]
 pub(super) struct Upload {
     location: Path,
-    /// `None` when it is shown or given up. Dropped, it gives up itself.
+    /// `None` when published or aborted. Dropping it aborts it.
     upload: Option<Box<dyn MultipartUpload>>,
 }
 
@@ -321,11 +319,11 @@ impl Upload {
 }
 
 #[async_trait]
-impl Hidden for Upload {
+impl HiddenFile for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         match &mut self.upload {
             Some(upload) => upload.put_part(data),
-            None => ready(Err(failed(format!("\"{}\" is complete or given up", self.location)))).boxed(),
+            None => ready(Err(state_error(format!("\"{}\" is complete or given up", self.location)))).boxed(),
         }
     }
 
@@ -333,7 +331,7 @@ impl Hidden for Upload {
         Ok(())
     }
 
-    async fn show(&mut self) -> Result<()> {
+    async fn publish(&mut self) -> Result<()> {
         if let Some(upload) = &mut self.upload {
             upload.complete().await?;
             self.upload = None;
@@ -341,7 +339,7 @@ impl Hidden for Upload {
         Ok(())
     }
 
-    async fn give_up(&mut self) -> Result<()> {
+    async fn abort(&mut self) -> Result<()> {
         match self.upload.take() {
             Some(mut upload) => upload.abort().await,
             None => Ok(()),
@@ -349,16 +347,16 @@ impl Hidden for Upload {
     }
 }
 
-/// A file of S3 that is put at once.
+/// A file of S3 written by one put.
 #[derive(Debug)]
-pub(super) struct Small {
+pub(super) struct S3Put {
     store: Arc<dyn ObjectStore>,
     location: Path,
-    /// `None` when it is shown or given up.
+    /// `None` when published or aborted.
     content: Option<(PutPayload, PutOptions)>,
 }
 
-impl Small {
+impl S3Put {
     pub(super) fn new(
         store: &Arc<dyn ObjectStore>,
         location: &Path,
@@ -370,23 +368,23 @@ impl Small {
 }
 
 #[async_trait]
-impl Hidden for Small {
+impl HiddenFile for S3Put {
     fn put_part(&mut self, _: PutPayload) -> UploadPart {
-        ready(Err(failed(format!("\"{}\" is complete", self.location)))).boxed()
+        ready(Err(state_error(format!("\"{}\" is complete", self.location)))).boxed()
     }
 
     async fn close(&mut self) -> Result<()> {
         Ok(())
     }
 
-    async fn show(&mut self) -> Result<()> {
+    async fn publish(&mut self) -> Result<()> {
         if let Some((payload, options)) = self.content.take() {
             self.store.put_opts(&self.location, payload, options).await?;
         }
         Ok(())
     }
 
-    async fn give_up(&mut self) -> Result<()> {
+    async fn abort(&mut self) -> Result<()> {
         self.content = None;
         Ok(())
     }

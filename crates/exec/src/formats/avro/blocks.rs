@@ -1,12 +1,12 @@
-//! The scan of Avro files, block after block.
+//! Scan of Avro files, block by block.
 //!
-//! The library ends in the middle of a file that is cut there, takes blocks for whole whose end is not where
-//! they say, and those with other rows than they say. So the blocks are found here, each with its number of
-//! rows, its bytes and the marker behind them, and given to the library one at a time: it has to find that
-//! many rows.
+//! The library stops silently in the middle of a truncated file, accepts blocks whose end is not where they
+//! say, and blocks with a wrong number of rows. So blocks are located here, each with its row count, its
+//! bytes and the sync marker after them, and passed to the library one at a time, which must find that many
+//! rows.
 //!
-//! Memory bound: a block as it is in the file, what it decompresses to, of at most [`DECODED_BYTES_MAX`], and
-//! its rows. Blocks are decompressed here, as the library goes on to any size.
+//! Memory bound: an encoded block, its decompressed bytes, at most [`DECODED_BYTES_MAX`], and its rows.
+//! Blocks are decompressed here, as the library has no limit.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;
@@ -31,17 +31,17 @@ use crate::formats::format_adapter::OwnScan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// A header that is longer is none.
+/// The longest valid header.
 const HEADER_BYTES_MAX: usize = 64 << 20;
-/// Of the count of a block, and its size.
+/// Bytes of a block's row count and size.
 const NUMBER_BYTES_MAX: usize = 10;
 const MARKER_BYTES: usize = 16;
-/// A block of more rows is none: its columns could not be counted.
+/// A block with more rows is invalid: its offsets would overflow.
 const ROWS_MAX: u64 = i32::MAX as u64;
-/// A block that decompresses to more is none.
+/// A block that decompresses to more is invalid.
 const DECODED_BYTES_MAX: u64 = 256 << 20;
 
-/// How files are opened.
+/// The opener of files.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks;
 
@@ -63,7 +63,7 @@ impl OwnScan for Blocks {
 
 struct AvroOpener {
     store: Arc<dyn ObjectStore>,
-    /// Of the columns that are read.
+    /// The projected columns.
     schema: SchemaRef,
     batch_rows: usize,
 }
@@ -77,7 +77,8 @@ impl FileOpener for AvroOpener {
             let name = location.filename().unwrap_or_default().to_string();
             let object = store.get(&location).await?;
             let bytes = object.meta.size;
-            let reading = Reading::open(compression::pieces(object), bytes, schema, batch_rows, name).await?;
+            let reading =
+                BlockReader::open(compression::pieces(object), bytes, schema, batch_rows, name).await?;
             let batches = futures::stream::try_unfold(reading, |mut reading| async move {
                 Ok(reading.next().await?.map(|batch| (batch, reading)))
             });
@@ -87,28 +88,28 @@ impl FileOpener for AvroOpener {
     }
 }
 
-/// A file that is being read.
-struct Reading {
+/// A scan of one file.
+struct BlockReader {
     input: BoxStream<'static, Result<Bytes>>,
-    /// What has come and is not taken.
+    /// Bytes received and not consumed.
     present: BytesMut,
-    /// How many bytes come in all.
+    /// Total bytes of the file.
     bytes: u64,
     ended: bool,
-    /// As the library gets it, before each block: of a file that is not compressed, but for Snappy.
+    /// Prepended to each block for the library: the header with codec null, except for Snappy.
     header: Bytes,
     codec: Option<CompressionCodec>,
     marker: [u8; MARKER_BYTES],
-    /// The places in the file of the columns that are read; `None`: all, in order.
+    /// Indexes in the file of the projected columns; `None`: all, in order.
     columns: Option<Vec<usize>>,
     adapter: BatchAdapter,
     batch_rows: usize,
-    /// Rows of the present block.
+    /// Remaining rows of the current block.
     rows: Option<RecordBatch>,
     name: String,
 }
 
-impl Reading {
+impl BlockReader {
     /// Reads the header.
     async fn open(
         input: BoxStream<'static, Result<Bytes>>,
@@ -123,7 +124,7 @@ impl Reading {
             let came = input.next().await.transpose()?;
             let ended = came.is_none();
             present.extend_from_slice(&came.unwrap_or_default());
-            // Each time of twice as much, as it begins anew.
+            // Parsing restarts every time, so double the buffer.
             if !ended && present.len() < tried * 2 {
                 continue;
             }
@@ -155,7 +156,7 @@ impl Reading {
             Some(columns) => Arc::new(whole.project(columns)?),
             None => Arc::clone(&whole),
         };
-        // The library cannot make them.
+        // The library cannot decode them.
         if let Some(field) = read.fields().iter().find(|field| has_empty_record(field.data_type())) {
             let message = format!("Avro file \"{name}\" has a record without fields");
             let detail = format!("It is in column \"{}\".", field.name());
@@ -181,7 +182,7 @@ impl Reading {
         })
     }
 
-    /// The next rows; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(rows) = self.rows.take() {
@@ -198,7 +199,7 @@ impl Reading {
         }
     }
 
-    /// Reads a block; `false` if there is none any more.
+    /// Reads a block; `false` at the end.
     async fn next_block(&mut self) -> Result<bool> {
         self.fill(2 * NUMBER_BYTES_MAX).await?;
         if self.present.is_empty() {
@@ -236,7 +237,7 @@ impl Reading {
     }
 
     fn decode(&self, block: &[u8], count: usize) -> Result<RecordBatch> {
-        let plain = self.decompressed(block)?;
+        let plain = self.decompress(block)?;
         let block = plain.as_deref().unwrap_or(block);
         let mut numbers = Vec::with_capacity(2 * NUMBER_BYTES_MAX);
         put_number(&mut numbers, count as u64);
@@ -249,7 +250,7 @@ impl Reading {
             let mut reader = builder.build(
                 self.header.clone().chain(&numbers[..]).chain(block).chain(&self.marker[..]).reader(),
             )?;
-            // One more call would look for rows behind those that there are, without an end.
+            // Another call would look for rows after the last one forever.
             Ok(reader.next().transpose()?)
         })
         .map_err(|error| damaged_files::error(&self.name, error.strip_backtrace()))?;
@@ -260,8 +261,8 @@ impl Reading {
         }
     }
 
-    /// What is in a block; `None`: itself, or what the library finds in it.
-    fn decompressed(&self, block: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Decompresses a block; `None`: it is uncompressed, or the library decompresses it.
+    fn decompress(&self, block: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(codec) = self.codec else { return Ok(None) };
         let too_large = || {
             let message = format!(
@@ -273,7 +274,7 @@ impl Reading {
         };
         let input: Box<dyn Read + Send + '_> = match codec {
             CompressionCodec::Snappy => {
-                // It begins with what it becomes.
+                // Snappy starts with the uncompressed length.
                 let length = block.iter().take(5).enumerate();
                 let length = length.map(|(at, byte)| (u64::from(byte & 0x7f) << (7 * at), byte & 0x80 == 0));
                 let mut decoded = 0;
@@ -305,7 +306,7 @@ impl Reading {
         Ok(Some(decoded))
     }
 
-    /// Waits until so many bytes are there, or the file has ended.
+    /// Buffers at least `bytes` bytes, or up to the end of the file.
     async fn fill(&mut self, bytes: usize) -> Result<()> {
         while !self.ended && self.present.len() < bytes {
             match self.input.next().await.transpose()? {
@@ -317,7 +318,7 @@ impl Reading {
     }
 }
 
-/// Whether values of a type have records without fields in them.
+/// Whether a type contains records without fields.
 fn has_empty_record(kind: &DataType) -> bool {
     match kind {
         DataType::Struct(fields) => {
@@ -333,7 +334,7 @@ fn reader(compression: FileCompressionType, block: &[u8]) -> Result<Box<dyn Read
     compression.convert_read(Cursor::new(block.to_vec()))
 }
 
-/// The header of a file of such rows that is not compressed.
+/// The header of an uncompressed file with this schema.
 fn plain_header(schema: &str, marker: &[u8; MARKER_BYTES]) -> Bytes {
     let mut header = b"Obj\x01".to_vec();
     put_number(&mut header, 1);
@@ -346,7 +347,7 @@ fn plain_header(schema: &str, marker: &[u8; MARKER_BYTES]) -> Bytes {
     header.into()
 }
 
-/// A number as [`number`] reads it.
+/// Encodes a number for [`number`].
 fn put_number(bytes: &mut Vec<u8>, number: u64) {
     let mut rest = number << 1;
     while rest >= 0x80 {
@@ -360,8 +361,8 @@ fn foreign(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
     DataFusionError::External(Box::new(error))
 }
 
-/// Where the columns of a scan are in a file; `None`: just there, and no others. Without any the rows are
-/// counted by all of them.
+/// Indexes of the scan's columns in a file; `None` if they are identical. Without any column, all are read to
+/// count rows.
 pub(crate) fn columns_of(read: &Schema, whole: &Schema) -> Option<Vec<usize>> {
     if read.fields().is_empty() {
         return None;
@@ -371,7 +372,7 @@ pub(crate) fn columns_of(read: &Schema, whole: &Schema) -> Option<Vec<usize>> {
     (!places.iter().copied().eq(0..whole.fields().len()) && !places.is_empty()).then_some(places)
 }
 
-/// A number as Avro writes it, and how many bytes it takes; `None`: it is cut, or too long.
+/// Decodes an Avro varint and its length; `None` if truncated or too long.
 fn number(bytes: &[u8]) -> Option<(i64, usize)> {
     let mut value = 0u64;
     for (at, byte) in bytes.iter().take(NUMBER_BYTES_MAX).enumerate() {
@@ -392,7 +393,7 @@ mod tests {
 
     const MARKER: &[u8] = b"0123456789abcdef";
 
-    /// A file of rows of one whole number each, with what is behind its header.
+    /// A file of single-integer rows, with the given bytes after its header.
     fn file(blocks: &[&[u8]]) -> Vec<u8> {
         compressed_file("null", blocks)
     }
@@ -416,7 +417,7 @@ mod tests {
             file.chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
         let input = futures::stream::iter(pieces).boxed();
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int32, true)]));
-        let mut reading = Reading::open(input, file.len() as u64, schema, 1, "f".to_string()).await?;
+        let mut reading = BlockReader::open(input, file.len() as u64, schema, 1, "f".to_string()).await?;
         let mut values = Vec::new();
         while let Some(batch) = reading.next().await? {
             assert_eq!(batch.num_rows(), 1);

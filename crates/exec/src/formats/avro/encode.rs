@@ -1,7 +1,6 @@
-//! Encodes rows as Avro.
+//! Avro encoder.
 //!
-//! Memory bound: the rows of one block, as Arrow has them and encoded, and those of the batch that they come
-//! from.
+//! Memory bound: the rows of one block, in Arrow and encoded, and the batch that they come from.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufWriter;
@@ -24,9 +23,9 @@ use crate::formats::threaded_encoder::Pieces;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Rows of a block, as many as batches have.
+/// Rows per block, as many as batches have.
 const BLOCK_ROWS: usize = 8192;
-/// A block of rows that are longer has fewer: this many bytes before they are compressed, or one row.
+/// The size of a block before compression: long rows make shorter blocks, of one row at least.
 const BLOCK_BYTES: usize = 4 << 20;
 /// The library writes numbers byte by byte.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -34,7 +33,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// What a record, or another type with a name, cannot be called, as it means a type already.
+/// Names that records and other named types cannot have, as they are type names already.
 const RESERVED: &[&str] = &[
     "null",
     "boolean",
@@ -54,23 +53,23 @@ const RESERVED: &[&str] = &[
     AVRO_ROOT_RECORD_DEFAULT_NAME,
 ];
 
-/// The columns of a file as the library encodes them.
+/// The schema as the library encodes it.
 ///
-/// Errors: one has a type or a name that Avro has not (0A000).
+/// Errors: a type or name is not supported by Avro (0A000).
 pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     let mut names = Names::default();
-    schema.fields().iter().for_each(|field| names.see(field));
+    schema.fields().iter().for_each(|field| names.register(field));
     let mut fields = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
         check_name(field.name(), field.name())?;
-        let encoded = names.encoded(field, field.name())?;
+        let encoded = names.encode_field(field, field.name())?;
         if !can_cast_types(field.data_type(), encoded.data_type()) {
-            return Err(refused(field.name(), field.data_type()));
+            return Err(unsupported_type(field.name(), field.data_type()));
         }
         fields.push(encoded);
     }
     let schema = Schema::new(fields);
-    // What else the library minds it does here, before there is a file.
+    // Runs the library's own checks before there is a file.
     begin(std::io::sink(), &schema, Codec::None)
         .map_err(|error| {
             SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "the columns cannot be written to an Avro file")
@@ -80,28 +79,28 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     Ok(Arc::new(schema))
 }
 
-/// The names that are taken by types: of records and of bytes of a fixed length. The library names one after
-/// its column unless it is told a name, and makes those that occur again distinct.
+/// Names in use by types: records and fixed-length bytes. By default the library names a type after its
+/// column, and makes repeated names distinct.
 #[derive(Default)]
 struct Names(HashSet<String>);
 
 impl Names {
-    fn see(&mut self, field: &Field) {
+    fn register(&mut self, field: &Field) {
         self.0.insert(field.name().clone());
         match field.data_type() {
-            DataType::Struct(fields) => fields.iter().for_each(|field| self.see(field)),
+            DataType::Struct(fields) => fields.iter().for_each(|field| self.register(field)),
             DataType::List(field)
             | DataType::LargeList(field)
             | DataType::FixedSizeList(field, _)
-            | DataType::Map(field, _) => self.see(field),
+            | DataType::Map(field, _) => self.register(field),
             _ => {}
         }
     }
 
-    /// `field`, which is `column` or within it, as the library encodes it.
-    fn encoded(&mut self, field: &Field, column: &str) -> Result<Field> {
+    /// The library's form of `field`, which is `column` or nested in it.
+    fn encode_field(&mut self, field: &Field, column: &str) -> Result<Field> {
         let kind = match field.data_type() {
-            // Nobody said what these are.
+            // NULL columns without a declared type.
             DataType::Null | DataType::Utf8View => DataType::Utf8,
             DataType::BinaryView => DataType::Binary,
             DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 => DataType::Int32,
@@ -125,32 +124,35 @@ impl Names {
                 DataType::Decimal256(*precision, *scale)
             }
             DataType::Dictionary(_, value) => {
-                return self.encoded(&field.clone().with_data_type(value.as_ref().clone()), column);
+                return self.encode_field(&field.clone().with_data_type(value.as_ref().clone()), column);
             }
             DataType::Struct(fields) if !fields.is_empty() => {
                 for field in fields {
                     check_name(field.name(), column)?;
                 }
                 DataType::Struct(
-                    fields.iter().map(|field| self.within(field, column)).collect::<Result<Fields>>()?,
+                    fields
+                        .iter()
+                        .map(|field| self.encode_child(field, column))
+                        .collect::<Result<Fields>>()?,
                 )
             }
             DataType::List(item) | DataType::FixedSizeList(item, _) => {
-                DataType::List(self.within(item, column)?)
+                DataType::List(self.encode_child(item, column)?)
             }
-            DataType::LargeList(item) => DataType::LargeList(self.within(item, column)?),
+            DataType::LargeList(item) => DataType::LargeList(self.encode_child(item, column)?),
             DataType::Map(entries, sorted) => {
                 let DataType::Struct(parts) = entries.data_type() else {
-                    return Err(refused(column, field.data_type()));
+                    return Err(unsupported_type(column, field.data_type()));
                 };
                 let [key, value] = &parts[..] else {
-                    return Err(refused(column, field.data_type()));
+                    return Err(unsupported_type(column, field.data_type()));
                 };
                 if !key.data_type().is_string() {
-                    return Err(refused(column, field.data_type()));
+                    return Err(unsupported_type(column, field.data_type()));
                 }
                 let key = Arc::new(Field::new("key", DataType::Utf8, false));
-                let value = Arc::new(self.encoded(&value.as_ref().clone().with_name("value"), column)?);
+                let value = Arc::new(self.encode_field(&value.as_ref().clone().with_name("value"), column)?);
                 let entries = Field::new("entries", DataType::Struct(Fields::from(vec![key, value])), false);
                 DataType::Map(Arc::new(entries), *sorted)
             }
@@ -165,25 +167,25 @@ impl Names {
             | DataType::LargeBinary
             | DataType::FixedSizeBinary(_)
             | DataType::Date32) => kind.clone(),
-            other => return Err(refused(column, other)),
+            other => return Err(unsupported_type(column, other)),
         };
         let has_name = matches!(kind, DataType::Struct(_) | DataType::FixedSizeBinary(_));
         let encoded = Field::new(field.name(), kind, true);
         Ok(match has_name && RESERVED.contains(&field.name().as_str()) {
             true => {
-                let name = self.free(field.name());
+                let name = self.unused_name(field.name());
                 encoded.with_metadata(HashMap::from([(AVRO_NAME_METADATA_KEY.to_string(), name)]))
             }
             false => encoded,
         })
     }
 
-    fn within(&mut self, field: &FieldRef, column: &str) -> Result<FieldRef> {
-        self.encoded(field, column).map(Arc::new)
+    fn encode_child(&mut self, field: &FieldRef, column: &str) -> Result<FieldRef> {
+        self.encode_field(field, column).map(Arc::new)
     }
 
-    /// A name for a type that cannot be called `name`.
-    fn free(&mut self, name: &str) -> String {
+    /// An unused name for a type that cannot be called `name`.
+    fn unused_name(&mut self, name: &str) -> String {
         let mut number = 1;
         loop {
             let free = format!("{name}_{number}");
@@ -195,7 +197,7 @@ impl Names {
     }
 }
 
-/// Errors: a column, or a part of `column`, has a name that Avro has not (0A000).
+/// Errors: a column, or a nested field of `column`, has a name that Avro does not allow (0A000).
 fn check_name(name: &str, column: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.bytes().all(is_plain) && name.bytes().next().is_some_and(|first| !first.is_ascii_digit()) {
@@ -210,7 +212,7 @@ fn check_name(name: &str, column: &str) -> Result<()> {
         .into_datafusion())
 }
 
-fn refused(column: &str, kind: &DataType) -> DataFusionError {
+fn unsupported_type(column: &str, kind: &DataType) -> DataFusionError {
     let message = format!("column \"{column}\" of type {kind} cannot be written to an Avro file");
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("CAST it to TEXT").into_datafusion()
 }
@@ -228,7 +230,7 @@ pub(crate) fn encode(
 ) -> Result<u64> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, Pieces(output));
     let mut writer = begin(output, schema, codec).map_err(explain)?;
-    // Of the block that is gathered.
+    // Rows of the current block.
     let mut waiting = Vec::new();
     let mut waiting_rows = 0;
     let mut rows = 0;
@@ -272,8 +274,7 @@ fn write_block<W: std::io::Write>(
     waiting.clear();
     let all = UInt32Array::from_iter_values(0..block.num_rows() as u32);
     let whole = |column: &ArrayRef| match column.data_type().is_nested() {
-        // The library takes wrong bits of booleans in lists whose values are a part of others: they are
-        // copied, so that none are.
+        // The library misreads the bits of booleans in sliced lists: copying them removes the slices.
         true => take(column, &all, None),
         false => Ok(Arc::clone(column)),
     };
@@ -304,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    fn written(batches: Vec<RecordBatch>, codec: Codec) -> Vec<u8> {
+    fn encode_file(batches: Vec<RecordBatch>, codec: Codec) -> Vec<u8> {
         let schema = written_schema(&batches[0].schema()).unwrap();
         let (rows, received) = mpsc::channel(batches.len());
         batches.into_iter().for_each(|batch| rows.try_send(batch).unwrap());
@@ -321,7 +322,7 @@ mod tests {
         reading.join().unwrap()
     }
 
-    fn read(file: &[u8]) -> RecordBatch {
+    fn decode_file(file: &[u8]) -> RecordBatch {
         let reader = ReaderBuilder::new().with_batch_size(1 << 20).build(Cursor::new(file)).unwrap();
         let schema = reader.schema();
         let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
@@ -338,14 +339,14 @@ mod tests {
         };
         for codec in [Codec::None, Codec::Deflate, Codec::Snappy, Codec::Zstd, Codec::Bzip2, Codec::Xz] {
             assert_eq!(Codec::of(codec.name()).unwrap(), codec);
-            let back = read(&written(vec![batch(0, 3), batch(3, 3), batch(3, 20_000)], codec));
+            let back = decode_file(&encode_file(vec![batch(0, 3), batch(3, 3), batch(3, 20_000)], codec));
             assert_eq!(back.columns(), batch(0, 20_000).columns(), "{codec:?}");
         }
-        assert_eq!(read(&written(vec![batch(0, 0)], Codec::Deflate)).num_rows(), 0);
+        assert_eq!(decode_file(&encode_file(vec![batch(0, 0)], Codec::Deflate)).num_rows(), 0);
         let long = |n: i64| format!("{n}").repeat(BLOCK_BYTES);
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..3).map(long)));
         let rows = RecordBatch::try_from_iter([("t", Arc::clone(&texts))]).unwrap();
-        let back = read(&written(vec![rows], Codec::Snappy));
+        let back = decode_file(&encode_file(vec![rows], Codec::Snappy));
         assert_eq!(back.column(0), &texts);
     }
 
@@ -356,7 +357,7 @@ mod tests {
         let offsets = OffsetBuffer::from_lengths([2, 3, 0, 1]);
         let lists: ArrayRef = Arc::new(ListArray::new(item, offsets, Arc::new(flags.slice(5, 6)), None));
         let rows = RecordBatch::try_from_iter([("l", lists)]).unwrap();
-        let back = read(&written(vec![rows.slice(1, 3)], Codec::None));
+        let back = decode_file(&encode_file(vec![rows.slice(1, 3)], Codec::None));
         let lists = back.column(0).as_list::<i32>();
         let flags = |row: usize| lists.value(row).as_boolean().values().iter().collect::<Vec<_>>();
         assert_eq!(flags(0), [false, false, true]);
@@ -365,25 +366,25 @@ mod tests {
     }
 
     #[test]
-    fn records_have_names_of_their_own() {
+    fn record_names_are_unique() {
         let records = ["int", "int_1", "topLevelRecord", "x"].map(|name| {
             let part: ArrayRef = Arc::new(Int64Array::from(vec![1]));
             let field = Arc::new(Field::new("a", DataType::Int64, true));
             (name, Arc::new(StructArray::from(vec![(field, part)])) as ArrayRef)
         });
-        let file = written(vec![RecordBatch::try_from_iter(records).unwrap()], Codec::None);
+        let file = encode_file(vec![RecordBatch::try_from_iter(records).unwrap()], Codec::None);
         let text = String::from_utf8_lossy(&file);
-        // Of a column, and of its type.
+        // Names of a column and of its type.
         for (name, count) in
             [("int", 1), ("int_2", 1), ("int_1", 2), ("topLevelRecord", 2), ("topLevelRecord_1", 1), ("x", 2)]
         {
             assert_eq!(text.matches(&format!("\"name\":\"{name}\"")).count(), count, "{name}: {text}");
         }
-        assert_eq!(read(&file).num_columns(), 4);
+        assert_eq!(decode_file(&file).num_columns(), 4);
     }
 
     #[test]
-    fn what_avro_has_not_is_refused() {
+    fn unsupported_schemas_are_rejected() {
         for (name, kind) in [
             ("i", DataType::Interval(IntervalUnit::MonthDayNano)),
             ("d", DataType::Duration(TimeUnit::Second)),

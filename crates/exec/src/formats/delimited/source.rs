@@ -1,4 +1,4 @@
-//! The scan of text files of Hive.
+//! Scan of Hive's text files.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::formats::format_adapter::OwnScan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Texts of a batch that are no longer than this come together.
+/// Target bytes of the texts of a batch.
 const BATCH_BYTES: usize = 16 << 20;
-/// A line that is longer is none.
+/// The longest valid line.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
 impl OwnScan for Layout {
     const NAME: &'static str = "textfile";
-    /// Where a line begins is not known in the middle of a file.
+    /// The start of a line cannot be found from the middle of a file.
     const CUTS_FILES: bool = false;
 
     fn opener(
@@ -48,7 +48,7 @@ struct DelimitedOpener {
     store: Arc<dyn ObjectStore>,
     layout: Layout,
     batch_rows: usize,
-    /// The columns that are read, and their places in a line.
+    /// The projected columns, and their indexes in a line.
     schema: SchemaRef,
     columns: Vec<usize>,
 }
@@ -62,8 +62,8 @@ impl FileOpener for DelimitedOpener {
             let location = file.object_meta.location;
             let name = location.filename().unwrap_or_default().to_string();
             let input = compression::pieces(store.get(&location).await?);
-            let input = compression::decompressed(input, compression::of_name(&name), &name);
-            let reading = Reading {
+            let input = compression::decompress(input, compression::of_name(&name), &name);
+            let reading = LineReader {
                 input,
                 layout,
                 batch_rows,
@@ -85,8 +85,8 @@ impl FileOpener for DelimitedOpener {
     }
 }
 
-/// A file that is being read.
-struct Reading {
+/// A scan of one file.
+struct LineReader {
     input: BoxStream<'static, Result<Bytes>>,
     layout: Layout,
     batch_rows: usize,
@@ -94,24 +94,24 @@ struct Reading {
     columns: Vec<usize>,
     /// For errors.
     name: String,
-    /// What has come, from `begin` on not taken yet, and up to `searched` without a line end.
+    /// Received bytes; unconsumed from `begin` on, and without a line end up to `searched`.
     rest: Vec<u8>,
     begin: usize,
     searched: usize,
     ended: bool,
-    /// Lines taken so far.
+    /// Lines consumed so far.
     line: u64,
 }
 
-impl Reading {
-    /// The next rows; `None` at the end.
+impl LineReader {
+    /// Returns the next rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let mut builders: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
         let first = self.line + 1;
         let (mut rows, mut bytes) = (0, 0);
         let mut line = Vec::new();
         while rows < self.batch_rows && bytes < BATCH_BYTES && self.next_line(&mut line).await? {
-            self.take(&line, &mut builders)?;
+            self.append_fields(&line, &mut builders)?;
             rows += 1;
             bytes += line.len();
         }
@@ -119,13 +119,14 @@ impl Reading {
             return Ok(None);
         }
         let texts = builders.iter_mut().map(StringBuilder::finish);
-        let columns = texts.zip(self.schema.fields()).map(|(texts, field)| self.typed(&texts, field, first));
+        let columns =
+            texts.zip(self.schema.fields()).map(|(texts, field)| self.parse_column(&texts, field, first));
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?))
     }
 
-    /// Takes the next line, without its end; `false` if there is none.
+    /// Consumes the next line, without its end; `false` if there is none.
     async fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
         line.clear();
         let end = loop {
@@ -165,13 +166,13 @@ impl Reading {
         Ok(true)
     }
 
-    /// Appends the fields of a line that are read.
-    fn take(&self, line: &[u8], builders: &mut [StringBuilder]) -> Result<()> {
+    /// Appends the projected fields of a line.
+    fn append_fields(&self, line: &[u8], builders: &mut [StringBuilder]) -> Result<()> {
         let fields = split(line, &self.layout);
         for (builder, column) in builders.iter_mut().zip(&self.columns) {
             match fields.get(*column) {
                 Some(field) if *field != self.layout.null.as_bytes() => {
-                    let value = unescaped(field, self.layout.escape);
+                    let value = unescape(field, self.layout.escape);
                     match String::from_utf8(value) {
                         Ok(value) => builder.append_value(value),
                         Err(_) => {
@@ -181,15 +182,15 @@ impl Reading {
                         }
                     }
                 }
-                // Of NULL, and of columns that the line has not.
+                // NULL, or a missing field.
                 _ => builder.append_null(),
             }
         }
         Ok(())
     }
 
-    /// Texts as values of a column. An empty one is NULL where it is no value.
-    fn typed(&self, texts: &StringArray, field: &Field, first: u64) -> Result<ArrayRef> {
+    /// Parses texts as values of a column. An empty text is NULL if it is not a valid value.
+    fn parse_column(&self, texts: &StringArray, field: &Field, first: u64) -> Result<ArrayRef> {
         let safe = CastOptions { safe: true, ..CastOptions::default() };
         let values = cast_with_options(texts, field.data_type(), &safe)?;
         if values.null_count() > texts.null_count()
@@ -212,7 +213,7 @@ impl Reading {
     }
 }
 
-/// The fields of a line, with what is escaped in them.
+/// Splits a line into its fields, still escaped.
 fn split<'l>(line: &'l [u8], layout: &Layout) -> Vec<&'l [u8]> {
     let mut fields = Vec::new();
     let (mut begin, mut at) = (0, 0);
@@ -231,8 +232,8 @@ fn split<'l>(line: &'l [u8], layout: &Layout) -> Vec<&'l [u8]> {
     fields
 }
 
-/// A field without what escapes bytes in it. One at its end stands for itself.
-fn unescaped(field: &[u8], escape: Option<u8>) -> Vec<u8> {
+/// Removes escapes from a field. One at the end stands for itself.
+fn unescape(field: &[u8], escape: Option<u8>) -> Vec<u8> {
     let mut value = Vec::with_capacity(field.len());
     let mut bytes = field.iter().copied();
     while let Some(byte) = bytes.next() {
@@ -252,7 +253,7 @@ mod tests {
     fn lines_are_split() {
         let layout = Layout { delimiter: b',', escape: Some(b'\\'), null: "\\N".to_string() };
         let fields = |line: &str| -> Vec<String> {
-            let text = |field: &[u8]| String::from_utf8(unescaped(field, layout.escape)).unwrap();
+            let text = |field: &[u8]| String::from_utf8(unescape(field, layout.escape)).unwrap();
             split(line.as_bytes(), &layout).into_iter().map(text).collect()
         };
         assert_eq!(fields("a,b\\,c,,\\\\"), ["a", "b,c", "", "\\"]);
@@ -269,7 +270,7 @@ mod tests {
             Field::new("t", DataType::Utf8, true),
             Field::new("n", DataType::Int32, true),
         ]));
-        let read = |text: &'static str| Reading {
+        let read = |text: &'static str| LineReader {
             input: futures::stream::iter(
                 text.as_bytes().chunks(3).map(|piece| Ok(Bytes::from_static(piece))),
             )

@@ -1,4 +1,4 @@
-//! Encodes rows as ORC.
+//! ORC encoder.
 
 use std::io::{self, BufWriter};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::formats::threaded_encoder::Pieces;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// A file is written in pieces of as many bytes.
+/// Bytes per write to the output.
 const BUFFER_BYTES: usize = 256 << 10;
 
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// The columns of a file as they are written.
+/// The schema as it is written.
 ///
-/// Errors: one has a type that the format has not (0A000).
+/// Errors: a type is not supported by the format (0A000).
 pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     harrier_orc::check(schema).map_err(explain)?;
     let fields =
@@ -32,9 +32,9 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
-/// Returns the number of rows. In memory are a stripe and a batch of them.
+/// Returns the number of rows. Memory bound: a stripe and a batch.
 ///
-/// Errors: a value has no place in the format (22003, 22008); whoever takes the bytes is no longer there.
+/// Errors: a value is out of the format's range (22003, 22008); the receiver of the bytes is gone.
 pub(crate) fn encode(
     mut batches: Receiver<RecordBatch>,
     output: mpsc::Sender<Bytes>,

@@ -1,9 +1,8 @@
-//! What the library reads with more bits than a column has.
+//! Narrowing of values that the library reads with more bits than a column has.
 //!
-//! Timestamps of ORC files have nanoseconds of any year: the library reads them into 128 bits, and from there
-//! they become microseconds, the moment before where there are more digits. Integers are read into 64 bits
-//! ([`super::footer`]), of which the lowest are the value, as for other readers: old writers add up runs with
-//! as many bits as the column has.
+//! ORC timestamps have nanoseconds in any year: the library reads them into 128 bits, and they are rounded
+//! down to microseconds. Integers are read as 64 bits ([`super::footer`]), of which the lowest are the value,
+//! as in other readers: old writers compute runs in the width of the column with wrap-around.
 
 use std::sync::Arc;
 
@@ -18,12 +17,12 @@ use datafusion::common::Result;
 
 use harrier_error::{SqlError, SqlState};
 
-/// What the library reads a timestamp into without loss: seconds with nine digits.
+/// The lossless type of timestamps: seconds with nine decimals.
 const EXACT: DataType = DataType::Decimal128(Decimal128Type::MAX_PRECISION, 9);
 
 const MICROSECOND_NS: i128 = 1000;
 
-/// The columns of a file with timestamps as they can be read exactly.
+/// The file's schema with timestamps in the lossless type.
 pub(super) fn schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<FieldRef> = schema.fields().iter().map(exact_field).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -40,20 +39,20 @@ fn exact_field(field: &FieldRef) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(kind))
 }
 
-/// Rows that were read as [`schema`] has them, as the schema of the file says.
+/// Converts rows read with [`schema`] to the schema of the file.
 ///
 /// Errors: a timestamp is out of range (22008).
-pub(super) fn in_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(super) fn narrow_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| as_told(column, field.data_type()));
+    let columns = columns.map(|(column, field)| narrow_column(column, field.data_type()));
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect::<Result<_>>()?, &options)?)
 }
 
-/// What was read as [`schema`] has it, as the type that the column has in the schema of the file.
+/// Converts a column read with [`schema`] to its type in the file's schema.
 ///
 /// Errors: a timestamp is out of range (22008).
-fn as_told(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+fn narrow_column(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     Ok(match (kind, column.data_type()) {
         (DataType::Timestamp(_, zone), DataType::Decimal128(..)) => {
             let exact = column.as_primitive::<Decimal128Type>();
@@ -80,19 +79,19 @@ fn as_told(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
         }
         (DataType::List(item), DataType::List(_)) => {
             let (_, ends, items, nulls) = column.as_list::<i32>().clone().into_parts();
-            let items = as_told(&items, item.data_type())?;
+            let items = narrow_column(&items, item.data_type())?;
             Arc::new(ListArray::try_new(Arc::clone(item), ends, items, nulls)?)
         }
         (DataType::Map(entries, is_sorted), DataType::Map(..)) => {
             let (_, ends, items, nulls, _) = column.as_map().clone().into_parts();
-            let items = as_told(&(Arc::new(items) as ArrayRef), entries.data_type())?;
+            let items = narrow_column(&(Arc::new(items) as ArrayRef), entries.data_type())?;
             let items = items.as_struct().clone();
             Arc::new(MapArray::try_new(Arc::clone(entries), ends, items, nulls, *is_sorted)?)
         }
         (DataType::Struct(fields), DataType::Struct(_)) => {
             let (_, columns, nulls) = column.as_struct().clone().into_parts();
             let columns =
-                columns.iter().zip(fields).map(|(column, field)| as_told(column, field.data_type()));
+                columns.iter().zip(fields).map(|(column, field)| narrow_column(column, field.data_type()));
             let columns = columns.collect::<Result<Vec<_>>>()?;
             Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, column.len())?)
         }
@@ -111,9 +110,9 @@ mod tests {
     #[test]
     fn integers_wrap_around() {
         let wide: ArrayRef = Arc::new(Int64Array::from(vec![Some(62_463), None, Some(-5), Some(1 << 31)]));
-        let small = as_told(&wide, &DataType::Int16).unwrap();
+        let small = narrow_column(&wide, &DataType::Int16).unwrap();
         assert_eq!(*small.as_primitive::<Int16Type>(), vec![Some(-3073), None, Some(-5), Some(0)].into());
-        let middle = as_told(&wide, &DataType::Int32).unwrap();
+        let middle = narrow_column(&wide, &DataType::Int32).unwrap();
         assert_eq!(middle.as_primitive::<Int32Type>().value(3), i32::MIN);
     }
 
@@ -131,23 +130,23 @@ mod tests {
         let DataType::Struct(read) = exact.field(0).data_type() else { panic!("{exact}") };
         let DataType::List(read_item) = read[1].data_type() else { panic!("{read:?}") };
         assert_eq!(*read_item.data_type(), EXACT);
-        // In the year 9999, a nanosecond before 1970, and none.
+        // In the year 9999, a nanosecond before 1970, and NULL.
         let times = [Some(253_402_214_400_000_000_999), Some(-1), None];
         let times = Decimal128Array::from_iter(times).with_precision_and_scale(38, 9).unwrap();
         let list =
             ListArray::new(Arc::clone(read_item), OffsetBuffer::from_lengths([3]), Arc::new(times), None);
         let columns: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![7])), Arc::new(list)];
         let given: ArrayRef = Arc::new(StructArray::new(read.clone(), columns, None));
-        let found = as_told(&given, &nested).unwrap();
+        let found = narrow_column(&given, &nested).unwrap();
         assert_eq!(*found.data_type(), nested);
         let list = found.as_struct().column(1).as_list::<i32>().value(0);
         let expected = TimestampMicrosecondArray::from_iter([Some(253_402_214_400_000_000), Some(-1), None]);
         assert_eq!(list.as_ref(), &expected as &dyn Array);
-        // A decimal stays one.
+        // A decimal column is unchanged.
         let decimal: ArrayRef =
             Arc::new(Decimal128Array::from(vec![1]).with_precision_and_scale(38, 9).unwrap());
-        assert_eq!(as_told(&decimal, &EXACT).unwrap().data_type(), &EXACT);
+        assert_eq!(narrow_column(&decimal, &EXACT).unwrap().data_type(), &EXACT);
         let far: ArrayRef = Arc::new(Decimal128Array::from(vec![i128::MAX / 2]));
-        assert!(as_told(&far, &kind).is_err());
+        assert!(narrow_column(&far, &kind).is_err());
     }
 }

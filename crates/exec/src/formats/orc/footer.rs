@@ -1,16 +1,16 @@
-//! Integers of ORC files read with 64 bits.
+//! Footer patching to read integers of ORC files as 64 bits.
 //!
-//! What a run of integers is computed from may have more bits than its values: it wraps around. The library
-//! computes a run with the bits of its column (orc-rust 0.9), and takes such a run of SMALLINT or INT for
-//! damage. Runs of all widths are written alike, so it is told that the columns are BIGINT: the file's footer
-//! is given to it with other types.
+//! The base and deltas of an integer run may have more bits than its values and wrap around. The library
+//! computes a run in the width of its column (orc-rust 0.9), and rejects such a run of SMALLINT or INT as
+//! damaged. Runs of all widths have the same encoding, so the library gets a footer that declares the columns
+//! as BIGINT.
 
 use std::io::Read;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use orc_rust::compression::{Compression, Decompressor};
 
-/// As the specification numbers them.
+/// Field numbers of the specification.
 const FOOTER_LENGTH: u64 = 1;
 const METADATA_LENGTH: u64 = 5;
 const TYPES: u64 = 4;
@@ -20,19 +20,19 @@ const INT: u8 = 3;
 const LONG: u8 = 4;
 const UNION: u8 = 13;
 
-/// Most bytes of a block, whose length has 23 bits.
+/// Bytes of a block, whose length has 23 bits.
 const BLOCK_MAX: usize = 1 << 22;
 
-/// How many bytes at its end a file's metadata have, from their last bytes. `None`: these are no ORC file's.
+/// The length of a file's metadata, from its last bytes. `None`: not an ORC file.
 pub(super) fn length(tail: &[u8]) -> Option<u64> {
     let postscript = postscript(tail)?;
     let lengths = number(postscript, FOOTER_LENGTH)?.checked_add(number(postscript, METADATA_LENGTH)?)?;
     lengths.checked_add(postscript.len() as u64 + 1)
 }
 
-/// The last bytes of a file, which have all of its footer, with BIGINT for SMALLINT and INT. `None`: there is
-/// no such column, or a union, whose parts cannot be cast.
-pub(super) fn widened(tail: &Bytes, compression: Option<Compression>) -> Option<Bytes> {
+/// Replaces SMALLINT and INT by BIGINT in the footer within the last bytes of a file. `None`: there is no
+/// such column, or a union, whose variants cannot be cast.
+pub(super) fn widen_integers(tail: &Bytes, compression: Option<Compression>) -> Option<Bytes> {
     let postscript = postscript(tail)?;
     let end = tail.len() - 1 - postscript.len();
     let start = end.checked_sub(usize::try_from(number(postscript, FOOTER_LENGTH)?).ok()?)?;
@@ -43,13 +43,13 @@ pub(super) fn widened(tail: &Bytes, compression: Option<Compression>) -> Option<
         let field = field?;
         if field.number == TYPES {
             let within = fields(&footer[field.start..field.end]).find_map(|inner| match inner {
-                // A kind has one byte at least; of another wire type it may have none.
+                // A valid kind has at least one byte; with another wire type it may have none.
                 Some(inner) if inner.number == KIND && inner.start < inner.end => {
                     Some(field.start + inner.start)
                 }
                 _ => None,
             });
-            // The first kind is left out where it is 0.
+            // The first kind is omitted if it is 0.
             kinds.extend(within);
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn widened(tail: &Bytes, compression: Option<Compression>) -> Option<
     let mut changed = BytesMut::from(&tail[..start]);
     match compression {
         None => changed.put_slice(&footer),
-        // Blocks that are not compressed.
+        // Blocks stored uncompressed.
         Some(_) => {
             for block in footer.chunks(BLOCK_MAX) {
                 changed.put_uint_le((block.len() as u64) << 1 | 1, 3);
@@ -93,19 +93,19 @@ fn is_narrow(kind: u8) -> bool {
     matches!(kind, SHORT | INT)
 }
 
-/// The last part of a file, without its length.
+/// The postscript of a file, without its length.
 fn postscript(tail: &[u8]) -> Option<&[u8]> {
     let (length, before) = tail.split_last()?;
     before.get(before.len().checked_sub((*length).into())?..)
 }
 
-/// A number of a message.
+/// An integer field of a message.
 fn number(message: &[u8], number: u64) -> Option<u64> {
     let field = fields(message).find_map(|field| field.filter(|field| field.number == number))?;
     varint(&message[field.start..field.end]).map(|(value, _)| value)
 }
 
-/// A field of a message of Protocol Buffers: where its tag is, and its value.
+/// A protobuf field: the offset of its tag, and its value.
 struct Field {
     number: u64,
     tag: usize,
@@ -141,7 +141,7 @@ fn field(message: &[u8], tag: usize) -> Option<Field> {
     Some(Field { number: key >> 3, tag, start, end })
 }
 
-/// A number at the start of some bytes, and how many of them it has.
+/// Decodes a varint and its length.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (at, byte) in bytes.iter().enumerate().take(10) {
@@ -165,7 +165,7 @@ fn put_varint(bytes: &mut BytesMut, mut value: u64) {
 mod tests {
     use super::*;
 
-    /// A footer of a file of two columns of these kinds, and the end of the file.
+    /// The tail of a file with two columns of these kinds.
     fn tail(kinds: [u8; 2]) -> Bytes {
         let footer = [0x22, 2, 0x08, 12, 0x22, 2, 0x08, kinds[0], 0x22, 2, 0x08, kinds[1], 0x30, 5];
         let postscript = [0x08, footer.len() as u8, 0x10, 0, 0x28, 3];
@@ -176,17 +176,17 @@ mod tests {
     #[test]
     fn narrow_integers_are_wide() {
         assert_eq!(length(&tail([SHORT, INT])), Some(3 + 14 + 6 + 1));
-        assert_eq!(widened(&tail([SHORT, INT]), None), Some(tail([LONG, LONG])));
-        assert_eq!(widened(&tail([7, INT]), None), Some(tail([7, LONG])));
-        assert_eq!(widened(&tail([7, LONG]), None), None);
-        assert_eq!(widened(&tail([SHORT, UNION]), None), None);
+        assert_eq!(widen_integers(&tail([SHORT, INT]), None), Some(tail([LONG, LONG])));
+        assert_eq!(widen_integers(&tail([7, INT]), None), Some(tail([7, LONG])));
+        assert_eq!(widen_integers(&tail([7, LONG]), None), None);
+        assert_eq!(widen_integers(&tail([SHORT, UNION]), None), None);
     }
 
     #[test]
-    fn what_is_no_file_is_left() {
+    fn non_orc_files_are_unchanged() {
         let good = tail([SHORT, INT]);
         for length in 0..good.len() {
-            assert_eq!(widened(&good.slice(..length), None), None, "{length}");
+            assert_eq!(widen_integers(&good.slice(..length), None), None, "{length}");
         }
         assert_eq!(length(b""), None);
         assert_eq!(length(&[200, 1, 2, 3]), None);

@@ -1,4 +1,4 @@
-//! The scan of ORC files.
+//! Scan of ORC files.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ use harrier_sqlstate::IntoDataFusionError;
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// Versions of the format that are settled, and that of files which say none. What writers of the next one
-/// make is not settled yet.
+/// Stable versions of the format, and the empty one of files without a version. The next version is not
+/// stable yet.
 const VERSIONS: [&str; 3] = ["", "0.11", "0.12"];
 
-/// Bytes at the end of a file that are read first: as many as the library asks for.
+/// Bytes at the end of a file that are read first, as the library does.
 const TAIL_BYTES: u64 = 16 * 1024;
 
-/// How ORC files are opened: at those of their stripes that are asked for.
+/// The opener of ORC files: reads the stripes in the requested range.
 #[derive(Debug, Clone, Copy)]
 pub struct Stripes;
 
@@ -56,9 +56,9 @@ impl OwnScan for Stripes {
 struct OrcOpener {
     store: Arc<dyn ObjectStore>,
     batch_rows: usize,
-    /// Of the table, without its partition columns.
+    /// The table's columns without partition columns.
     file_schema: SchemaRef,
-    /// Those of them that are read.
+    /// The projected columns.
     columns: Vec<usize>,
 }
 
@@ -72,11 +72,11 @@ impl FileOpener for OrcOpener {
             let (builder, wide) = open_wide(store, file.object_meta.clone()).await?;
             let root = builder.file_metadata().root_data_type();
             let names: Vec<&str> = root.children().iter().map(|column| column.name()).collect();
-            // Where each column that is read is in the file.
+            // The index of each projected column in the file.
             let places: Vec<Option<usize>> =
                 columns.iter().map(|column| place(*column, &file_schema, &names)).collect();
             let mut read: Vec<usize> = places.iter().flatten().copied().collect();
-            // Rows are counted by a column.
+            // Rows are counted by reading a column.
             if read.is_empty() && !names.is_empty() {
                 read.push(0);
             }
@@ -95,7 +95,7 @@ impl FileOpener for OrcOpener {
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
             let batches = batches
                 .map(move |batch| {
-                    let batch = exact::in_batch(&batch.map_err(explain_rows)?, &told)?;
+                    let batch = exact::narrow_batch(&batch.map_err(explain_rows)?, &told)?;
                     shape(&batch, &wanted, &places, &read_names)
                 })
                 .boxed();
@@ -106,7 +106,7 @@ impl FileOpener for OrcOpener {
     }
 }
 
-/// Where column `at` of a table is in a file with columns `names`.
+/// The index of column `at` of a table in a file with columns `names`.
 fn place(at: usize, schema: &SchemaRef, names: &[&str]) -> Option<usize> {
     let is_unnamed =
         |name: &&str| name.strip_prefix("_col").is_some_and(|number| number.parse::<usize>().is_ok());
@@ -118,7 +118,7 @@ fn place(at: usize, schema: &SchemaRef, names: &[&str]) -> Option<usize> {
     })
 }
 
-/// What was read, as the columns of `wanted`; those that the file has not are NULL.
+/// Maps the columns read to those of `wanted`; missing ones are NULL.
 fn shape(
     batch: &RecordBatch,
     wanted: &SchemaRef,
@@ -140,7 +140,7 @@ fn shape(
 
 /// Reads the footer of a file.
 ///
-/// Errors: it is damaged (XX001), or of a version that is not settled, or its rows are no structs (0A000).
+/// Errors: it is damaged (XX001), or of an unsupported version, or its rows are no structs (0A000).
 pub(super) async fn open(
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
@@ -148,14 +148,14 @@ pub(super) async fn open(
     open_chunks(&Chunks::new(store, file).await?).await
 }
 
-/// The same twice: with the types of the file, and with integers of 64 bits, as its rows are to be read.
+/// Returns two forms: with the types of the file, and with 64-bit integers, for reading its rows.
 async fn open_wide(
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
 ) -> Result<(ArrowReaderBuilder<Chunks>, ArrowReaderBuilder<Chunks>)> {
     let chunks = Chunks::new(store, file).await?;
     let builder = open_chunks(&chunks).await?;
-    let tail = footer::widened(&chunks.tail, builder.file_metadata().compression());
+    let tail = footer::widen_integers(&chunks.tail, builder.file_metadata().compression());
     let wide = open_chunks(&Chunks { tail: tail.unwrap_or_else(|| chunks.tail.clone()), ..chunks }).await?;
     Ok((builder, wide))
 }
@@ -163,7 +163,7 @@ async fn open_wide(
 async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
     let name = chunks.file.location.filename().unwrap_or_default().to_string();
     let opening = ArrowReaderBuilder::try_new_async(chunks.clone()).map_err(explain);
-    let builder = damaged_files::opened(&name, opening).await.map_err(|error| match is_of_root(&error) {
+    let builder = damaged_files::open(&name, opening).await.map_err(|error| match is_of_root(&error) {
         true => SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             "ORC files whose rows are no structs are not supported",
@@ -179,15 +179,14 @@ async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
 
-/// Whether an error is that of the library's assertion that rows are structs, which the format does not ask
-/// for.
+/// Whether an error is the library's assertion that rows are structs, which the format does not require.
 fn is_of_root(error: &DataFusionError) -> bool {
     let DataFusionError::External(source) = error else { return false };
     let detail = source.downcast_ref::<SqlError>().and_then(|error| error.detail.as_deref());
     detail.is_some_and(|detail| detail.contains("Kind::Struct"))
 }
 
-/// A file, as the library reads it. What is behind `start` is not what the file has there, but `tail`.
+/// The library's view of a file: bytes from `start` on are replaced by `tail`.
 #[derive(Clone)]
 pub(super) struct Chunks {
     store: Arc<dyn ObjectStore>,
@@ -197,13 +196,13 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Reads the metadata at the end of a file, which need one request more if they are long.
+    /// Reads the metadata at the end of a file, with a second request if it is long.
     async fn new(store: Arc<dyn ObjectStore>, file: ObjectMeta) -> Result<Self> {
         let read = |start: u64| {
             let (store, file) = (&store, &file);
             async move {
                 match start == file.size {
-                    // Stores refuse to be asked for nothing.
+                    // Stores reject empty ranges.
                     true => Ok(Bytes::new()),
                     false => store.get_range(&file.location, start..file.size).await,
                 }
@@ -229,7 +228,7 @@ impl AsyncChunkReader for Chunks {
     fn get_bytes(&mut self, offset: u64, length: u64) -> BoxFuture<'_, std::io::Result<Bytes>> {
         async move {
             let end = offset.checked_add(length).ok_or(std::io::ErrorKind::UnexpectedEof)?;
-            // Stores refuse to be asked for nothing, which streams of empty texts have.
+            // Stores reject empty ranges, which streams of empty texts have.
             if length == 0 {
                 return Ok(Bytes::new());
             }

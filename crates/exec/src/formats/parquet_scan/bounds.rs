@@ -1,9 +1,9 @@
-//! What files that are written say of the values of floats: nothing.
+//! Written files have no float statistics.
 //!
-//! Bounds leave NaN out, as Parquet has it, and readers who hold NaN for greater than all other numbers
-//! (DuckDB, PostgreSQL, Harrier) pass over it by them: of a file with 0.5, 1 and NaN, whose bounds are 0.5
-//! and 1, `x > 1` had no row. The writer of COPY has told the bounds of pages before it has seen all rows.
-//! The warehouse's own files have bounds where there is no NaN (`table_files/row_groups.rs`).
+//! Parquet bounds ignore NaN, and readers that order NaN after all other numbers (DuckDB, PostgreSQL,
+//! Harrier) would wrongly prune by them: a file with 0.5, 1 and NaN, whose bounds are 0.5 and 1, returned no
+//! row for `x > 1`. The writer of COPY writes the bounds of pages before it has seen all rows. The
+//! warehouse's own files have bounds if there is no NaN (`data_files/row_groups.rs`).
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
@@ -14,15 +14,15 @@ use datafusion::parquet::schema::types::ColumnDescriptor;
 
 const NONE: &str = "none";
 
-/// The options for files of `schema`, without bounds of floats unless a statement says how they are to be
-/// told (`format.statistics_enabled::x`).
+/// Options for files of `schema` without float statistics, unless a statement enables them
+/// (`format.statistics_enabled::x`).
 pub(super) fn without_floats(options: &TableParquetOptions, schema: &Schema) -> Result<TableParquetOptions> {
     let mut options = options.clone();
     let written = ArrowSchemaConverter::new().convert(schema)?;
     for column in written.columns().iter().filter(|column| is_float(column)) {
         let parts = column.path().parts();
         if parts.iter().any(|part| part.contains('.')) {
-            // Options name columns by their parts with dots between them.
+            // Options name nested columns by dotted paths.
             options.global.statistics_enabled = Some(NONE.to_string());
             continue;
         }

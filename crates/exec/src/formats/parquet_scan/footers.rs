@@ -1,16 +1,15 @@
-//! What footers say that is not so, and what their libraries have left out.
+//! Corrections of wrong or missing metadata in footers.
 //!
-//! - Writers before parquet-format 2.4 compared texts, decimals and numbers without a sign byte by byte, with
-//!   a sign, and say so by naming no order: their bounds are none. Those of numbers with a sign, and of
-//!   fractions, are right.
-//! - Bytes without a type that a table has as texts would be taken for UTF-8 without a look.
-//! - Arrow's C++ library before 3.0 compressed pages of the second version without saying so
-//!   (apache/arrow#32459, `pages.rs`).
-//! - parquet-mr before 1.2.9 left out the head of a dictionary where it told how long a column is
-//!   (PARQUET-816).
-//! - parquet-go's first implementation told the lengths of pages in its index without their heads: its
-//!   indexes are none.
-//! - What the library does not take at all is mended (`mended.rs`).
+//! - Writers before parquet-format 2.4 compared texts, decimals and unsigned numbers as signed bytes,
+//!   recognizable by the missing column order: such bounds are dropped. Those of signed integers and floats
+//!   are right.
+//! - Bytes without a logical type that a table declares as text would be taken for UTF-8 unchecked.
+//! - Arrow's C++ library before 3.0 compressed v2 data pages without setting the flag (apache/arrow#32459,
+//!   `pages.rs`).
+//! - parquet-mr before 1.2.9 omitted the dictionary page header from the column's length (PARQUET-816).
+//! - parquet-go's first implementation omitted page headers from the lengths in its page index: its indexes
+//!   are dropped.
+//! - Footers that the library rejects are repaired (`repaired_footer.rs`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,24 +35,24 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{mended, pages};
+use super::{pages, repaired_footer};
 use crate::formats::distinct_names::distinct_names;
 
-/// Bytes of the end of a file that tell how long its footer is.
+/// Bytes at the end of a file with the footer length.
 const TAIL_BYTES: u64 = 8;
 
-/// What a file ends with whose footer is not encrypted.
+/// The magic number of a file with an unencrypted footer.
 const MAGIC: &[u8] = b"PAR1";
 
-/// How many bytes the head of a dictionary takes, at most.
+/// The longest header of a dictionary page.
 const HEAD_BYTES_MAX: u64 = 256;
 
-/// Where the end of a file of so many bytes is that tells where the footer is.
+/// The range of the footer length in a file of this size.
 pub(super) fn tail(bytes: u64) -> Option<Range<u64>> {
     Some(bytes.checked_sub(TAIL_BYTES)?..bytes)
 }
 
-/// Where the footer is.
+/// The range of the footer.
 pub(super) fn place_of_footer(tail: &[u8], bytes: u64) -> Option<Range<u64>> {
     let (length, magic) = tail.split_first_chunk::<4>()?;
     let end = bytes.checked_sub(TAIL_BYTES)?;
@@ -61,14 +60,12 @@ pub(super) fn place_of_footer(tail: &[u8], bytes: u64) -> Option<Range<u64>> {
     (magic == MAGIC).then_some(begin..end)
 }
 
-/// The footer that these bytes are once they are mended; `None`: there is nothing to mend, or it does not
-/// help.
-pub(super) fn mended(footer: &[u8]) -> Option<Arc<ParquetMetaData>> {
-    ParquetMetaDataReader::decode_metadata(&mended::mended(footer)?).ok().map(Arc::new)
+/// Repairs an encoded footer; `None`: there is nothing to repair, or it does not help.
+pub(super) fn repair(footer: &[u8]) -> Option<Arc<ParquetMetaData>> {
+    ParquetMetaDataReader::decode_metadata(&repaired_footer::repair(footer)?).ok().map(Arc::new)
 }
 
-/// Whether the library mistakes types of a footer that it has read: repeated maps, and groups without
-/// columns.
+/// Whether the library misinterprets types of a parsed footer: repeated maps, and groups without columns.
 fn has_odd_types(kind: &Type) -> bool {
     if !kind.is_group() {
         return false;
@@ -80,11 +77,11 @@ fn has_odd_types(kind: &Type) -> bool {
     is_odd || kind.get_fields().iter().any(|field| has_odd_types(field))
 }
 
-/// A footer without bounds that are not reliable.
-pub(super) fn reliable(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+/// Drops unreliable bounds from a footer.
+pub(super) fn without_unreliable_bounds(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let file = footer.file_metadata();
     let is_bad = |at: usize, column: &ColumnChunkMetaData| !has_bounds(file, at, column);
-    // Indexes of pages have the bounds once more.
+    // Page indexes contain the bounds once more.
     let without = |column: ColumnChunkMetaDataBuilder| column.clear_statistics();
     with_columns(&footer, is_bad, without).map_or(Arc::clone(&footer), |changed| {
         let offsets = footer.offset_index().cloned();
@@ -92,7 +89,7 @@ pub(super) fn reliable(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     })
 }
 
-/// The same footer, without indexes of pages, with some of its columns changed; `None`: there are none.
+/// Changes columns of a footer and drops its page indexes; `None`: no column changes.
 fn with_columns(
     footer: &ParquetMetaData,
     is_changed: impl Fn(usize, &ColumnChunkMetaData) -> bool,
@@ -112,12 +109,12 @@ fn with_columns(
         let columns = columns.collect::<ParquetResult<Vec<_>>>()?;
         group.clone().into_builder().set_column_metadata(columns).build()
     });
-    // Only where the numbers of columns differ, which reading finds, too.
+    // Fails only if column counts differ, which reading detects, too.
     let groups = groups.collect::<ParquetResult<Vec<_>>>().ok()?;
     Some(ParquetMetaDataBuilder::new(footer.file_metadata().clone()).set_row_groups(groups).build())
 }
 
-/// A footer without an index of pages, if its writer tells the lengths of these wrongly there.
+/// Drops the page index if its writer records wrong lengths there.
 fn without_wrong_index(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let writer = footer.file_metadata().created_by().unwrap_or_default().trim();
     if !writer.is_empty() && !writer.starts_with("parquet-go version") {
@@ -134,7 +131,7 @@ fn without_wrong_index(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     changed.map_or(footer, Arc::new)
 }
 
-/// Whether a writer leaves out the head of a dictionary where it tells how long a column is.
+/// Whether a writer omits the dictionary page header from a column's length.
 fn leaves_out_heads(writer: &str) -> bool {
     let Some(version) = writer.trim().strip_prefix("parquet-mr version") else { return false };
     let mut numbers = version.trim().split(|end: char| !end.is_ascii_digit()).map(str::parse::<u32>);
@@ -143,7 +140,7 @@ fn leaves_out_heads(writer: &str) -> bool {
     (major, minor, patch) < (1, 2, 9)
 }
 
-/// Where the first heads of all columns are, row group after row group, in a file of so many bytes.
+/// Ranges of the first page headers of all columns, by row group, in a file of this size.
 fn places_of_heads(footer: &ParquetMetaData, bytes: u64) -> Vec<Range<u64>> {
     let columns = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
     let places = columns.map(|column| {
@@ -154,7 +151,7 @@ fn places_of_heads(footer: &ParquetMetaData, bytes: u64) -> Vec<Range<u64>> {
     places.collect()
 }
 
-/// The same footer with columns that are longer by the heads of their dictionaries, which `heads` begin with.
+/// Extends columns by the lengths of their dictionary page headers, parsed from `heads`.
 fn with_heads(footer: &ParquetMetaData, heads: &[Bytes]) -> ParquetResult<Arc<ParquetMetaData>> {
     let mut heads = heads.iter();
     let groups = footer.row_groups().iter().map(|group| {
@@ -170,7 +167,7 @@ fn with_heads(footer: &ParquetMetaData, heads: &[Bytes]) -> ParquetResult<Arc<Pa
     Ok(Arc::new(ParquetMetaDataBuilder::new(footer.file_metadata().clone()).set_row_groups(groups).build()))
 }
 
-/// Whether the bounds of a column are what they should be, or there are none.
+/// Whether the bounds of a column are reliable, or absent.
 fn has_bounds(file: &FileMetaData, at: usize, column: &ColumnChunkMetaData) -> bool {
     let Some(statistics) = column.statistics() else { return true };
     if statistics.min_bytes_opt().is_none() && statistics.max_bytes_opt().is_none() {
@@ -203,21 +200,21 @@ fn is_signed_number(kind: &ColumnDescriptor) -> bool {
     is_number && !is_unsigned
 }
 
-/// Opens files whose footers are what they should be.
+/// A reader factory with corrected footers.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CorrectedFooters {
     inner: Arc<dyn ParquetFileReaderFactory>,
-    /// Of the table, without its partition columns.
+    /// The table's columns without partition columns.
     schema: SchemaRef,
 }
 
-impl Checked {
+impl CorrectedFooters {
     pub(super) fn new(inner: Arc<dyn ParquetFileReaderFactory>, schema: SchemaRef) -> Self {
         Self { inner, schema }
     }
 }
 
-impl ParquetFileReaderFactory for Checked {
+impl ParquetFileReaderFactory for CorrectedFooters {
     fn create_reader(
         &self,
         partition: usize,
@@ -228,45 +225,45 @@ impl ParquetFileReaderFactory for Checked {
         let bytes = file.object_meta.size;
         let inner = self.inner.create_reader(partition, file, metadata_size_hint, metrics)?;
         let schema = Arc::clone(&self.schema);
-        Ok(Box::new(CheckedReader { inner, schema, bytes, tells_compressed: true }))
+        Ok(Box::new(CorrectedReader { inner, schema, bytes, has_compressed_flags: true }))
     }
 }
 
-struct CheckedReader {
+struct CorrectedReader {
     inner: Box<dyn AsyncFileReader + Send>,
     schema: SchemaRef,
-    /// How many there are in the file.
+    /// Size of the file.
     bytes: u64,
-    /// Pages say whether they are compressed.
-    tells_compressed: bool,
+    /// Whether pages declare their compression correctly.
+    has_compressed_flags: bool,
 }
 
-impl CheckedReader {
-    async fn mended(&mut self) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
+impl CorrectedReader {
+    async fn repaired_footer(&mut self) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
         let Some(tail) = tail(self.bytes) else { return Ok(None) };
         let tail = (*self.inner).get_bytes(tail).await?;
         let Some(place) = place_of_footer(&tail, self.bytes) else { return Ok(None) };
-        Ok(mended(&(*self.inner).get_bytes(place).await?))
+        Ok(repair(&(*self.inner).get_bytes(place).await?))
     }
 }
 
-impl AsyncFileReader for CheckedReader {
+impl AsyncFileReader for CorrectedReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
         (*self.inner).get_bytes(range)
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
-        if self.tells_compressed {
+        if self.has_compressed_flags {
             return (*self.inner).get_byte_ranges(ranges);
         }
         async move {
             let columns = (*self.inner).get_byte_ranges(ranges).await?;
-            Ok(columns.into_iter().map(pages::compressed).collect())
+            Ok(columns.into_iter().map(pages::set_compressed_flags).collect())
         }
         .boxed()
     }
 
-    /// Errors: columns are not in the file.
+    /// Errors: columns are outside the file.
     fn get_metadata<'a>(
         &'a mut self,
         options: Option<&'a ArrowReaderOptions>,
@@ -274,27 +271,27 @@ impl AsyncFileReader for CheckedReader {
         async move {
             let footer = match (*self.inner).get_metadata(options).await {
                 Ok(footer) if !has_odd_types(footer.file_metadata().schema_descr().root_schema()) => footer,
-                other => match self.mended().await {
+                other => match self.repaired_footer().await {
                     Ok(Some(footer)) => footer,
                     _ => other?,
                 },
             };
             check_places(&footer, self.bytes)?;
-            self.tells_compressed = !is_doubtful(&footer);
-            let footer = told_apart(&footer)?.unwrap_or(footer);
+            self.has_compressed_flags = !is_doubtful(&footer);
+            let footer = with_distinct_names(&footer)?.unwrap_or(footer);
             let mut footer = without_wrong_index(footer);
             if leaves_out_heads(footer.file_metadata().created_by().unwrap_or_default()) {
                 let heads = (*self.inner).get_byte_ranges(places_of_heads(&footer, self.bytes)).await?;
                 footer = with_heads(&footer, &heads)?;
                 check_places(&footer, self.bytes)?;
             }
-            with_texts(reliable(footer), &self.schema)
+            with_texts(without_unreliable_bounds(footer), &self.schema)
         }
         .boxed()
     }
 }
 
-/// Errors: a column is not within the file, which the library takes for granted.
+/// Errors: a column is outside the file, which the library does not check.
 fn check_places(footer: &ParquetMetaData, bytes: u64) -> ParquetResult<()> {
     let is_within = |column: &ColumnChunkMetaData| {
         let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -309,7 +306,7 @@ fn check_places(footer: &ParquetMetaData, bytes: u64) -> ParquetResult<()> {
     }
 }
 
-/// Whether the writer of a file may have compressed pages without saying so.
+/// Whether the writer may have compressed pages without setting the flag.
 fn is_doubtful(footer: &ParquetMetaData) -> bool {
     let major = || {
         let writer = footer.file_metadata().created_by()?.trim();
@@ -325,7 +322,7 @@ fn is_doubtful(footer: &ParquetMetaData) -> bool {
             .any(|column| column.compression() != Compression::UNCOMPRESSED)
 }
 
-/// The same footer, with bytes without a type that the table has as texts for texts, which are checked.
+/// Declares bytes without a logical type as UTF-8 where the table has texts, so that they are validated.
 fn with_texts(footer: Arc<ParquetMetaData>, table: &Schema) -> ParquetResult<Arc<ParquetMetaData>> {
     let file = footer.file_metadata();
     let root = file.schema_descr().root_schema_ptr();
@@ -358,14 +355,14 @@ fn with_texts(footer: Arc<ParquetMetaData>, table: &Schema) -> ParquetResult<Arc
     with_columns_of_root(&footer, fields.collect::<ParquetResult<Vec<_>>>()?, pairs)
 }
 
-/// The same footer, with names of their own for columns that have one in common; `None`: they have.
-pub(super) fn told_apart(footer: &ParquetMetaData) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
+/// Deduplicates column names; `None`: they are distinct.
+pub(super) fn with_distinct_names(footer: &ParquetMetaData) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
     let fields = footer.file_metadata().schema_descr().root_schema().get_fields();
     let names: Vec<String> = fields.iter().map(|field| field.name().to_string()).collect();
     let Some(own) = distinct_names(names.iter()) else { return Ok(None) };
-    let fields = fields.iter().zip(own).map(|(field, name)| named(field, &name));
+    let fields = fields.iter().zip(own).map(|(field, name)| with_name(field, &name));
     let fields = fields.collect::<ParquetResult<Vec<_>>>()?;
-    // What Arrow says about the columns it says by their names in the file.
+    // Arrow's embedded schema refers to columns by their names in the file.
     let is_kept = |pair: &&KeyValue| pair.key != ARROW_SCHEMA_META_KEY;
     let pairs = footer.file_metadata().key_value_metadata();
     let pairs = pairs.map(|pairs| pairs.iter().filter(is_kept).cloned().collect());
@@ -373,7 +370,7 @@ pub(super) fn told_apart(footer: &ParquetMetaData) -> ParquetResult<Option<Arc<P
 }
 
 /// The same type under another name.
-fn named(kind: &TypePtr, name: &str) -> ParquetResult<TypePtr> {
+fn with_name(kind: &TypePtr, name: &str) -> ParquetResult<TypePtr> {
     let info = kind.get_basic_info();
     if info.name() == name {
         return Ok(Arc::clone(kind));
@@ -403,7 +400,7 @@ fn named(kind: &TypePtr, name: &str) -> ParquetResult<TypePtr> {
     built.map(Arc::new)
 }
 
-/// The same footer with other types of its columns.
+/// Replaces the column types of a footer.
 fn with_columns_of_root(
     footer: &ParquetMetaData,
     fields: Vec<TypePtr>,
@@ -422,7 +419,7 @@ fn with_columns_of_root(
         file.column_orders().cloned(),
     );
     let changed = ParquetMetaDataBuilder::new(changed)
-        // Readers go by the schema of the file.
+        // Readers go by the file's schema.
         .set_row_groups(footer.row_groups().to_vec())
         .set_column_index(footer.column_index().cloned())
         .set_offset_index(footer.offset_index().cloned());
@@ -497,7 +494,7 @@ mod tests {
     }
 
     fn with_bounds(footer: ParquetMetaData) -> Vec<String> {
-        let reliable = reliable(Arc::new(footer));
+        let reliable = without_unreliable_bounds(Arc::new(footer));
         let columns = reliable.row_group(0).columns().iter();
         let has = |column: &&ColumnChunkMetaData| column.statistics().is_some();
         columns.filter(has).map(|column| column.column_path().string()).collect()
@@ -535,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_whose_pages_are_doubtful_are_known() {
+    fn writers_with_wrong_flags_are_detected() {
         for (writer, expected) in [
             ("parquet-cpp version 1.5.1-SNAPSHOT", true),
             ("parquet-cpp-arrow version 2.0.0", true),
@@ -562,7 +559,7 @@ mod tests {
         let footer = footer(columns(false), "w", true);
         let places = places_of_heads(&footer, 100);
         assert_eq!(places, vec![4..100; columns(false).len()]);
-        // A dictionary's head of seven bytes, and a data page's.
+        // Headers of a dictionary page, of seven bytes, and of a data page.
         let dictionary = Bytes::from_static(&[0x15, 4, 0x15, 8, 0x15, 8, 0, 1, 2, 3, 4]);
         let data = Bytes::from_static(&[0x15, 0, 0x15, 8, 0x15, 8, 0, 1, 2, 3, 4]);
         let heads = [vec![dictionary], vec![data; columns(false).len() - 1]].concat();
@@ -573,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn footers_are_where_files_say() {
+    fn footer_range_is_computed() {
         let place = |tail: &[u8], bytes| place_of_footer(tail, bytes);
         assert_eq!(place(b"\x10\0\0\0PAR1", 100), Some(76..92));
         assert_eq!(place(b"\x10\0\0\0PARE", 100), None);

@@ -1,4 +1,4 @@
-//! Columns of a table in files that have their names in another case, as Hive and Spark write them.
+//! Case-insensitive column matching, for files of Hive and Spark.
 
 use std::sync::Arc;
 
@@ -11,25 +11,24 @@ use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory,
 };
 
-/// DataFusion's way to find the columns of a table in a file, and in either case those that are not there by
-/// just their names.
+/// DataFusion's matching of a table's columns to a file's, falling back to a case-insensitive match.
 #[derive(Debug)]
-pub(super) struct InEitherCase;
+pub(super) struct CaseInsensitiveNames;
 
-impl PhysicalExprAdapterFactory for InEitherCase {
+impl PhysicalExprAdapterFactory for CaseInsensitiveNames {
     fn create(&self, table: SchemaRef, file: SchemaRef) -> Result<Arc<dyn PhysicalExprAdapter>> {
-        match renamed(&table, &file) {
+        match rename_columns(&table, &file) {
             None => DefaultPhysicalExprAdapterFactory.create(table, file),
             Some(renamed) => {
                 let inner = DefaultPhysicalExprAdapterFactory.create(table, renamed)?;
-                Ok(Arc::new(Renamed { inner, file }))
+                Ok(Arc::new(RenamingAdapter { inner, file }))
             }
         }
     }
 }
 
-/// The columns of a file by the names that a table has for them; `None`: they are the same.
-fn renamed(table: &Schema, file: &Schema) -> Option<SchemaRef> {
+/// The file's columns renamed to the table's spelling; `None` if nothing changes.
+fn rename_columns(table: &Schema, file: &Schema) -> Option<SchemaRef> {
     let mut fields = file.fields().to_vec();
     let mut is_changed = false;
     for wanted in table.fields() {
@@ -49,12 +48,12 @@ fn renamed(table: &Schema, file: &Schema) -> Option<SchemaRef> {
 }
 
 #[derive(Debug)]
-struct Renamed {
+struct RenamingAdapter {
     inner: Arc<dyn PhysicalExprAdapter>,
     file: SchemaRef,
 }
 
-impl PhysicalExprAdapter for Renamed {
+impl PhysicalExprAdapter for RenamingAdapter {
     fn rewrite(&self, expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let rewritten = self.inner.rewrite(expr)?;
         let by_own_name = |expr: Arc<dyn PhysicalExpr>| {
@@ -87,7 +86,7 @@ mod tests {
             (vec!["a", "b"], vec!["b", "a"], None),
             (vec!["a", "x"], vec!["A"], Some(vec!["a"])),
         ] {
-            let found = renamed(&schema(&table), &schema(&file));
+            let found = rename_columns(&schema(&table), &schema(&file));
             let names = found.map(|found| found.fields().iter().map(|own| own.name().clone()).collect());
             let expected: Option<Vec<String>> =
                 expected.map(|names| names.into_iter().map(str::to_string).collect());

@@ -1,10 +1,10 @@
-//! Pages of columns that say of themselves what is not so.
+//! Correction of wrong page headers.
 
 use bytes::Bytes;
 
 use super::thrift::{Struct, Value};
 
-/// Ids of the fields of a page's head.
+/// Field ids of a page header.
 const PAGE_KIND: i16 = 1;
 const COMPRESSED_BYTES: i16 = 3;
 const SECOND_VERSION: i16 = 8;
@@ -12,15 +12,15 @@ const IS_COMPRESSED: i16 = 7;
 
 const DICTIONARY: i64 = 2;
 
-/// How many bytes the head of a dictionary takes that these begin with; `None`: it is no dictionary.
+/// The length of a dictionary page header at the start of a column; `None`: there is no dictionary.
 pub(super) fn dictionary_head_bytes(column: &[u8]) -> Option<i64> {
     let (head, rest) = Struct::read(column)?;
     let is_dictionary = head.number(PAGE_KIND) == Some(DICTIONARY);
     i64::try_from(column.len() - rest).ok().filter(|_| is_dictionary)
 }
 
-/// A column all of whose data pages of the second version say that they are compressed.
-pub(super) fn compressed(column: Bytes) -> Bytes {
+/// Sets the compression flag of all v2 data pages of a column.
+pub(super) fn set_compressed_flags(column: Bytes) -> Bytes {
     let mut changed: Option<Vec<u8>> = None;
     let mut at = 0;
     while let Some((mut head, rest)) = column.get(at..).and_then(Struct::read) {
@@ -29,8 +29,8 @@ pub(super) fn compressed(column: Bytes) -> Bytes {
             && let Some(flag @ Value::Bool(false)) = page.get_mut(IS_COMPRESSED)
         {
             *flag = Value::Bool(true);
-            let head = head.written();
-            // The flag is in the byte that tells its type.
+            let head = head.serialize();
+            // The flag is in the byte with the field's type.
             if head.len() == head_bytes {
                 changed.get_or_insert_with(|| column.to_vec())[at..at + head_bytes].copy_from_slice(&head);
             }
@@ -59,18 +59,18 @@ mod tests {
             (COMPRESSED_BYTES, Value::i32(4)),
             (version, Value::Struct(inner)),
         ]);
-        [head.written(), b"body".to_vec()].concat()
+        [head.serialize(), b"body".to_vec()].concat()
     }
 
     #[test]
-    fn every_page_of_a_column_says_so() {
+    fn compression_flag_is_set_on_every_page() {
         let column = |flag: Option<bool>| {
             let pages = [page(7, None), page(SECOND_VERSION, flag), page(SECOND_VERSION, Some(true))];
             Bytes::from([pages.concat(), page(SECOND_VERSION, flag)].concat())
         };
-        assert_eq!(compressed(column(Some(false))), column(Some(true)));
+        assert_eq!(set_compressed_flags(column(Some(false))), column(Some(true)));
         for well in [column(Some(true)), column(None), Bytes::from_static(b"no pages"), Bytes::new()] {
-            assert_eq!(compressed(well.clone()), well);
+            assert_eq!(set_compressed_flags(well.clone()), well);
         }
     }
 }

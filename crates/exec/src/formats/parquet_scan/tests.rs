@@ -1,4 +1,4 @@
-//! Files as other writers have them, made of ones of today, and what is read from them.
+//! Files of other writers, derived from present-day ones, and their results.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -32,16 +32,16 @@ fn file(properties: WriterPropertiesBuilder) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// The same file with another footer.
+/// Rewrites the footer of a file.
 fn with_footer(file: &[u8], change: impl FnOnce(&mut Struct)) -> Vec<u8> {
     let bytes = file.len() as u64;
     let place = footers::place_of_footer(&file[file.len() - 8..], bytes).unwrap();
     let begin = place.start as usize;
     let (mut footer, _) = Struct::read(&file[begin..]).unwrap();
-    // Arrow's schema would tell the types once more.
+    // Arrow's embedded schema would declare the types once more.
     footer.remove(5);
     change(&mut footer);
-    let footer = footer.written();
+    let footer = footer.serialize();
     let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
     [&file[..begin], &footer, &length, b"PAR1"].concat()
 }
@@ -51,7 +51,7 @@ fn by(writer: &str) -> impl Fn(&mut Struct) {
     move |footer| footer.set(6, writer.clone())
 }
 
-/// What is told of each column, in one row group.
+/// Column metadata of the single row group.
 fn columns(footer: &mut Struct) -> impl Iterator<Item = &mut Struct> {
     let group = footer.structs_mut(4).next().unwrap();
     group.structs_mut(1).map(|chunk| match chunk.get_mut(3) {
@@ -70,8 +70,8 @@ async fn read(folder: &Path, bytes: &[u8], sql: &str) -> Result<String> {
     Ok(pretty_format_batches(&rows)?.to_string())
 }
 
-/// What is read of a changed file is what is read of the file itself, which plain DataFusion does not.
-async fn same(name: &str, plain: &[u8], changed: &[u8]) {
+/// Checks that a changed file reads as the original, unlike in plain DataFusion.
+async fn assert_same(name: &str, plain: &[u8], changed: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let sql = "SELECT count(*), sum(n), min(t), max(t), count(DISTINCT t), sum(d) FROM t";
     let expected = read(folder.path(), plain, sql).await.unwrap();
@@ -98,20 +98,20 @@ async fn footers_of_other_writers_are_read() {
             kind.remove(10);
         }
     });
-    same("a decimal without a scale", &plain, &without_scale).await;
+    assert_same("a decimal without a scale", &plain, &without_scale).await;
     let other_fields = with_footer(&plain, |footer| {
         for group in footer.structs_mut(4) {
             group.set(4, Value::Int(6, 67));
         }
     });
-    same("fields of other types", &plain, &other_fields).await;
+    assert_same("fields of other types", &plain, &other_fields).await;
     let unknown = with_footer(&plain, |footer| {
         for kind in footer.structs_mut(2).filter(|kind| kind.number(1) == Some(2)) {
             kind.remove(10);
             kind.set(6, Value::i32(77));
         }
     });
-    same("a converted type of which nothing is known", &plain, &unknown).await;
+    assert_same("a converted type of which nothing is known", &plain, &unknown).await;
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn columns_without_the_heads_of_their_dictionaries_are_read() {
             column.set(9, Value::Int(6, begin as i64));
         }
     });
-    same("columns that are too short", &plain, &short).await;
+    assert_same("columns that are too short", &plain, &short).await;
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn pages_that_are_compressed_without_saying_so_are_read() {
                 && page.get(7).is_some()
             {
                 *page.get_mut(7).unwrap() = Value::Bool(false);
-                bytes[at..at + head_bytes].copy_from_slice(&head.written());
+                bytes[at..at + head_bytes].copy_from_slice(&head.serialize());
                 changed += 1;
             }
             at += head_bytes + body;
@@ -201,7 +201,7 @@ async fn pages_that_are_compressed_without_saying_so_are_read() {
     }
     assert!(changed > 0, "no page of the second version is compressed");
     let changed = with_footer(&bytes, by("parquet-cpp-arrow version 2.0.0"));
-    same("pages that do not say that they are compressed", &plain, &changed).await;
+    assert_same("pages that do not say that they are compressed", &plain, &changed).await;
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn an_index_with_wrong_lengths_is_none() {
         WriterProperties::builder().set_dictionary_enabled(false).set_data_page_row_count_limit(100);
     let plain = file(properties.set_write_batch_size(50));
     let mut indexes = Vec::new();
-    // Before the footer, where it is found by its place.
+    // Before the footer, at its recorded offset.
     let place = footers::place_of_footer(&plain[plain.len() - 8..], plain.len() as u64).unwrap();
     let mut begin = place.start as i64;
     let changed = with_footer(&plain, |footer| {
@@ -222,7 +222,7 @@ async fn an_index_with_wrong_lengths_is_none() {
                 let shorter = page.number(2).unwrap() - 20;
                 page.set(2, Value::i32(i32::try_from(shorter).unwrap()));
             }
-            let index = index.written();
+            let index = index.serialize();
             chunk.set(4, Value::Int(6, begin));
             chunk.set(5, Value::i32(i32::try_from(index.len()).unwrap()));
             begin += index.len() as i64;

@@ -1,9 +1,9 @@
-//! Values of Thrift's compact protocol, whatever structure they are of: read, changed and written again.
+//! Untyped values of Thrift's compact protocol: parse, modify, serialize.
 //!
-//! Source: Apache Thrift, "Thrift Compact protocol encoding"; numbers of types are those of fields and lists
+//! Source: Apache Thrift, "Thrift Compact protocol encoding"; type numbers are those of fields and lists
 //! there.
 
-/// How deep structures and lists are within each other, at most. Those of Parquet are within seven.
+/// The deepest nesting of structs and lists. Parquet needs seven.
 const DEPTH_MAX: usize = 32;
 
 const TRUE: u8 = 1;
@@ -18,23 +18,23 @@ const LIST: u8 = 9;
 const SET: u8 = 10;
 const STRUCT: u8 = 12;
 
-/// Which of a list's elements are told behind its head.
+/// A list whose length follows its header.
 const LONG_LIST: u8 = 15;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Bool(bool),
     Byte(u8),
-    /// Of 16, 32 or 64 bits: the type's number, and the value.
+    /// 16, 32 or 64 bits: the type's number, and the value.
     Int(u8, i64),
     Double([u8; 8]),
     Binary(Vec<u8>),
-    /// A list, or a set: its type's number, that of its elements, and these.
+    /// A list or a set: its type's number, that of its elements, and these.
     List(u8, u8, Vec<Value>),
     Struct(Struct),
 }
 
-/// Fields by their ids, in the order in which they were written.
+/// Fields by id, in file order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Struct(pub(super) Vec<(i16, Value)>);
 
@@ -43,7 +43,7 @@ impl Value {
         Self::Int(I32, value.into())
     }
 
-    /// A whole number of any width.
+    /// An integer of any width.
     pub(super) fn number(&self) -> Option<i64> {
         match self {
             Self::Int(_, value) => Some(*value),
@@ -64,7 +64,7 @@ impl Value {
         }
     }
 
-    /// Whether it is of a type as [`Kind`] tells them.
+    /// Whether it has a type of [`Kind`].
     pub(super) fn is(&self, kind: Kind) -> bool {
         match (self, kind) {
             (Self::Bool(_), Kind::Bool)
@@ -134,7 +134,7 @@ impl Struct {
         self.0.retain(|(known, _)| *known != id);
     }
 
-    /// The structures of a list.
+    /// The structs of a list.
     pub(super) fn structs_mut(&mut self, id: i16) -> impl Iterator<Item = &mut Struct> {
         let elements: &mut [Value] = match self.get_mut(id) {
             Some(Value::List(_, _, elements)) => elements,
@@ -146,14 +146,14 @@ impl Struct {
         })
     }
 
-    /// What these bytes begin with, and how many are left; `None`: no structure.
+    /// Parses a struct at the start of `bytes`, and returns the number of bytes left; `None` if invalid.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut rest = bytes;
         let read = read_struct(&mut rest, 0)?;
         Some((read, rest.len()))
     }
 
-    pub(super) fn written(&self) -> Vec<u8> {
+    pub(super) fn serialize(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         write_struct(self, &mut bytes);
         bytes
@@ -227,7 +227,7 @@ fn read_value(bytes: &mut &[u8], kind: u8, depth: usize) -> Option<Value> {
                 LONG_LIST => usize::try_from(read_varint(bytes)?).ok()?,
                 count => count.into(),
             };
-            // An element has a byte at least.
+            // An element has at least one byte.
             if count > bytes.len() {
                 return None;
             }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn values_round_trip() {
         let inner = Struct(vec![(1, Value::Bool(false)), (2, Value::Bool(true)), (40, Value::Byte(7))]);
         let long = (0..20).map(|number| Value::Int(I64, number * 1_000_000_007 - 9)).collect();
         let of = Struct(vec![
@@ -316,17 +316,17 @@ mod tests {
             (700, Value::Struct(inner)),
             (701, Value::Int(I64, i64::MIN)),
         ]);
-        let bytes = of.written();
+        let bytes = of.serialize();
         assert_eq!(Struct::read(&bytes), Some((of.clone(), 0)));
-        // A part of it is none, and the number of bytes behind it is told.
+        // A prefix is invalid, and the number of trailing bytes is returned.
         assert!((0..bytes.len()).all(|end| Struct::read(&bytes[..end]).is_none()));
         let more = [bytes.as_slice(), b"more"].concat();
         assert_eq!(Struct::read(&more), Some((of, 4)));
     }
 
     #[test]
-    fn what_is_none_is_not_read() {
-        // A list of more elements than there are bytes, structures without an end, a type that there is not.
+    fn invalid_input_is_rejected() {
+        // A list with more elements than bytes, unterminated structs, an unknown type.
         assert_eq!(Struct::read(&[0x19, 0xf6, 0xff, 0xff, 0xff, 0xff, 0x0f]), None);
         assert_eq!(Struct::read(&[0x1c; 1 << 20]), None);
         assert_eq!(Struct::read(&[0x1e, 0]), None);

@@ -1,4 +1,4 @@
-//! The scan of CSV files.
+//! Scan of CSV files.
 
 use std::error::Error;
 use std::fmt;
@@ -22,21 +22,20 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
-use super::null_values::{self, Reading};
-use super::one_file::GivenFiles;
-use super::quotes::{Quotes, Signs};
+use super::null_values::{self, ReadOptions};
+use super::one_file::InputFiles;
+use super::quotes::{Quotes, SpecialBytes};
 use super::row_starts::RowStarts;
-use super::{compression_of, of_lines, unclosed};
+use super::{compression_of, limit_line_length, unclosed_quote};
 use crate::file_versions;
 use crate::formats::compression;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// What a quote may take in that nothing closes, before it is an error: the reader has it in memory.
+/// The most bytes after an unclosed quote before it is an error: the reader buffers them.
 const QUOTED_BYTES_MAX: u64 = 256 << 20;
 
-/// DataFusion's scan of CSV, cut where rows end. Its options are those of the format, with what the session
-/// adds.
+/// DataFusion's scan of CSV, split between rows. Its options are the format's, with session defaults.
 #[derive(Clone)]
 pub struct CsvScan {
     inner: Arc<dyn FileSource>,
@@ -51,7 +50,7 @@ impl CsvScan {
         Self { inner, options: Arc::new(options), starts: Arc::default(), batch_rows: None }
     }
 
-    /// Of a table with `schema`.
+    /// For a table with `schema`.
     pub fn of_table(schema: TableSchema, options: CsvOptions) -> Self {
         Self::new(CsvSource::new(schema), options)
     }
@@ -60,9 +59,9 @@ impl CsvScan {
         &self.options
     }
 
-    fn rows(&self, has_header: bool) -> Result<Reading<'_>> {
+    fn rows(&self, has_header: bool) -> Result<ReadOptions<'_>> {
         let projection = self.inner.projection();
-        Ok(Reading {
+        Ok(ReadOptions {
             options: &self.options,
             schema: self.inner.table_schema().file_schema(),
             projection: projection.ok_or_else(|| internal_datafusion_err!("a scan of CSV has columns"))?,
@@ -71,9 +70,9 @@ impl CsvScan {
         })
     }
 
-    fn signs(&self) -> Signs {
+    fn special_bytes(&self) -> SpecialBytes {
         let CsvOptions { delimiter, quote, escape, terminator, .. } = *self.options;
-        Signs { delimiter, quote, escape, terminator }
+        SpecialBytes { delimiter, quote, escape, terminator }
     }
 
     fn with_inner(&self, inner: Arc<dyn FileSource>) -> Self {
@@ -89,7 +88,7 @@ impl FileSource for CsvScan {
         partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
         let scan = self.clone();
-        let store = file_versions::pinned(store, config);
+        let store = file_versions::pin_scan(store, config);
         let compression = config.file_compression_type;
         let mut config = config.clone();
         config.file_compression_type = FileCompressionType::UNCOMPRESSED;
@@ -126,7 +125,7 @@ impl FileSource for CsvScan {
         self.inner.fmt_extra(kind, f)
     }
 
-    /// A line that is left out as a comment may have any quotes in it.
+    /// A line skipped as a comment may contain any quotes.
     fn supports_repartitioning(&self) -> bool {
         self.inner.supports_repartitioning() && self.options.comment.is_none()
     }
@@ -142,7 +141,7 @@ impl FileSource for CsvScan {
 struct CsvOpener {
     scan: CsvScan,
     store: Arc<dyn ObjectStore>,
-    /// Of files that are not compressed.
+    /// For uncompressed files.
     config: FileScanConfig,
     compression: FileCompressionType,
     partition: usize,
@@ -157,7 +156,7 @@ impl FileOpener for CsvOpener {
             let meta = file.object_meta.clone();
             let compression = compression_of(compression, &meta);
             let range = file.range.take();
-            // One that is compressed cannot be cut: its first part is all of it.
+            // A compressed file cannot be split: its first range reads all of it.
             let range = match compression.is_compressed() {
                 true if range.as_ref().is_some_and(|range| range.start > 0) => {
                     return Ok(futures::stream::empty().boxed());
@@ -178,11 +177,11 @@ impl FileOpener for CsvOpener {
             let bytes = compression::pieces(store.get_opts(&meta.location, options).await?);
             let name = meta.location.filename().unwrap_or_default();
             let bytes = match compression.is_compressed() && scan.options.terminator.is_none() {
-                true => of_lines(compression::decompressed(bytes, compression, name), name),
-                false => compression::decompressed(bytes, compression, name),
+                true => limit_line_length(compression::decompress(bytes, compression, name), name),
+                false => compression::decompress(bytes, compression, name),
             };
             let bytes = match scan.options.comment {
-                None => checked(bytes, begin, meta.clone(), scan.blank_row()),
+                None => check_quotes(bytes, begin, meta.clone(), scan.blank_row()),
                 Some(_) => bytes,
             };
             if let Some(pattern) = scan.options.null_regex.as_ref().filter(|pattern| !pattern.is_empty()) {
@@ -191,7 +190,7 @@ impl FileOpener for CsvOpener {
                     null_values::opener(scan.rows(has_header)?, pattern, bytes)?.open(file)?.await?;
                 return Ok(batches.map_err(own_error).boxed());
             }
-            let one: Arc<dyn ObjectStore> = Arc::new(GivenFiles::one(meta, bytes));
+            let one: Arc<dyn ObjectStore> = Arc::new(InputFiles::single(meta, bytes));
             let inner = match is_first {
                 true => Arc::clone(&scan.inner),
                 false => scan.without_header()?,
@@ -204,14 +203,14 @@ impl FileOpener for CsvOpener {
 }
 
 impl CsvScan {
-    /// Where the rows begin that are read of a file, and where they end.
+    /// The range of rows to read of a file.
     async fn part(
         &self,
         store: &Arc<dyn ObjectStore>,
         file: &ObjectMeta,
         range: Option<FileRange>,
     ) -> Result<(Quotes, u64)> {
-        let signs = self.signs();
+        let signs = self.special_bytes();
         let Some(FileRange { start, end }) = range else { return Ok((Quotes::new(signs), file.size)) };
         let place =
             |at: i64| u64::try_from(at).map_err(|_| internal_datafusion_err!("a range before a file"));
@@ -225,8 +224,8 @@ impl CsvScan {
         Ok((begin, end.offset()))
     }
 
-    /// What stands for an empty line in a file of one column, which is a row there, and NULL. The reader
-    /// leaves it out.
+    /// The replacement of an empty line in a file with one column, where it is a row with NULL. The reader
+    /// would skip it.
     fn blank_row(&self) -> Option<[u8; 2]> {
         let is_one = self.inner.table_schema().file_schema().fields().len() == 1;
         (is_one && self.options.terminator.is_none()).then_some([self.options.quote; 2])
@@ -240,7 +239,7 @@ impl CsvScan {
     }
 }
 
-/// What was wrong with the bytes that the reader was given, if that is why it failed.
+/// The input error behind a reader's error, if there is one.
 fn own_error(error: DataFusionError) -> DataFusionError {
     let mut next: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(cause) = next {
@@ -252,9 +251,8 @@ fn own_error(error: DataFusionError) -> DataFusionError {
     error
 }
 
-/// The same bytes, and an error at their end if a quote is open there (22P04). `blank`: what stands for rows
-/// of empty lines.
-fn checked(
+/// Passes bytes through, with an error at the end if a quote is open (22P04). `blank`: replaces empty lines.
+fn check_quotes(
     bytes: BoxStream<'static, Result<Bytes>>,
     begin: Quotes,
     file: ObjectMeta,
@@ -273,15 +271,15 @@ fn checked(
             }
             match (piece, blank) {
                 (Some(piece), None) => {
-                    place.take(&piece);
+                    place.consume(&piece);
                     Ok(Some((piece, (bytes, place, true))))
                 }
                 (Some(piece), Some(blank)) => {
-                    let piece = filled(&piece, &mut place, &mut is_blank, blank);
+                    let piece = fill_blank_rows(&piece, &mut place, &mut is_blank, blank);
                     Ok(Some((piece, (bytes, place, is_blank))))
                 }
                 (None, _) => match place.open_since() {
-                    Some(line) => Err(unclosed(&file, line)),
+                    Some(line) => Err(unclosed_quote(&file, line)),
                     None => Ok(None),
                 },
             }
@@ -290,12 +288,11 @@ fn checked(
     .boxed()
 }
 
-/// The same piece with `blank` in rows of empty lines. `is_blank`: whether there is nothing of its first row
-/// before.
-fn filled(piece: &Bytes, place: &mut Quotes, is_blank: &mut bool, blank: [u8; 2]) -> Bytes {
+/// Inserts `blank` into empty lines of a piece. `is_blank`: the current row is empty so far.
+fn fill_blank_rows(piece: &Bytes, place: &mut Quotes, is_blank: &mut bool, blank: [u8; 2]) -> Bytes {
     let mut filled = BytesMut::with_capacity(piece.len() + 2);
     let mut rest = &piece[..];
-    while let Some(end) = place.take_row_end(rest) {
+    while let Some(end) = place.consume_row(rest) {
         let row = &rest[..end];
         if *is_blank && matches!(row, b"\n" | b"\r\n") {
             filled.extend_from_slice(&blank);
@@ -315,7 +312,7 @@ mod tests {
 
     #[test]
     fn empty_lines_are_rows_of_one_column() {
-        let signs = Signs { delimiter: b',', quote: b'"', escape: None, terminator: None };
+        let signs = SpecialBytes { delimiter: b',', quote: b'"', escape: None, terminator: None };
         for (text, expected) in
             [("a\n\nb\n\n", "a\n\"\"\nb\n\"\"\n"), ("\n\"x\n\n\"\n", "\"\"\n\"x\n\n\"\n"), ("a\nb", "a\nb")]
         {
@@ -323,7 +320,9 @@ mod tests {
                 let (mut place, mut is_blank) = (Quotes::new(signs), true);
                 let pieces = text.as_bytes().chunks(size);
                 let filled: Vec<Bytes> = pieces
-                    .map(|piece| filled(&Bytes::copy_from_slice(piece), &mut place, &mut is_blank, [b'"'; 2]))
+                    .map(|piece| {
+                        fill_blank_rows(&Bytes::copy_from_slice(piece), &mut place, &mut is_blank, [b'"'; 2])
+                    })
                     .collect();
                 assert_eq!(String::from_utf8(filled.concat()).unwrap(), expected, "in pieces of {size}");
             }

@@ -1,8 +1,7 @@
-//! The scan of JSON files.
+//! Scan of JSON files.
 //!
-//! DataFusion's reader drops the fraction of a number in a column of whole numbers. Here such a number is
-//! read as the text that it is in the file, and is a value of the column or an error. In a column of texts a
-//! number, or `true`, is its text.
+//! DataFusion's reader truncates the fraction of a number in an integer column. Here such a number is read as
+//! its text, and is an integer value or an error. In a text column a number, or `true`, is read as its text.
 
 use std::sync::Arc;
 
@@ -31,10 +30,10 @@ use crate::formats::format_adapter::OwnScan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// So much is read at once to find the end of a line.
+/// Bytes read at once to find the end of a line.
 const PIECE_BYTES: u64 = 1 << 16;
 
-/// How files are opened.
+/// The opener of files.
 #[derive(Debug, Clone)]
 pub struct JsonLines {
     pub compression: CompressionTypeVariant,
@@ -71,7 +70,7 @@ impl FileOpener for JsonOpener {
             let meta = file.object_meta;
             let compression = compression_of(compression.into(), &meta);
             let range = match compression.is_compressed() {
-                // One that is compressed cannot be cut: its first part is all of it.
+                // A compressed file cannot be split: its first range reads all of it.
                 true if file.range.as_ref().is_some_and(|range| range.start > 0) => {
                     return Ok(futures::stream::empty().boxed());
                 }
@@ -102,12 +101,12 @@ impl FileOpener for JsonOpener {
             };
             let name = meta.location.filename().unwrap_or_default().to_string();
             let bytes = compression::pieces(store.get_opts(&meta.location, options).await?);
-            let bytes = compression::decompressed(bytes, compression, &name);
+            let bytes = compression::decompress(bytes, compression, &name);
             let records = match begin {
                 0 => Records::new(bytes, name.clone()),
                 _ => Records::within(bytes, name.clone()),
             };
-            let reading = Reading::new(records, schema, batch_rows, name)?;
+            let reading = JsonReader::new(records, schema, batch_rows, name)?;
             let batches = futures::stream::try_unfold(reading, |mut reading| async move {
                 Ok(reading.next().await?.map(|batch| (batch, reading)))
             });
@@ -117,7 +116,7 @@ impl FileOpener for JsonOpener {
     }
 }
 
-/// Where the first line begins that does so at `from` or behind it; the end of the file, if there is none.
+/// The start of the first line at or after `from`; the end of the file, if there is none.
 async fn first_line(store: &Arc<dyn ObjectStore>, file: &ObjectMeta, from: i64) -> Result<u64> {
     let from = u64::try_from(from).map_err(|_| internal_datafusion_err!("a range before a file"))?;
     if from == 0 {
@@ -135,8 +134,8 @@ async fn first_line(store: &Arc<dyn ObjectStore>, file: &ObjectMeta, from: i64) 
     Ok(file.size)
 }
 
-/// A file that is being read.
-struct Reading {
+/// A scan of one file.
+struct JsonReader {
     records: Records,
     present: Bytes,
     decoder: Decoder,
@@ -144,13 +143,13 @@ struct Reading {
     /// For errors.
     name: String,
     ended: bool,
-    /// How many have come since a record began.
+    /// Bytes since the current record began.
     record_bytes: usize,
 }
 
-impl Reading {
+impl JsonReader {
     fn new(records: Records, schema: SchemaRef, batch_rows: usize, name: String) -> Result<Self> {
-        let fields = schema.fields().iter().map(read_as).collect::<Fields>();
+        let fields = schema.fields().iter().map(reader_field).collect::<Fields>();
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields)))
             .with_batch_size(batch_rows)
             .with_coerce_primitive(true)
@@ -158,7 +157,7 @@ impl Reading {
         Ok(Self { records, present: Bytes::new(), decoder, schema, name, ended: false, record_bytes: 0 })
     }
 
-    /// The next rows; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while !self.ended {
             if self.present.is_empty() {
@@ -177,36 +176,37 @@ impl Reading {
             if self.record_bytes > RECORD_BYTES_MAX {
                 return Err(too_long(&self.name));
             }
-            // It takes no more than a batch.
+            // It consumes at most a batch.
             if !self.present.is_empty() {
                 break;
             }
         }
         let Some(batch) = self.decoder.flush()? else { return Ok(None) };
         let columns = batch.columns().iter().zip(self.schema.fields());
-        let columns = columns.map(|(column, field)| self.typed(column, field)).collect::<Result<Vec<_>>>()?;
+        let columns =
+            columns.map(|(column, field)| self.convert_column(column, field)).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?))
     }
 
-    /// What was read as [`read_as`] has it, as values of a column.
-    fn typed(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
+    /// Converts a column read with [`reader_field`] to its type.
+    fn convert_column(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
         let kind = field.data_type();
-        if !has_whole(kind) {
+        if !has_integers(kind) {
             return Ok(Arc::clone(column));
         }
         Ok(match kind {
-            DataType::Int8 => self.whole::<Int8Type>(column, field)?,
-            DataType::Int16 => self.whole::<Int16Type>(column, field)?,
-            DataType::Int32 => self.whole::<Int32Type>(column, field)?,
-            DataType::Int64 => self.whole::<Int64Type>(column, field)?,
-            DataType::UInt8 => self.whole::<UInt8Type>(column, field)?,
-            DataType::UInt16 => self.whole::<UInt16Type>(column, field)?,
-            DataType::UInt32 => self.whole::<UInt32Type>(column, field)?,
-            DataType::UInt64 => self.whole::<UInt64Type>(column, field)?,
+            DataType::Int8 => self.convert_integers::<Int8Type>(column, field)?,
+            DataType::Int16 => self.convert_integers::<Int16Type>(column, field)?,
+            DataType::Int32 => self.convert_integers::<Int32Type>(column, field)?,
+            DataType::Int64 => self.convert_integers::<Int64Type>(column, field)?,
+            DataType::UInt8 => self.convert_integers::<UInt8Type>(column, field)?,
+            DataType::UInt16 => self.convert_integers::<UInt16Type>(column, field)?,
+            DataType::UInt32 => self.convert_integers::<UInt32Type>(column, field)?,
+            DataType::UInt64 => self.convert_integers::<UInt64Type>(column, field)?,
             DataType::List(item) => {
                 let list = column.as_list::<i32>();
-                let values = self.typed(list.values(), item)?;
+                let values = self.convert_column(list.values(), item)?;
                 let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
                 Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?)
             }
@@ -229,27 +229,28 @@ impl Reading {
 
     fn fields(&self, own: &StructArray, fields: &Fields) -> Result<StructArray> {
         let columns = own.columns().iter().zip(fields);
-        let columns = columns.map(|(column, field)| self.typed(column, field)).collect::<Result<Vec<_>>>()?;
+        let columns =
+            columns.map(|(column, field)| self.convert_column(column, field)).collect::<Result<Vec<_>>>()?;
         Ok(StructArray::try_new_with_length(fields.clone(), columns, own.nulls().cloned(), own.len())?)
     }
 
-    fn whole<T: ArrowPrimitiveType>(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef>
+    fn convert_integers<T: ArrowPrimitiveType>(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef>
     where
         T::Native: TryFrom<i128>,
     {
         let texts: &StringArray = column.as_string();
         let values = texts.iter().map(|text| {
             let Some(text) = text else { return Ok(None) };
-            let value = whole(text).ok_or_else(|| {
+            let value = parse_integer(text).ok_or_else(|| {
                 let state = SqlState::INVALID_TEXT_REPRESENTATION;
                 self.misfit(
                     state,
-                    format!("invalid input syntax for type {}: \"{text}\"", named(field)),
+                    format!("invalid input syntax for type {}: \"{text}\"", sql_type_name(field)),
                     field,
                 )
             })?;
             let value = T::Native::try_from(value).map_err(|_| {
-                let message = format!("value \"{text}\" is out of range for type {}", named(field));
+                let message = format!("value \"{text}\" is out of range for type {}", sql_type_name(field));
                 self.misfit(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message, field)
             })?;
             Ok(Some(value))
@@ -263,8 +264,8 @@ impl Reading {
     }
 }
 
-/// Errors have a type by its name in SQL.
-fn named(field: &Field) -> String {
+/// The SQL type name for errors.
+fn sql_type_name(field: &Field) -> String {
     match field.data_type() {
         DataType::Int16 => "smallint".to_string(),
         DataType::Int32 => "integer".to_string(),
@@ -273,8 +274,8 @@ fn named(field: &Field) -> String {
     }
 }
 
-/// The value of a number that is whole, be it written `12`, `12.0` or `1.2e1`.
-fn whole(text: &str) -> Option<i128> {
+/// Parses an integer written as `12`, `12.0` or `1.2e1`.
+fn parse_integer(text: &str) -> Option<i128> {
     let text = text.trim();
     if let Ok(value) = text.parse() {
         return Some(value);
@@ -288,7 +289,7 @@ fn whole(text: &str) -> Option<i128> {
         return None;
     }
     let fraction = fraction.trim_end_matches('0');
-    // Behind the point there are so many digits; a negative number of them is zeros before it.
+    // Digits after the point; a negative number means zeros before it.
     let behind = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
     let value: i128 = format!("{digits}{fraction}").parse().ok()?;
     match u32::try_from(behind) {
@@ -302,30 +303,30 @@ fn whole(text: &str) -> Option<i128> {
     }
 }
 
-/// Whether there are whole numbers in values of a type, of those that are read as texts.
-fn has_whole(kind: &DataType) -> bool {
+/// Whether a type contains integers, which are read as text.
+fn has_integers(kind: &DataType) -> bool {
     match kind {
         kind if kind.is_integer() => true,
-        DataType::List(item) => has_whole(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| has_whole(field.data_type())),
+        DataType::List(item) => has_integers(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_integers(field.data_type())),
         DataType::Map(entry, _) => match entry.data_type() {
-            DataType::Struct(fields) => fields.iter().any(|field| has_whole(field.data_type())),
+            DataType::Struct(fields) => fields.iter().any(|field| has_integers(field.data_type())),
             _ => false,
         },
         _ => false,
     }
 }
 
-/// A field as the reader gets it: whole numbers are texts.
-fn read_as(field: &FieldRef) -> FieldRef {
-    if !has_whole(field.data_type()) {
+/// The reader's form of a field: integers are text.
+fn reader_field(field: &FieldRef) -> FieldRef {
+    if !has_integers(field.data_type()) {
         return Arc::clone(field);
     }
-    let all = |fields: &Fields| fields.iter().map(read_as).collect::<Fields>();
+    let all = |fields: &Fields| fields.iter().map(reader_field).collect::<Fields>();
     let kind = match field.data_type() {
-        DataType::List(item) => DataType::List(read_as(item)),
+        DataType::List(item) => DataType::List(reader_field(item)),
         DataType::Struct(fields) => DataType::Struct(all(fields)),
-        DataType::Map(entry, sorted) => DataType::Map(read_as(entry), *sorted),
+        DataType::Map(entry, sorted) => DataType::Map(reader_field(entry), *sorted),
         _ => DataType::Utf8,
     };
     Arc::new(field.as_ref().clone().with_data_type(kind))
@@ -355,12 +356,12 @@ mod tests {
             ("1.", Some(1)),
             ("1.x", None),
         ] {
-            assert_eq!(whole(text), expected, "{text}");
+            assert_eq!(parse_integer(text), expected, "{text}");
         }
     }
 
     #[tokio::test]
-    async fn numbers_keep_what_they_are() {
+    async fn numbers_are_lossless() {
         let item = Arc::new(Field::new_list_field(DataType::Int32, true));
         let fields = vec![
             Field::new("n", DataType::Int64, true),
@@ -373,7 +374,7 @@ mod tests {
             let pieces = text.as_bytes().chunks(5).map(|piece| Ok(Bytes::from_static(piece)));
             let bytes = futures::stream::iter(pieces.collect::<Vec<_>>()).boxed();
             let records = Records::new(bytes, "f".to_string());
-            Reading::new(records, Arc::clone(&schema), 2, "f".to_string()).unwrap()
+            JsonReader::new(records, Arc::clone(&schema), 2, "f".to_string()).unwrap()
         };
         let mut reading = read(concat!(
             "\u{feff}{\"n\":9007199254740993,\"l\":[1,null],\"s\":{\"x\":-1},\"t\":\"a\"}\n",

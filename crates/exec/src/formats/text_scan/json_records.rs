@@ -1,7 +1,6 @@
-//! How the records of a JSON file stand in it: one a line, as objects over several lines, or as the elements
-//! of one array.
+//! Record layouts of JSON files: one per line, objects over several lines, or elements of one array.
 //!
-//! Lines can be told from each other wherever a file is cut; the others are read from their beginning.
+//! Files of lines can be split anywhere; the others are read from the beginning.
 
 use std::sync::Arc;
 
@@ -20,11 +19,11 @@ use crate::formats::compression;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Within so many bytes the first record of a file ends, or the first line does not.
+/// Bytes examined to detect the layout: without the end of a record or line in them, records are lines.
 const FIRST_BYTES: u64 = 1 << 16;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The same of UTF-16, in both orders of bytes.
+/// Byte order marks of UTF-16.
 const OTHER_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
 /// Whether each record of a file is a line.
@@ -38,7 +37,7 @@ pub(super) async fn is_lines(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) ->
     Ok(begins_with_line(bytes))
 }
 
-/// Whether the first line is not the beginning of more.
+/// Whether the first line is a complete record.
 fn begins_with_line(bytes: &[u8]) -> bool {
     let mut nesting = Nesting::default();
     for byte in bytes.iter().skip_while(|byte| byte.is_ascii_whitespace()) {
@@ -54,12 +53,12 @@ fn begins_with_line(bytes: &[u8]) -> bool {
     true
 }
 
-/// How deep in objects and arrays a place of a file is.
+/// The nesting depth at a position in a file.
 #[derive(Debug, Default)]
 struct Nesting {
     depth: usize,
     in_text: bool,
-    /// The next byte of a text stands for itself.
+    /// The next byte of a string is escaped.
     escaped: bool,
 }
 
@@ -83,7 +82,7 @@ impl Nesting {
     }
 }
 
-/// The bytes of a file from its beginning, as records one behind the other.
+/// The bytes of a file as concatenated records.
 pub(super) struct Records {
     input: BoxStream<'static, Result<Bytes>>,
     name: String,
@@ -96,14 +95,14 @@ impl Records {
         Self { input, name, begun: false, array: None }
     }
 
-    /// From the beginning of a line on, of a file whose records are lines.
+    /// Starts at the beginning of a line, in a file of line records.
     pub(super) fn within(input: BoxStream<'static, Result<Bytes>>, name: String) -> Self {
         Self { begun: true, ..Self::new(input, name) }
     }
 
-    /// The next of them; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     ///
-    /// Errors: those of the input; the file is UTF-16 (22021), or an array that is none (22P02).
+    /// Errors: those of the input; the file is UTF-16 (22021), or an invalid array (22P02).
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         let piece = match self.begun {
             false => {
@@ -123,7 +122,7 @@ impl Records {
         }
     }
 
-    /// Looks at what a file begins with.
+    /// Detects the layout from the first bytes.
     async fn begin(&mut self) -> Result<Option<Bytes>> {
         let mut present = BytesMut::new();
         loop {
@@ -154,7 +153,7 @@ impl Records {
     }
 }
 
-/// An array of objects that is being read.
+/// The state of an array of objects being read.
 #[derive(Debug, Default)]
 struct Array {
     place: Place,
@@ -165,18 +164,18 @@ struct Array {
 enum Place {
     #[default]
     Before,
-    /// An object comes, or nothing.
+    /// Expects an object, or the end.
     Begun,
-    /// An object comes.
+    /// Expects an object.
     Comma,
     Within,
-    /// A comma comes, or the end.
+    /// Expects a comma, or the end.
     Element,
     Behind,
 }
 
 impl Array {
-    /// What the objects are, with a space for each byte between them.
+    /// Extracts the objects; bytes between them become spaces.
     fn unwrap(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
         let mut records = BytesMut::from(bytes);
         for byte in records.iter_mut() {
@@ -209,7 +208,7 @@ impl Array {
     }
 }
 
-/// The columns of records of files, the first `records_max` of all of them.
+/// Infers the columns of the first `records_max` records of all files.
 pub(super) async fn infer(
     store: &Arc<dyn ObjectStore>,
     files: &[ObjectMeta],
@@ -224,7 +223,7 @@ pub(super) async fn infer(
         }
         let name = file.location.filename().unwrap_or_default().to_string();
         let input = compression::pieces(store.get(&file.location).await?);
-        let input = compression::decompressed(input, compression, &name);
+        let input = compression::decompress(input, compression, &name);
         let values = first(Records::new(input, name.clone()), left).await?;
         left -= values.len();
         known.extend(values);
@@ -232,14 +231,14 @@ pub(super) async fn infer(
     Ok(Arc::new(infer_json_schema_from_iterator(known.iter().map(Ok))?))
 }
 
-/// The first records of a file, at most `count` of them.
+/// Parses the first `count` records of a file.
 async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
     let (mut present, mut tried) = (BytesMut::new(), 0);
     loop {
         let piece = records.next().await?;
         let ended = piece.is_none();
         present.extend_from_slice(&piece.unwrap_or_default());
-        // Each time of twice as much, as it begins anew.
+        // Parsing restarts every time, so double the buffer.
         if !ended && present.len() < tried * 2 {
             continue;
         }
@@ -272,8 +271,7 @@ async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
     }
 }
 
-/// The same value without NULL in lists, whose elements have the types of others, also of those in other
-/// records.
+/// Removes NULL from lists, so that their element types come from other elements, also of other records.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Array(items) => {
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_first_records_are_looked_at() {
+    async fn inference_samples_the_first_records() {
         let found = first(records("{\"a\":1}\n{\"a\":[null,2]}\nno JSON", 4), 2).await.unwrap();
         assert_eq!(serde_json::to_string(&found).unwrap(), "[{\"a\":1},{\"a\":[2]}]");
         let error = first(records("{\"a\":1}\n{\"a\"", 4), 2).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! Rows of a CSV file in which values that meet a pattern are NULL (`null_regex`). DataFusion looks at the
-//! pattern where it infers types of columns, and not where it reads rows.
+//! CSV rows with a NULL pattern (`null_regex`). DataFusion applies the pattern when it infers types, but not
+//! when it reads rows.
 
 use std::sync::Arc;
 
@@ -21,30 +21,30 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 use regex::Regex;
 
-/// Rows of a batch if the session does not say it.
+/// Default rows per batch.
 const BATCH_ROWS: usize = 8192;
 
-/// How the rows of a file are read.
-pub(super) struct Reading<'a> {
+/// Read options of a file.
+pub(super) struct ReadOptions<'a> {
     pub(super) options: &'a CsvOptions,
-    /// Of the file, without columns that folders tell.
+    /// The file's columns, without partition columns.
     pub(super) schema: &'a SchemaRef,
     pub(super) projection: &'a ProjectionExprs,
     pub(super) batch_rows: Option<usize>,
-    /// The bytes begin with the names of the columns.
+    /// Whether the bytes begin with a header.
     pub(super) has_header: bool,
 }
 
-/// Opens one file, which is these bytes, once.
+/// Opens one file with this content, once.
 ///
-/// Errors: the pattern is no regular expression (2201B).
+/// Errors: the pattern is not a valid regular expression (2201B).
 pub(super) fn opener(
-    reading: Reading<'_>,
+    reading: ReadOptions<'_>,
     pattern: &str,
     bytes: BoxStream<'static, Result<Bytes>>,
 ) -> Result<Arc<dyn FileOpener>> {
-    let Reading { options, schema, projection, batch_rows, has_header } = reading;
-    // What is empty is NULL whatever the pattern says, as without one.
+    let ReadOptions { options, schema, projection, batch_rows, has_header } = reading;
+    // Empty values are NULL regardless of the pattern.
     let pattern = Regex::new(&format!("^$|(?:{pattern})")).map_err(|error| {
         SqlError::new(SqlState::INVALID_REGULAR_EXPRESSION, format!("null_regex: {error}")).into_datafusion()
     })?;
@@ -70,7 +70,7 @@ pub(super) fn opener(
     ProjectionOpener::try_new(projection, Arc::new(rows), schema)
 }
 
-/// How the rows are read, and the bytes that they are in.
+/// The reader and its input.
 struct Rows(Mutex<Option<(ReaderBuilder, BoxStream<'static, Result<Bytes>>)>>);
 
 impl FileOpener for Rows {

@@ -1,17 +1,17 @@
-//! Which line ends of CSV end rows: those outside of quotes. It goes the way of the reader (`csv-core`): a
-//! quote opens at the beginning of a field only, and another one behind it closes, unless a third follows at
-//! once.
+//! Quote tracking in CSV: finds the line ends that end rows, outside of quotes. Follows the reader
+//! (`csv-core`): a quote opens only at the beginning of a field, and the next one closes it, unless a third
+//! follows directly.
 
 use memchr::{memchr, memchr_iter, memchr2};
 
-/// What has a meaning in a file.
+/// Special bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Signs {
+pub(super) struct SpecialBytes {
     pub delimiter: u8,
     pub quote: u8,
-    /// Before a sign in quotes that stands for itself.
+    /// Escapes a byte within quotes.
     pub escape: Option<u8>,
-    /// Ends rows, if it is not `\n` or `\r`.
+    /// Row terminator, if not `\n` or `\r`.
     pub terminator: Option<u8>,
 }
 
@@ -20,30 +20,30 @@ enum State {
     Outside,
     Quoted,
     Escaped,
-    /// Behind a quote that closes, unless another one follows.
+    /// After a closing quote, unless another one follows.
     Closing,
 }
 
-/// A place in a file: what stands before it is known.
+/// The state at a position in a file.
 #[derive(Debug, Clone)]
 pub(super) struct Quotes {
-    signs: Signs,
+    signs: SpecialBytes,
     state: State,
-    /// The byte before.
+    /// The previous byte.
     previous: u8,
-    /// Bytes before.
+    /// Bytes consumed.
     offset: u64,
-    /// Line ends before, in quotes or not.
+    /// Line ends consumed, in quotes or not.
     lines: u64,
-    /// The line of the last quote that opened, and where it is in the file.
+    /// Line and offset of the last opening quote.
     opened: u64,
     opened_at: u64,
 }
 
 impl Quotes {
     /// The beginning of a file.
-    pub(super) fn new(signs: Signs) -> Self {
-        let signs = Signs { escape: signs.escape.filter(|escape| *escape != signs.quote), ..signs };
+    pub(super) fn new(signs: SpecialBytes) -> Self {
+        let signs = SpecialBytes { escape: signs.escape.filter(|escape| *escape != signs.quote), ..signs };
         Self { signs, state: State::Outside, previous: b'\n', offset: 0, lines: 0, opened: 0, opened_at: 0 }
     }
 
@@ -51,27 +51,28 @@ impl Quotes {
         self.offset
     }
 
-    /// The line that an open quote began on, counted from one; `None` outside of quotes.
+    /// The line of the open quote, from 1; `None` outside of quotes.
     pub(super) fn open_since(&self) -> Option<u64> {
         matches!(self.state, State::Quoted | State::Escaped).then_some(self.opened)
     }
 
-    /// How many bytes are in the quotes that are open.
+    /// Bytes since the open quote.
     pub(super) fn open_bytes(&self) -> u64 {
         self.open_since().map_or(0, |_| self.offset - self.opened_at)
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) {
+    pub(super) fn consume(&mut self, bytes: &[u8]) {
         self.advance(bytes, None);
     }
 
-    /// Takes bytes up to the first end of a row, and returns how many; `None`: all, and there was none.
-    pub(super) fn take_row_end(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// Consumes bytes up to the first end of a row, and returns their number; `None`: all were consumed
+    /// without one.
+    pub(super) fn consume_row(&mut self, bytes: &[u8]) -> Option<usize> {
         self.advance(bytes, Some(self.signs.terminator.unwrap_or(b'\n')))
     }
 
     fn advance(&mut self, bytes: &[u8], end: Option<u8>) -> Option<usize> {
-        let Signs { quote, escape, .. } = self.signs;
+        let SpecialBytes { quote, escape, .. } = self.signs;
         let (mut at, mut counted) = (0, 0);
         while at < bytes.len() {
             let rest = &bytes[at..];
@@ -84,7 +85,7 @@ impl Quotes {
                     let Some(found) = found.map(|found| at + found) else { break };
                     at = found + 1;
                     if bytes[found] != quote {
-                        self.pass(&bytes[..at], counted);
+                        self.skip(&bytes[..at], counted);
                         return Some(at);
                     }
                     let before = if found == 0 { self.previous } else { bytes[found - 1] };
@@ -116,19 +117,19 @@ impl Quotes {
                 State::Closing => self.state = State::Outside,
             }
         }
-        self.pass(bytes, counted);
+        self.skip(bytes, counted);
         None
     }
 
-    /// Leaves `bytes` behind, of which the lines in the first `counted` are counted.
-    fn pass(&mut self, bytes: &[u8], counted: usize) {
+    /// Consumes `bytes`; line ends in the first `counted` are counted already.
+    fn skip(&mut self, bytes: &[u8], counted: usize) {
         self.lines += memchr_iter(b'\n', &bytes[counted..]).count() as u64;
         self.offset += bytes.len() as u64;
         self.previous = bytes.last().copied().unwrap_or(self.previous);
     }
 
-    /// Whether a field begins behind the byte `before`, at a place in the file. Before the first one there
-    /// may be a byte order mark.
+    /// Whether a field begins after the byte `before`, at this offset. A byte order mark may precede the
+    /// first one.
     fn begins_field(&self, before: u8, place: u64) -> bool {
         let is_end = match self.signs.terminator {
             Some(end) => before == end,
@@ -142,15 +143,15 @@ impl Quotes {
 mod tests {
     use super::*;
 
-    const SIGNS: Signs = Signs { delimiter: b',', quote: b'"', escape: None, terminator: None };
+    const SIGNS: SpecialBytes = SpecialBytes { delimiter: b',', quote: b'"', escape: None, terminator: None };
 
-    /// The beginnings of all rows, with the text in pieces of `size` bytes.
-    fn starts(text: &str, signs: Signs, size: usize) -> Vec<usize> {
+    /// The starts of all rows, with the text in pieces of `size` bytes.
+    fn starts(text: &str, signs: SpecialBytes, size: usize) -> Vec<usize> {
         let mut quotes = Quotes::new(signs);
         let mut found = Vec::new();
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
-            while let Some(taken) = quotes.take_row_end(rest) {
+            while let Some(taken) = quotes.consume_row(rest) {
                 found.push(quotes.offset() as usize);
                 rest = &rest[taken..];
             }
@@ -164,13 +165,13 @@ mod tests {
             ("1,a\n2,b\n", SIGNS, vec![4, 8]),
             ("1,\"a\nb\"\n2,\"\n\"\n", SIGNS, vec![8, 14]),
             ("\"a\"\"\n\"\nx\n", SIGNS, vec![7, 9]),
-            // In the middle of a field a quote is a sign like others.
+            // In the middle of a field a quote is an ordinary byte.
             ("5\" pipe\n6\" pipe\n", SIGNS, vec![8, 16]),
             ("\"a\"b\"\nc\n", SIGNS, vec![6, 8]),
             ("\u{feff}\"a\nb\"\nc\n", SIGNS, vec![9, 11]),
-            ("\"a\\\"\n\"\nb\n", Signs { escape: Some(b'\\'), ..SIGNS }, vec![7, 9]),
-            ("'a\n'|\"\nb\n", Signs { quote: b'\'', delimiter: b'|', ..SIGNS }, vec![7, 9]),
-            ("a;\";\";b;", Signs { terminator: Some(b';'), ..SIGNS }, vec![2, 6, 8]),
+            ("\"a\\\"\n\"\nb\n", SpecialBytes { escape: Some(b'\\'), ..SIGNS }, vec![7, 9]),
+            ("'a\n'|\"\nb\n", SpecialBytes { quote: b'\'', delimiter: b'|', ..SIGNS }, vec![7, 9]),
+            ("a;\";\";b;", SpecialBytes { terminator: Some(b';'), ..SIGNS }, vec![2, 6, 8]),
         ] {
             for size in [1, 2, 3, 100] {
                 assert_eq!(starts(text, signs, size), expected, "{text:?} in pieces of {size}");
@@ -188,7 +189,7 @@ mod tests {
         ] {
             for size in [1, 100] {
                 let mut quotes = Quotes::new(SIGNS);
-                text.as_bytes().chunks(size).for_each(|piece| quotes.take(piece));
+                text.as_bytes().chunks(size).for_each(|piece| quotes.consume(piece));
                 assert_eq!(quotes.open_since(), expected, "{text:?}");
                 assert_eq!(quotes.open_bytes() > 0, expected.is_some(), "{text:?}");
             }

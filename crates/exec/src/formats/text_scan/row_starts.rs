@@ -1,11 +1,11 @@
-//! Where the rows of a file begin of which several output partitions read a part each.
+//! Row boundaries of a CSV file that several output partitions read in parts.
 //!
-//! Whether a line end is one of a row is known of everything before it, so the first of a file's rows behind
-//! a place is found by reading up to there. All output partitions of a scan in a process share what they have
-//! read so: a process reads a file once more at most, up to its last part, without taking it apart. That is
-//! several times as fast as taking apart is, and a file of many parts is read faster in parts all the same.
+//! Whether a line end is in quotes depends on everything before it, so the first row after an offset is found
+//! by reading up to there. All output partitions of a scan in a process share this state: a process reads a
+//! file at most once more, up to its last part, without parsing. That is several times faster than parsing,
+//! so splitting a file still pays.
 //!
-//! Memory bound: one piece of a file, and a few bytes for each.
+//! Memory bound: one piece of a file, and a few bytes per piece.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 
-use super::quotes::{Quotes, Signs};
-use super::unclosed;
+use super::quotes::{Quotes, SpecialBytes};
+use super::unclosed_quote;
 
-/// So much is read at once.
+/// Bytes read at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// A file's places, a piece apart each, from its beginning.
-type Places = Arc<tokio::sync::Mutex<Vec<Quotes>>>;
+/// States of a file at regular offsets from its beginning.
+type QuoteStates = Arc<tokio::sync::Mutex<Vec<Quotes>>>;
 
-/// What the parts of a scan know of its files.
+/// Known row boundaries of the files of a scan.
 #[derive(Debug, Default)]
-pub(super) struct RowStarts(Mutex<HashMap<(Path, u64), Places>>);
+pub(super) struct RowStarts(Mutex<HashMap<(Path, u64), QuoteStates>>);
 
 impl RowStarts {
-    /// The first row of `file` that begins at `from` or behind it; the end of the file, if there is none.
+    /// The first row of `file` at or after `from`; the end of the file, if there is none.
     ///
-    /// Errors: a quote is open there and nothing closes it (22P04); the store's.
+    /// Errors: an unclosed quote (22P04); those of the store.
     pub(super) async fn first(
         &self,
         store: &Arc<dyn ObjectStore>,
         file: &ObjectMeta,
-        signs: Signs,
+        signs: SpecialBytes,
         from: u64,
     ) -> Result<Quotes> {
         let beginning = Quotes::new(signs);
@@ -45,26 +45,26 @@ impl RowStarts {
         }
         // A row begins at `from` if the byte before it ends one.
         let from = from.min(file.size) - 1;
-        let mut place = self.place(store, file, beginning, from).await?;
+        let mut place = self.nearest(store, file, beginning, from).await?;
         let before = from - place.offset();
         if before > 0 {
-            place.take(&store.get_range(&file.location, place.offset()..from).await?);
+            place.consume(&store.get_range(&file.location, place.offset()..from).await?);
         }
         while place.offset() < file.size {
             let end = (place.offset() + PIECE_BYTES).min(file.size);
             let piece = store.get_range(&file.location, place.offset()..end).await?;
-            if place.take_row_end(&piece).is_some() {
+            if place.consume_row(&piece).is_some() {
                 return Ok(place);
             }
         }
         match place.open_since() {
-            Some(line) => Err(unclosed(file, line)),
+            Some(line) => Err(unclosed_quote(file, line)),
             None => Ok(place),
         }
     }
 
-    /// The last place before `at` of those that are a piece apart.
-    async fn place(
+    /// The nearest recorded position at or before `at`.
+    async fn nearest(
         &self,
         store: &Arc<dyn ObjectStore>,
         file: &ObjectMeta,
@@ -79,7 +79,7 @@ impl RowStarts {
         while (places.len() as u64) * PIECE_BYTES <= at {
             let mut next = places[places.len() - 1].clone();
             let begin = next.offset();
-            next.take(&store.get_range(&file.location, begin..begin + PIECE_BYTES).await?);
+            next.consume(&store.get_range(&file.location, begin..begin + PIECE_BYTES).await?);
             places.push(next);
         }
         Ok(places[(at / PIECE_BYTES) as usize].clone())

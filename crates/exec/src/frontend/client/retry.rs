@@ -1,14 +1,12 @@
-//! The rows of a plan that the gang runs: asked for once, and once more when a rank was lost before the first
-//! of them.
+//! Rows of a plan on the gang, with one retry if a rank is lost before the first row.
 //!
 //! # Invariants
-//! A plan that writes nothing, and of which no row has left this module, may be run again, since nobody has
-//! seen anything of its first run. It names the files that it reads, so both runs read the same snapshot. It
-//! runs on a gang both times, never in the front end: what has killed a rank shall not kill the server.
+//! A read-only plan may be retried while none of its rows has left this module, since its first run is
+//! unobserved. It names the files that it reads, so both runs read the same snapshot. Both run on a gang,
+//! never in the front end: a plan that kills a rank must not kill the server.
 //!
 //! # Errors
-//! 57P02: a rank, or the gang, was lost; what is told is the first loss, unless the second run failed as
-//! well.
+//! 57P02: a rank, or the gang, was lost; reports the first loss, unless the second run failed as well.
 //!
 //! # Cancellation
 //! Dropping the rows closes the connection, or ends the wait for a gang.
@@ -28,150 +26,157 @@ use futures::stream::try_unfold;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Admit, GangExec, Link, Place, Request, Told, Visit, decode, failed, kind, read_frame};
+use super::{
+    Admit, DeskAddress, GangExec, Link, Request, RunningGuard, SharedSnapshot, decode, decode_failure, kind,
+    read_frame,
+};
 use crate::data_files::WriteFilesExec;
 use harrier_error::SqlState;
 
-/// How long a plan waits for the gang to be there again, which takes a second or two. Together with the time
-/// in which a host that is silent is found out (5 s) it stays below the 10 s after which somebody takes a
-/// statement for stuck.
+/// How long a plan waits for the gang to restart, which takes a second or two. Together with the detection of
+/// a silent host (5 s) it stays below the 10 s after which users take a statement for stuck.
 const GANG_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether a plan that reads is run once more when a rank is lost before its first row. An extension of the
+/// Whether a read-only plan is retried once if a rank is lost before its first row. An extension of the
 /// session's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryReads(pub bool);
 
-/// Whether running a plan leaves anything behind.
+/// Whether running a plan has side effects.
 pub(super) fn writes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<WriteFilesExec>().is_some()
         || plan.downcast_ref::<DataSinkExec>().is_some()
         || plan.children().into_iter().any(writes)
 }
 
-/// What is needed to run a plan.
-pub(super) struct Run {
+/// Everything needed to run a plan.
+pub(super) struct PlanRun {
     pub(super) link: Link,
     pub(super) request: Request,
-    pub(super) told: Told,
-    /// Whether the plan may be run again.
-    pub(super) may_repeat: bool,
-    /// To be told that it is.
+    pub(super) last_snapshot: SharedSnapshot,
+    /// Whether the plan may be retried.
+    pub(super) may_retry: bool,
+    /// Notified of a retry.
     pub(super) admission: Option<Arc<dyn Admit>>,
 }
 
-/// Why a run has ended without its last row.
-enum Broken {
-    /// The gang has said so.
+/// Why a run has ended before its last row.
+enum RunError {
+    /// The gang reported an error.
     Failed(DataFusionError),
-    /// It is not there any more, or was not.
+    /// The gang is gone.
     Lost,
 }
 
-impl From<DataFusionError> for Broken {
+impl From<DataFusionError> for RunError {
     fn from(error: DataFusionError) -> Self {
         Self::Failed(error)
     }
 }
 
-/// A plan that runs at a desk.
-struct Running {
+/// A plan running at a desk.
+struct ActiveRun {
     stream: UnixStream,
-    visit: Visit,
+    running_guard: RunningGuard,
     decoder: StreamDecoder,
     buffer: Buffer,
 }
 
-impl Running {
-    async fn begin(run: &Run) -> Result<Self, Broken> {
-        let begun = GangExec::ask(&run.link, &run.request).await;
-        let (stream, visit) = begun.map_err(|_| Broken::Lost)?;
+impl ActiveRun {
+    async fn begin(run: &PlanRun) -> Result<Self, RunError> {
+        let begun = GangExec::send(&run.link, &run.request).await;
+        let (stream, running_guard) = begun.map_err(|_| RunError::Lost)?;
         let (decoder, buffer) = (StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
-        Ok(Self { stream, visit, decoder, buffer })
+        Ok(Self { stream, running_guard, decoder, buffer })
     }
 
-    /// The next batch; `None` behind the last one.
-    async fn next(&mut self, told: &Told) -> Result<Option<RecordBatch>, Broken> {
+    /// Returns the next batch; `None` after the last one.
+    async fn next(&mut self, last_snapshot: &SharedSnapshot) -> Result<Option<RecordBatch>, RunError> {
         loop {
             let decoded = self.decoder.decode(&mut self.buffer).map_err(DataFusionError::from)?;
             if let Some(batch) = decoded {
                 return Ok(Some(batch));
             }
-            match read_frame(&mut self.stream).await.map_err(|_| Broken::Lost)? {
+            match read_frame(&mut self.stream).await.map_err(|_| RunError::Lost)? {
                 Some((kind::ROWS, bytes)) => self.buffer = Buffer::from_vec(bytes),
-                Some((kind::LOOK, bytes)) => {
-                    let look = decode(&bytes)?;
-                    let mut told = told.lock();
-                    told.look = look;
-                    told.with_rows += 1;
+                Some((kind::SNAPSHOT, bytes)) => {
+                    let snapshot = decode(&bytes)?;
+                    let mut last = last_snapshot.lock();
+                    last.snapshot = snapshot;
+                    last.with_rows += 1;
                 }
-                Some((kind::FAILURE, bytes)) => return Err(failed(&bytes).into()),
+                Some((kind::FAILURE, bytes)) => return Err(decode_failure(&bytes).into()),
                 Some((kind::END, _)) => return Ok(None),
-                _ => return Err(Broken::Lost),
+                _ => return Err(RunError::Lost),
             }
         }
     }
 }
 
-/// The rows of `run`, in the order that the gang sends them. `turn`: the statement's on the gang, for both
-/// runs.
-pub(super) fn rows(run: Run, turn: Option<Box<dyn Any + Send>>) -> impl Stream<Item = Result<RecordBatch>> {
+/// The rows of `run`, in the order that the gang sends them. `turn`: its admission, held for both runs.
+pub(super) fn rows(
+    run: PlanRun,
+    turn: Option<Box<dyn Any + Send>>,
+) -> impl Stream<Item = Result<RecordBatch>> {
     try_unfold((run, None, turn), |(mut run, mut running, turn)| async move {
         let batch = next(&mut run, &mut running).await?;
         Ok(batch.map(|batch| (batch, (run, running, turn))))
     })
 }
 
-async fn next(run: &mut Run, running: &mut Option<Running>) -> Result<Option<RecordBatch>> {
+async fn next(run: &mut PlanRun, running: &mut Option<ActiveRun>) -> Result<Option<RecordBatch>> {
     loop {
-        let broken = match one(run, running).await {
+        let broken = match first_or_next(run, running).await {
             Ok(batch) => {
-                run.may_repeat &= batch.as_ref().is_some_and(|batch| batch.num_rows() == 0);
+                run.may_retry &= batch.as_ref().is_some_and(|batch| batch.num_rows() == 0);
                 return Ok(batch);
             }
             Err(broken) => broken,
         };
         let (error, is_gone) = match broken {
-            Broken::Failed(error) => (error, false),
-            Broken::Lost => (run.link.lost(), true),
+            RunError::Failed(error) => (error, false),
+            RunError::Lost => (run.link.gang_lost(), true),
         };
         let is_loss = harrier_sqlstate::of(&error) == SqlState::CRASH_SHUTDOWN;
-        if !std::mem::take(&mut run.may_repeat) || !is_loss {
+        if !std::mem::take(&mut run.may_retry) || !is_loss {
             return Err(error);
         }
-        let place = running.take().map(|running| Arc::clone(&running.visit.0));
+        let place = running.take().map(|running| Arc::clone(&running.running_guard.0));
         let gone = place.filter(|_| is_gone);
-        let Some(again) = repeated(run, gone).await else {
+        let Some(again) = retry_run(run, gone).await else {
             return Err(error);
         };
         if let Some(admission) = &run.admission {
-            admission.repeated(&error.to_string());
+            admission.notify_retry(&error.to_string());
         }
         *running = Some(again);
     }
 }
 
-async fn one(run: &Run, running: &mut Option<Running>) -> Result<Option<RecordBatch>, Broken> {
+async fn first_or_next(
+    run: &PlanRun,
+    running: &mut Option<ActiveRun>,
+) -> Result<Option<RecordBatch>, RunError> {
     let running = match running {
         Some(running) => running,
-        None => running.insert(Running::begin(run).await?),
+        None => running.insert(ActiveRun::begin(run).await?),
     };
-    running.next(&run.told).await
+    running.next(&run.last_snapshot).await
 }
 
-/// Runs the plan again as soon as there is a gang that is not at `gone`. `None`: there was none in time.
-async fn repeated(run: &Run, mut gone: Option<Arc<Place>>) -> Option<Running> {
+/// Retries the plan as soon as there is a gang other than `gone`. `None`: there was none in time.
+async fn retry_run(run: &PlanRun, mut gone: Option<Arc<DeskAddress>>) -> Option<ActiveRun> {
     let mut changes = run.link.inner.subscribe();
     let again = async {
         loop {
             let place = {
                 let is_there =
-                    |place: &Arc<Place>| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(place, gone));
+                    |place: &Arc<DeskAddress>| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(place, gone));
                 let state = changes.wait_for(|state| state.desk.as_ref().is_some_and(is_there)).await.ok()?;
                 state.desk.clone()?
             };
-            run.told.lock().with_rows = 0;
-            match Running::begin(run).await {
+            run.last_snapshot.lock().with_rows = 0;
+            match ActiveRun::begin(run).await {
                 Ok(running) => return Some(running),
                 Err(_) => gone = Some(place),
             }

@@ -1,6 +1,6 @@
-//! `generate_series` on its way to ranks: with its order, and also where nobody needs its column.
+//! Wire format of `generate_series`: keeps its order, and works without its column.
 //!
-//! datafusion-proto has the columns that are read, not those that are generated, and no order.
+//! datafusion-proto encodes the projected columns, not the generated ones, and no order.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ struct Order {
 }
 
 impl Series {
-    /// `node`: the plan as datafusion-proto encodes it. `None`: it is another one.
+    /// `node`: the plan in datafusion-proto's encoding. `None`: it is not a series.
     pub(super) fn of(plan: &LazyMemoryExec, node: PhysicalPlanNode) -> Option<Self> {
         let Some(PhysicalPlanType::GenerateSeries(node)) = node.physical_plan_type else { return None };
         let known = plan.properties().equivalence_properties();
@@ -55,7 +55,7 @@ impl Series {
         let Self { mut node, order } = self;
         let is_read = node.schema.as_ref().is_some_and(|schema| !schema.columns.is_empty());
         if !is_read {
-            let generated = Schema::new(vec![Field::new("value", generated(&node), true)]);
+            let generated = Schema::new(vec![Field::new("value", element_type(&node), true)]);
             node.schema = Some((&generated).try_into()?);
         }
         let node = PhysicalPlanNode { physical_plan_type: Some(PhysicalPlanType::GenerateSeries(node)) };
@@ -76,8 +76,8 @@ impl Series {
     }
 }
 
-/// The type of what a series consists of.
-fn generated(node: &GenerateSeriesNode) -> DataType {
+/// The element type of a series.
+fn element_type(node: &GenerateSeriesNode) -> DataType {
     let zone = match &node.args {
         Some(Args::TimestampArgs(series)) => series.tz.as_deref().map(Arc::from),
         Some(Args::DateArgs(_)) => None,

@@ -1,17 +1,17 @@
-//! Footers that the library does not take, as it would take them. Each is one that other readers read.
+//! Repair of footers that the library rejects and other readers accept.
 //!
-//! | what is written | what it is for | by whom |
+//! | found | replaced by | written by |
 //! |---|---|---|
-//! | a field of another type than the format gives it | a field that is not known | Dremio's own fields |
-//! | a converted type that is not known | none; 24 is a column of NULLs | Arrow before 0.17 |
-//! | a decimal without a scale | one of whole numbers, as the format says | |
+//! | a field with a wrong wire type | dropped, like an unknown field | Dremio's own fields |
+//! | an unknown converted type | none; 24 is a column of NULLs | Arrow before 0.17 |
+//! | a decimal without a scale | scale 0, as the format says | |
 //! | a dictionary at byte 0 | none | Dremio |
-//! | a map that is repeated itself | a list of structures: an element of a list of two levels | parquet-avro, Thrift |
-//! | a group of no columns | nothing: it has no values, and the column that it is or was in is NULL | parquet-go |
+//! | a repeated map | a list of structs: an element of a two-level list | parquet-avro, Thrift |
+//! | a group without columns | dropped without values; the column that it is or was in is NULL | parquet-go |
 
 use super::thrift::{Element, Kind, Struct, Value};
 
-/// Ids of the fields of the format's structures, those that are looked at here.
+/// Field ids of the format's structs, as far as they are used here.
 mod field {
     pub(super) const FILE_SCHEMA: i16 = 2;
     pub(super) const FILE_GROUPS: i16 = 4;
@@ -28,16 +28,16 @@ mod field {
     pub(super) const LOGICAL_UNKNOWN: i16 = 11;
 }
 
-/// How deep types are within each other, at most.
+/// The deepest nesting of types.
 const DEPTH_MAX: usize = 100;
 
 const CONVERTED_MAP: i64 = 1;
-/// Of what is repeated in a map, where it says nothing.
+/// The repeated group of a map, if not declared.
 const CONVERTED_MAP_ENTRY: i64 = 2;
 const CONVERTED_DECIMAL: i64 = 5;
-/// The last one that the format knows.
+/// The last one that the format defines.
 const CONVERTED_INTERVAL: i64 = 21;
-/// What Arrow's C++ library wrote for a column of NULLs before there was a logical type for it.
+/// Arrow C++'s type of a column of NULLs before there was a logical type for it.
 const CONVERTED_NULL: i64 = 24;
 const REPEATED: i64 = 2;
 
@@ -119,51 +119,51 @@ const STATISTICS: &[(i16, Kind)] = &[
     (8, Kind::Bool),
 ];
 
-/// A footer that the library takes; `None`: there is nothing to mend.
-pub(super) fn mended(footer: &[u8]) -> Option<Vec<u8>> {
+/// Repairs a footer; `None`: there is nothing to repair.
+pub(super) fn repair(footer: &[u8]) -> Option<Vec<u8>> {
     let (mut file, _) = Struct::read(footer)?;
     let written = file.clone();
-    keep_known(&mut file, FILE);
+    drop_mistyped_fields(&mut file, FILE);
     for kind in file.structs_mut(field::FILE_SCHEMA) {
-        keep_known(kind, SCHEMA);
-        mend_kind(kind);
+        drop_mistyped_fields(kind, SCHEMA);
+        repair_kind(kind);
     }
     let kinds: Vec<Struct> = file.structs_mut(field::FILE_SCHEMA).map(|kind| kind.clone()).collect();
     if let Some(Value::List(_, _, elements)) = file.get_mut(field::FILE_SCHEMA) {
         let mut kinds = kinds.into_iter();
         let mut kept = Vec::new();
-        // What is none is for the library to tell.
+        // Leave invalid footers to the library's error.
         if with_columns(&mut kinds, true, &mut kept, 0).is_some() && kinds.len() == 0 {
             *elements = kept.into_iter().map(Value::Struct).collect();
         }
     }
     for group in file.structs_mut(field::FILE_GROUPS) {
-        keep_known(group, GROUP);
+        drop_mistyped_fields(group, GROUP);
         for chunk in group.structs_mut(field::GROUP_COLUMNS) {
-            keep_known(chunk, CHUNK);
+            drop_mistyped_fields(chunk, CHUNK);
             let Some(Value::Struct(column)) = chunk.get_mut(field::CHUNK_COLUMN) else { continue };
-            keep_known(column, COLUMN);
+            drop_mistyped_fields(column, COLUMN);
             if column.number(field::COLUMN_DICTIONARY) == Some(0) {
                 column.remove(field::COLUMN_DICTIONARY);
             }
             if let Some(Value::Struct(statistics)) = column.get_mut(field::COLUMN_STATISTICS) {
-                keep_known(statistics, STATISTICS);
+                drop_mistyped_fields(statistics, STATISTICS);
             }
         }
     }
-    (file != written).then(|| file.written())
+    (file != written).then(|| file.serialize())
 }
 
-/// Takes away what has an id that the format knows and another type than that.
-fn keep_known(of: &mut Struct, known: &[(i16, Kind)]) {
+/// Drops fields with a known id and a wrong wire type.
+fn drop_mistyped_fields(of: &mut Struct, known: &[(i16, Kind)]) {
     of.0.retain(|(id, value)| {
         let kind = known.iter().find(|(known, _)| known == id).map(|(_, kind)| *kind);
         kind.is_none_or(|kind| value.is(kind))
     });
 }
 
-/// Keeps the next type, and those in it, but for groups that have no columns. Returns whether it is kept;
-/// `None`: there are fewer types than are told.
+/// Copies the next type and its children, dropping groups without columns. Returns whether it is kept;
+/// `None`: there are fewer types than declared.
 fn with_columns(
     kinds: &mut impl Iterator<Item = Struct>,
     is_root: bool,
@@ -190,7 +190,7 @@ fn with_columns(
     Some(true)
 }
 
-fn mend_kind(kind: &mut Struct) {
+fn repair_kind(kind: &mut Struct) {
     match kind.number(field::KIND_CONVERTED) {
         Some(CONVERTED_NULL) => {
             kind.remove(field::KIND_CONVERTED);
@@ -219,27 +219,27 @@ mod tests {
         Struct(fields.into_iter().map(|(id, value)| (id, Value::i32(value))).collect())
     }
 
-    fn mended_kind(fields: Vec<(i16, i32)>) -> Struct {
+    fn repaired_kind(fields: Vec<(i16, i32)>) -> Struct {
         let mut changed = kind(fields);
-        mend_kind(&mut changed);
+        repair_kind(&mut changed);
         changed
     }
 
     #[test]
     fn types_are_what_their_writers_meant() {
-        let decimal = mended_kind(vec![(1, 2), (field::KIND_CONVERTED, 5), (8, 9)]);
+        let decimal = repaired_kind(vec![(1, 2), (field::KIND_CONVERTED, 5), (8, 9)]);
         assert_eq!(decimal, kind(vec![(1, 2), (field::KIND_CONVERTED, 5), (field::KIND_SCALE, 0), (8, 9)]));
-        let nulls = mended_kind(vec![(1, 1), (field::KIND_CONVERTED, 24)]);
+        let nulls = repaired_kind(vec![(1, 1), (field::KIND_CONVERTED, 24)]);
         assert_eq!(nulls.number(field::KIND_CONVERTED), None);
         assert!(nulls.get(field::KIND_LOGICAL).is_some());
-        assert_eq!(mended_kind(vec![(1, 1), (field::KIND_CONVERTED, 99)]), kind(vec![(1, 1)]));
+        assert_eq!(repaired_kind(vec![(1, 1), (field::KIND_CONVERTED, 99)]), kind(vec![(1, 1)]));
         let repeated = vec![(field::KIND_REPETITION, 2), (field::KIND_CONVERTED, 1)];
-        assert_eq!(mended_kind(repeated), kind(vec![(field::KIND_REPETITION, 2)]));
+        assert_eq!(repaired_kind(repeated), kind(vec![(field::KIND_REPETITION, 2)]));
         for well in [
             vec![(1, 1), (field::KIND_CONVERTED, 21)],
             vec![(field::KIND_REPETITION, 1), (field::KIND_CONVERTED, 1)],
         ] {
-            assert_eq!(mended_kind(well.clone()), kind(well));
+            assert_eq!(repaired_kind(well.clone()), kind(well));
         }
     }
 
@@ -275,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_other_types_are_not_known() {
+    fn mistyped_fields_are_dropped() {
         let mut group = Struct(vec![(2, Value::Int(6, 4)), (4, Value::Int(6, 67)), (99, Value::i32(1))]);
-        keep_known(&mut group, GROUP);
+        drop_mistyped_fields(&mut group, GROUP);
         assert_eq!(group, Struct(vec![(2, Value::Int(6, 4)), (99, Value::i32(1))]));
-        // What needs no mending is left as it is.
-        assert_eq!(mended(&Struct(vec![(1, Value::i32(2)), (3, Value::Int(6, 5))]).written()), None);
-        assert_eq!(mended(b"no footer"), None);
+        // A valid footer is unchanged.
+        assert_eq!(repair(&Struct(vec![(1, Value::i32(2)), (3, Value::Int(6, 5))]).serialize()), None);
+        assert_eq!(repair(b"no footer"), None);
     }
 }
