@@ -24,6 +24,7 @@ use harrier_exec::formats::parquet_scan::ParquetFilesFactory;
 use harrier_exec::formats::text_scan::TextFilesFactory;
 use harrier_exec::frontend::client::{Admission, DistributeBytesMin, RetryReads};
 use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport};
+use harrier_functions::datetime::transaction_time::{self, BlockStart};
 use harrier_functions::math::checked::Operation;
 use harrier_functions::registry;
 use harrier_planner::binder::decimal_division::DecimalDivisionPlanner;
@@ -88,7 +89,8 @@ impl Session {
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         let mut state = planner::install(builder, &engine).build();
         engine.keep_initial(state.config_options());
-        add_functions(&mut state);
+        let block_start = BlockStart::default();
+        add_functions(&mut state, &block_start);
         let role = Arc::new(SessionRole::default());
         let external = Arc::new(ExternalTables::new(Arc::clone(&role)));
         for format in ["ORC", "TEXTFILE"] {
@@ -134,7 +136,8 @@ impl Session {
             let catalog = SessionCatalog::new(Arc::clone(&names));
             context.register_catalog(DEFAULT_CATALOG, Arc::new(catalog));
             let runtime = Arc::clone(engine.runtime_env());
-            let transactions = Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime);
+            let transactions =
+                Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime, block_start.clone());
             let (deferred, own_states) = (Mutex::default(), OwnStates::default());
             let sequences = SessionSequences::default();
             Arc::new(WarehouseSession { names, transactions, deferred, own_states, sequences })
@@ -397,7 +400,7 @@ impl Session {
 }
 
 /// Gives a session what PostgreSQL has, and DataFusion has not or has in another way.
-fn add_functions(state: &mut SessionState) {
+fn add_functions(state: &mut SessionState, block_start: &BlockStart) {
     for name in ["generate_series", "range"] {
         if let Some(function) = state.table_functions().get(name) {
             let series = Series(Arc::clone(function.function()));
@@ -408,7 +411,11 @@ fn add_functions(state: &mut SessionState) {
         .register_udf(Operation::Remainder.function())
         .and_then(|_| registry::replace(state))
         .and_then(|()| state.register_udf(coalesce::function()))
-        .and_then(|_| state.register_expr_planner(Arc::new(TypedParameters)))
+        .and_then(|_| {
+            let mut times = transaction_time::functions(block_start, state.config_options()).into_iter();
+            times.try_for_each(|function| state.register_udf(function).map(drop))
+        })
+        .and_then(|()| state.register_expr_planner(Arc::new(TypedParameters)))
         .and_then(|()| state.register_expr_planner(Arc::new(IntervalArithmeticPlanner)))
         .and_then(|()| state.register_expr_planner(Arc::new(DecimalDivisionPlanner)));
     if let Err(error) = added {

@@ -8,4 +8,5 @@ pub mod infinity;
 pub mod interval_span;
 pub mod time_unit;
 pub mod time_zone;
+pub mod transaction_time;
 pub(crate) mod zone_offset;

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -17,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::identifier::plain;
+use harrier_functions::datetime::transaction_time::BlockStart;
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::PendingWork;
 use tokio::sync::Mutex;
@@ -143,6 +145,8 @@ pub(crate) struct Transactions {
     failed: AtomicBool,
     /// BEGIN has opened a transaction.
     explicit: AtomicBool,
+    /// When BEGIN has, for the functions of the session.
+    start: BlockStart,
     defaults: parking_lot::Mutex<Defaults>,
 }
 
@@ -162,6 +166,7 @@ struct Inner {
 struct Open {
     /// By BEGIN.
     explicit: bool,
+    start: SystemTime,
     isolation: Isolation,
     read_only: bool,
     /// `None` while there is no warehouse.
@@ -174,7 +179,12 @@ struct Open {
 }
 
 impl Transactions {
-    pub(crate) fn new(warehouse: Arc<Warehouse>, names: Arc<Names>, runtime: Arc<RuntimeEnv>) -> Self {
+    pub(crate) fn new(
+        warehouse: Arc<Warehouse>,
+        names: Arc<Names>,
+        runtime: Arc<RuntimeEnv>,
+        start: BlockStart,
+    ) -> Self {
         let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
         Self {
             warehouse,
@@ -184,6 +194,7 @@ impl Transactions {
             defaults: parking_lot::Mutex::new(defaults),
             failed: AtomicBool::new(false),
             explicit: AtomicBool::new(false),
+            start,
         }
     }
 
@@ -398,8 +409,9 @@ impl Transactions {
         let mut inner = self.inner.lock().await;
         let mut warning = None;
         let tag = self.controlled(&mut inner, control, &mut warning).await;
-        let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
-        self.explicit.store(explicit, Ordering::Relaxed);
+        let block = inner.open.as_ref().filter(|open| open.explicit);
+        self.explicit.store(block.is_some(), Ordering::Relaxed);
+        self.start.set(block.map(|block| block.start));
         (tag, warning)
     }
 
@@ -588,6 +600,7 @@ impl Open {
     fn new(explicit: bool, isolation: Isolation, read_only: bool) -> Self {
         Self {
             explicit,
+            start: SystemTime::now(),
             isolation,
             read_only,
             work: None,

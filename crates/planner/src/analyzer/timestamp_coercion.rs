@@ -200,7 +200,7 @@ impl Scope<'_> {
                         _ => is_changed,
                     }
                 }
-                "now" => match self.type_of(&expr) {
+                "now" | "statement_timestamp" => match self.type_of(&expr) {
                     Some(DataType::Timestamp(TimeUnit::Nanosecond, zone)) => {
                         expr = cast(expr, DataType::Timestamp(TimeUnit::Microsecond, zone));
                         true

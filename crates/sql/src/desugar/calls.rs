@@ -73,8 +73,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     arguments.extend(flags.iter().copied().cloned());
                     Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
-                // `now()` is the time at which the statement began, in a transaction as well.
-                ("transaction_timestamp" | "statement_timestamp", []) => Some(call_of("now", vec![])),
+                ("transaction_timestamp", []) => Some(call_of("now", vec![])),
                 ("age", [from]) => {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))

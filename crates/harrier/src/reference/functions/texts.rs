@@ -268,8 +268,8 @@ const TIMES: &[Entry] = &[
         "the time between two points, in years, months and days",
         "age('2026-11-29'::timestamp, '2024-01-31')",
     ),
-    entry("current_date", "the day on which the statement began", "current_date > '2000-01-01'"),
-    entry("current_time", "the time at which the statement began", "current_time IS NOT NULL"),
+    entry("current_date", "the day on which the transaction began", "current_date > '2000-01-01'"),
+    entry("current_time", "the time at which the transaction began", "current_time IS NOT NULL"),
     entry(
         "date_bin",
         "the beginning of the interval that a time is in, from an origin on",
@@ -294,7 +294,8 @@ const TIMES: &[Entry] = &[
     ),
     entry("make_time", "a time of day from hour, minute and second", "make_time(8, 15, 23.5)"),
     entry("make_timestamp", "a time from its fields", "make_timestamp(2026, 11, 29, 8, 15, 0)"),
-    entry("now", "the time at which the statement began", "now() > '2000-01-01'"),
+    entry("now", "the time at which the transaction began", "now() > '2000-01-01'"),
+    known("statement_timestamp", "the time at which the statement began", "statement_timestamp() >= now()"),
     entry("clock_timestamp", "the time now, while the statement runs", "clock_timestamp() >= now()"),
     entry(
         "timezone",
