@@ -399,8 +399,12 @@ impl VisitorMut for Rewriter {
             Expr::Collate { expr: inner, collation } if self.is_wholly() && is_byte_order(collation) => {
                 *expr = std::mem::replace(inner, null());
             }
-            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if self.is_wholly() => {
-                if let Some(array) = array_of_text(right) {
+            Expr::AnyOp { .. } | Expr::AllOp { .. } if self.is_wholly() => {
+                if let Some(compared) = compared_with_each(expr) {
+                    *expr = compared;
+                } else if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr
+                    && let Some(array) = array_of_text(right)
+                {
                     **right = array;
                 }
             }
@@ -705,6 +709,48 @@ fn text_literal(expr: &Expr) -> Option<&str> {
     }
 }
 
+/// `a > ANY ('{1,2}')` as comparisons with the elements, each of which is a literal of no type yet then:
+/// an array of them would be one of texts. `None`: it is another comparison, or with another array.
+fn compared_with_each(expr: &Expr) -> Option<Expr> {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    let (left, op, right, is_any) = match expr {
+        Expr::AnyOp { left, compare_op, right, .. } => (left, compare_op, right, true),
+        Expr::AllOp { left, compare_op, right } => (left, compare_op, right, false),
+        _ => return None,
+    };
+    text_literal(right)?;
+    let Expr::Array(Array { elem, .. }) = array_of_text(right)? else { return None };
+    match (op, is_any) {
+        _ if elem.is_empty() => None,
+        (Eq, true) | (NotEq, false) => {
+            Some(Expr::InList { expr: left.clone(), list: elem, negated: !is_any })
+        }
+        (Eq | NotEq | Lt | LtEq | Gt | GtEq, _) => {
+            let each = elem.into_iter().map(|element| Expr::BinaryOp {
+                left: left.clone(),
+                op: op.clone(),
+                right: Box::new(element),
+            });
+            let joint = if is_any { BinaryOperator::Or } else { BinaryOperator::And };
+            Some(Expr::Nested(Box::new(joined(each.collect(), &joint)?)))
+        }
+        _ => None,
+    }
+}
+
+/// Conditions as one, whose levels are few.
+fn joined(mut conditions: Vec<Expr>, op: &BinaryOperator) -> Option<Expr> {
+    if conditions.len() < 2 {
+        return conditions.pop();
+    }
+    let others = conditions.split_off(conditions.len() / 2);
+    Some(Expr::BinaryOp {
+        left: Box::new(Expr::Nested(Box::new(joined(conditions, op)?))),
+        op: op.clone(),
+        right: Box::new(Expr::Nested(Box::new(joined(others, op)?))),
+    })
+}
+
 /// Converts an array literal, `'{a,b}'` or `'{1,2}'::int[]`, to an SQL array.
 fn array_of_text(expr: &Expr) -> Option<Expr> {
     match expr {
@@ -769,7 +815,7 @@ mod tests {
             (
                 "SELECT count(*) FROM information_schema.tables WHERE table_name = ANY ('{x}')",
                 "SELECT count(*) FROM pg_information_schema.\"tables\" AS \"tables\" \
-                 WHERE table_name = ANY(ARRAY['x'])",
+                 WHERE table_name IN ('x')",
             ),
             (
                 "SELECT value FROM information_schema.df_settings",
@@ -844,7 +890,10 @@ mod tests {
                 "SELECT table_name FROM information_schema.tables",
                 "SELECT table_name FROM pg_information_schema.\"tables\" AS \"tables\"",
             ),
-            ("SELECT a FROM t WHERE b = ANY ('{x,y}')", "SELECT a FROM t WHERE b = ANY(ARRAY['x', 'y'])"),
+            ("SELECT a FROM t WHERE b = ANY ('{x,y}')", "SELECT a FROM t WHERE b IN ('x', 'y')"),
+            ("SELECT a FROM t WHERE b <> ALL ('{x,NULL}')", "SELECT a FROM t WHERE b NOT IN ('x', NULL)"),
+            ("SELECT a FROM t WHERE b > ANY ('{1,2}')", "SELECT a FROM t WHERE ((b > '1') OR (b > '2'))"),
+            ("SELECT a FROM t WHERE b > ALL ('{1}')", "SELECT a FROM t WHERE (b > '1')"),
             ("SELECT a FROM t WHERE a LIKE 'x/_%' ESCAPE '/'", "SELECT a FROM t WHERE a LIKE 'x\\_%'"),
             ("SELECT 1, 1", "SELECT 1, 1 AS \"__column_1\""),
             (
