@@ -410,10 +410,10 @@ fn add_functions(state: &mut SessionState, block_start: &BlockStart) {
     let added = state
         .register_udf(Operation::Remainder.function())
         .and_then(|_| registry::replace(state))
-        .and_then(|()| state.register_udf(coalesce::function()))
-        .and_then(|_| {
-            let mut times = transaction_time::functions(block_start, state.config_options()).into_iter();
-            times.try_for_each(|function| state.register_udf(function).map(drop))
+        .and_then(|()| {
+            let times = transaction_time::functions(block_start, state.config_options());
+            let mut functions = coalesce::functions().chain(times);
+            functions.try_for_each(|function| state.register_udf(function).map(drop))
         })
         .and_then(|()| state.register_expr_planner(Arc::new(TypedParameters)))
         .and_then(|()| state.register_expr_planner(Arc::new(IntervalArithmeticPlanner)))

@@ -23,6 +23,7 @@ mod json;
 mod limit;
 mod multi_column_assignment;
 mod named_window;
+mod listed_numbers;
 pub mod nested_case;
 mod not_exists;
 mod numeric_constants;
@@ -119,6 +120,9 @@ impl VisitorMut for Dialect {
         fetch_to_limit::to_limit(query);
         let read = limit::read(query).and_then(|()| named_window::complete(query));
         let read = read.and_then(|()| result_order::read(query));
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            listed_numbers::rewrite(values);
+        }
         cte_columns::in_with(query);
         let read = read.and_then(|()| hypothetical_set::rewrite_groups(query));
         match read.and_then(|()| row_comparison::in_conditions_of(&mut query.body)) {

@@ -1,6 +1,6 @@
-//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in
-//! `coalesce(valid_to, '9999-12-31')`, a text beside a day or a boolean, and bytes of a column beside those
-//! of a literal.
+//! `coalesce`, and what is the same by other names, `greatest` and `least`, that take a day or a text beside
+//! timestamps, as in `coalesce(valid_to, '9999-12-31')`, a text beside a day, a boolean, an interval or an
+//! array, and bytes of a column beside those of a literal.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use harrier_planner::analyzer::timestamp_coercion;
 
 use crate::planning::unknown_literals;
 
-/// It becomes a CASE before a plan travels.
-pub(crate) fn function() -> Arc<ScalarUDF> {
-    let aliases = ["nvl", "ifnull"].map(str::to_string);
-    Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce(), aliases }))
+/// On ranks they are the planner's, whose arguments have their types by then.
+pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let others = ["nvl", "ifnull"].map(str::to_string).to_vec();
+    let all = [(core::coalesce(), others), (core::greatest(), vec![]), (core::least(), vec![])];
+    all.into_iter().map(|(inner, aliases)| Arc::new(ScalarUDF::new_from_impl(OfOneType { inner, aliases })))
 }
 
 /// What bytes are that are laid out differently.
@@ -29,12 +30,12 @@ fn bytes(kinds: &[DataType]) -> Option<DataType> {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Coalesce {
+struct OfOneType {
     inner: Arc<ScalarUDF>,
-    aliases: [String; 2],
+    aliases: Vec<String>,
 }
 
-impl ScalarUDFImpl for Coalesce {
+impl ScalarUDFImpl for OfOneType {
     fn name(&self) -> &str {
         self.inner.name()
     }

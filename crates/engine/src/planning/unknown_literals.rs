@@ -1,6 +1,9 @@
 //! Literals in quotes that are of no type yet, beside what is no text: `coalesce(day, '9999-12-31')`,
-//! `CASE flag WHEN 'true' THEN …`. They are of the type that stands beside them, as in PostgreSQL. A text
-//! that is no literal is refused there.
+//! `CASE flag WHEN 'true' THEN …`, `SELECT day … UNION SELECT '9999-12-31'`. They are of the type that stands
+//! beside them, as in PostgreSQL. A text that is no literal is refused there. Beside a NUMERIC they keep the
+//! digits that they have.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
@@ -8,8 +11,12 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast};
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
+use datafusion::logical_expr::{
+    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, binary_expr, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
@@ -18,6 +25,8 @@ use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::names::type_name;
+use harrier_planner::analyzer::set_operation_types::is_set_operation;
+use harrier_planner::analyzer::text_constants;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -31,7 +40,15 @@ impl AnalyzerRule for UnknownLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(typed)?.data)
+        // Types of columns are other ones above what has changed.
+        let mut is_changed = false;
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let plan = if is_changed { plan.recompute_schema()? } else { plan };
+            let changed = typed(plan)?;
+            is_changed |= changed.transformed;
+            Ok(changed)
+        })?;
+        Ok(changed.data)
     }
 }
 
@@ -58,9 +75,17 @@ pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
 ///
 /// Errors: a text stands beside what is none (42804).
 pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = match plan {
+        LogicalPlan::Union(union) => return united(union),
+        LogicalPlan::Join(join) if is_set_operation(&join) => subtracted(join)?,
+        other => other,
+    };
     let schema = schema_below(&plan)?;
     rewritten(plan, |mut expr| {
         let is_changed = match &mut expr {
+            Expr::WindowFunction(function) if matches!(function.fun.name(), "lag" | "lead") => {
+                match_default(&mut function.params.args, &schema)
+            }
             Expr::ScalarFunction(function) if is_of_alike(function.name()) => {
                 let word = function.name().to_uppercase();
                 match_all(&word, function.args.iter_mut(), &schema)?
@@ -82,6 +107,105 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
+}
+
+/// A UNION whose literals are of the types of the other queries' columns.
+fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    for at in 0..union.schema.fields().len() {
+        let kinds: Vec<DataType> =
+            union.inputs.iter().map(|input| input.schema().field(at).data_type().clone()).collect();
+        let mut typed = kinds.iter().filter(|kind| is_of_column(kind));
+        let Some(kind) = typed.next().filter(|kind| typed.all(|other| other == *kind)) else { continue };
+        for (input, _) in union.inputs.iter_mut().zip(&kinds).filter(|(_, kind)| kind.is_string()) {
+            if let Some(changed) = with_column_of(input, at, kind)? {
+                *input = Arc::new(changed);
+                is_changed = true;
+            }
+        }
+    }
+    match is_changed {
+        true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
+        false => Ok(Transformed::no(LogicalPlan::Union(union))),
+    }
+}
+
+/// The same for EXCEPT and INTERSECT, which are joins.
+fn subtracted(mut join: Join) -> Result<LogicalPlan> {
+    let kind_of = |side: &LogicalPlan, at: usize| side.schema().field(at).data_type().clone();
+    let mut is_changed = false;
+    for at in 0..join.on.len() {
+        let (left, right) = (kind_of(&join.left, at), kind_of(&join.right, at));
+        let (side, kind) = match (left.is_string(), right.is_string()) {
+            (false, true) => (&mut join.right, left),
+            (true, false) => (&mut join.left, right),
+            _ => continue,
+        };
+        if is_of_column(&kind)
+            && let Some(changed) = with_column_of(side, at, &kind)?
+        {
+            *side = Arc::new(changed);
+            is_changed = true;
+        }
+    }
+    let plan = LogicalPlan::Join(join);
+    if is_changed { plan.recompute_schema() } else { Ok(plan) }
+}
+
+/// A query whose column is of a type, if it is a literal in quotes.
+fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Option<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let mut columns = projection.expr.clone();
+            let Some(column) = columns.get_mut(at) else { return Ok(None) };
+            let (relation, name) = column.qualified_name();
+            let mut literal = std::mem::take(column).unalias();
+            if !take_value(&mut literal, kind) && !take_type(&mut literal, kind) {
+                return Ok(None);
+            }
+            *column = literal.alias_qualified(relation, name);
+            let changed = Projection::try_new(columns, Arc::clone(&projection.input))?;
+            Ok(Some(LogicalPlan::Projection(changed)))
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let changed = with_column_of(input, at, kind)?;
+            Ok(changed.map(|input| LogicalPlan::Distinct(Distinct::All(Arc::new(input)))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Has `lag` and `lead` give numbers of as many digits as the value and the default have; tells whether that
+/// changed anything.
+fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
+    let [value, _, default] = arguments else { return false };
+    let Ok(kind) = value.get_type(schema) else { return false };
+    if !is_decimal(&kind) && !kind.is_integer() {
+        return false;
+    }
+    let mut is_changed = false;
+    if is_decimal(&kind) {
+        is_changed = take_value(default, &kind);
+        if let Expr::Literal(ScalarValue::Float64(Some(number)), _) = default
+            && let Some(number) = exact(&number.to_string())
+        {
+            *default = Expr::Literal(number, None);
+            is_changed = true;
+        }
+    }
+    let Ok(other) = default.get_type(schema) else { return is_changed };
+    let common = match other.is_numeric() {
+        true => type_union_resolution(&[kind.clone(), other.clone()]),
+        false => None,
+    };
+    let Some(common) = common else { return is_changed };
+    for (argument, own) in [(value, kind), (default, other)] {
+        if own != common {
+            *argument = cast(std::mem::take(argument), common.clone());
+            is_changed = true;
+        }
+    }
+    is_changed
 }
 
 /// Plans arithmetic with a literal in quotes, which is of the type of the other side, or an interval beside a
@@ -119,12 +243,25 @@ impl ExprPlanner for TimeDifferences {
         }
         Ok(PlannerResult::Original(expr))
     }
+
+    /// `ARRAY[day, '9999-12-31']`.
+    fn plan_array_literal(
+        &self,
+        mut elements: Vec<Expr>,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        match_all("ARRAY", elements.iter_mut(), schema)?;
+        Ok(PlannerResult::Original(elements))
+    }
 }
 
 /// The type of a literal in quotes beside a value of a type, where an operator of arithmetic has one for it.
 fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
-    use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
+    use BinaryOperator::{
+        ArrowAt, AtArrow, Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, PGOverlap, Plus,
+    };
     match (other, op) {
+        (DataType::List(_), PGOverlap | AtArrow | ArrowAt) => Some(other.clone()),
         (kind, Eq | NotEq | Lt | LtEq | Gt | GtEq) if is_compared(kind) => Some(kind.clone()),
         (DataType::Interval(_), Plus | Minus) => Some(INTERVAL),
         (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
@@ -145,8 +282,11 @@ fn is_decimal(kind: &DataType) -> bool {
 
 /// Has a literal in quotes be of a type, as [`take_type`]; beside a NUMERIC it keeps the digits that it has.
 fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
-    let number = match expr {
-        Expr::Literal(value, _) if is_decimal(kind) => value.try_as_str().flatten().and_then(exact),
+    let number = match (&*expr, kind) {
+        (Expr::Literal(value, _), _) if is_decimal(kind) => value.try_as_str().flatten().and_then(exact),
+        (Expr::Literal(value, _), DataType::List(element)) if is_decimal(element.data_type()) => {
+            value.try_as_str().flatten().and_then(exact_list)
+        }
         _ => None,
     };
     match number {
@@ -162,7 +302,7 @@ fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
 
 /// The NUMERIC that a text is, with as many digits behind the point as it is written with. `None`: it is no
 /// number, or one of more than 38 digits.
-fn exact(text: &str) -> Option<ScalarValue> {
+pub(crate) fn exact(text: &str) -> Option<ScalarValue> {
     let text = text.trim();
     let (is_negative, text) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -186,6 +326,21 @@ fn exact(text: &str) -> Option<ScalarValue> {
         number.checked_ilog10().map_or(1, |digits| digits + 1).max(u32::from(scale.unsigned_abs()));
     let precision = u8::try_from(precision).ok().filter(|digits| *digits <= DECIMAL128_MAX_PRECISION)?;
     Some(ScalarValue::Decimal128(Some(if is_negative { -number } else { number }), precision, scale))
+}
+
+/// The same for an array. `None`: it is none, or one of numbers that no NUMERIC has all.
+fn exact_list(text: &str) -> Option<ScalarValue> {
+    let null = ScalarValue::Decimal128(None, 1, 0);
+    let numbers = text_constants::elements(text).ok()?.into_iter();
+    let numbers = numbers.map(|number| match number {
+        Some(number) => exact(&number),
+        None => Some(null.clone()),
+    });
+    let numbers = numbers.collect::<Option<Vec<_>>>()?;
+    let kinds: Vec<DataType> = numbers.iter().map(ScalarValue::data_type).collect();
+    let common = type_union_resolution(&kinds)?;
+    let numbers = numbers.iter().map(|number| number.cast_to(&common)).collect::<Result<Vec<_>>>().ok()?;
+    Some(ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &common)))
 }
 
 /// Has the literals among values that are compared be of the type of the others, where it is one of these.
@@ -218,11 +373,16 @@ fn beside_array(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<Raw
     match (list_of(&expr.left), list_of(&expr.right)) {
         (Some(_), None) if is_null(&expr.right) => return PlannerResult::Planned(expr.left),
         (None, Some(_)) if is_null(&expr.left) => return PlannerResult::Planned(expr.right),
-        (Some(kind), None) => take_type(&mut expr.right, &kind),
-        (None, Some(kind)) => take_type(&mut expr.left, &kind),
+        (Some(kind), None) => take_value(&mut expr.right, &kind),
+        (None, Some(kind)) => take_value(&mut expr.left, &kind),
         _ => false,
     };
     PlannerResult::Original(expr)
+}
+
+/// Whether a literal in quotes in a set operation is of the type of the column beside it.
+fn is_of_column(kind: &DataType) -> bool {
+    is_of_literal(kind) || matches!(kind, DataType::List(_))
 }
 
 /// Whether a literal in quotes may be of this type, and is not by itself.
@@ -245,8 +405,8 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     if !kinds.iter().any(DataType::is_string) {
         return Ok(false);
     }
-    let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).peekable();
-    if others.peek().is_some() && others.all(is_decimal) {
+    let others: Vec<&DataType> = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).collect();
+    if others.iter().all(|kind| kind.is_numeric()) && others.iter().any(|kind| is_decimal(kind)) {
         return Ok(values.iter_mut().fold(false, |is_changed, value| {
             take_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
         }));

@@ -92,7 +92,7 @@ fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
 }
 
 /// Whether a join is EXCEPT or INTERSECT: of all columns, where NULL equals NULL.
-pub(crate) fn is_set_operation(join: &Join) -> bool {
+pub fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull
         && join.filter.is_none()

@@ -91,8 +91,10 @@ pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<
     Ok(ScalarValue::List(ScalarValue::new_list(&values, element, true)))
 }
 
-/// The texts of the elements; `None` for NULL.
-fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
+/// The texts of the elements of an array; `None` for NULL.
+///
+/// Errors: as [`array`].
+pub fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
     let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");
         SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
