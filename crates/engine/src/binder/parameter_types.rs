@@ -33,6 +33,9 @@ use harrier_planner::rewrite::schema_below;
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
+/// A number of as many digits as it has.
+const NUMERIC: DataType = DataType::Decimal128(38, 10);
+
 /// What is known of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
@@ -48,6 +51,7 @@ impl Parameter {
             DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
                 DataType::Timestamp(TimeUnit::Microsecond, zone)
             }
+            kind if kind.is_decimal() => NUMERIC,
             other => other,
         };
         let name = field.metadata().get(TYPE_KEY);
@@ -491,10 +495,7 @@ fn only_for<'f>(inner: &Expr, sent: &'f FieldRef) -> Option<&'f FieldRef> {
 /// what fits.
 fn sent_as(cast: &Field) -> FieldRef {
     let data_type = match plain(cast.data_type().clone()) {
-        DataType::Decimal32(..)
-        | DataType::Decimal64(..)
-        | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => DataType::Decimal128(38, 10),
+        kind if kind.is_decimal() => NUMERIC,
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone),
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
         other => other,
@@ -523,8 +524,7 @@ fn beside(op: Operator, other: &FieldRef) -> FieldRef {
             _,
         ) => DataType::Utf8,
         (Operator::BitwiseShiftLeft | Operator::BitwiseShiftRight, _) => DataType::Int32,
-        // A number of as many digits as it has.
-        (_, DataType::Decimal128(..) | DataType::Decimal256(..)) => DataType::Decimal128(38, 10),
+        (_, kind) if kind.is_decimal() => NUMERIC,
         _ => return Arc::clone(other),
     })
 }

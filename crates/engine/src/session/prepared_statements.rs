@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{DFSchema, ParamValues};
+use datafusion::common::{DFSchema, ParamValues, ScalarValue, metadata::ScalarAndMetadata};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -26,6 +27,8 @@ use parking_lot::Mutex;
 use crate::binder::{assignment_casts, unsupported_statements};
 use crate::planning::{default_values, delete_alias};
 use crate::settings::time_reading;
+use crate::parameter_types;
+use crate::unknown_literals;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
@@ -127,7 +130,7 @@ impl PreparedStatements {
             return Err(DataFusionError::Internal("EXECUTE was planned as something else".to_string()));
         };
         let prepared = self.get(&execute.name)?;
-        let (input, fields) = planned(state, &prepared.statement).await?;
+        let (input, types) = planned(state, &prepared.statement).await?;
         if columns_of(&input)[..] != prepared.columns[..] {
             let message = "cached plan must not change result type";
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
@@ -140,7 +143,7 @@ impl PreparedStatements {
                 .build(),
         );
         let given = execute.parameters.len();
-        let expected = fields.len();
+        let expected = types.len();
         if given != expected {
             let message = format!("wrong number of parameters for prepared statement \"{}\"", execute.name);
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
@@ -148,12 +151,18 @@ impl PreparedStatements {
                 .into_datafusion());
         }
         let mut values = Vec::with_capacity(given);
-        for (at, (value, field)) in execute.parameters.into_iter().zip(fields).enumerate() {
+        for (at, (value, expected)) in execute.parameters.into_iter().zip(types).enumerate() {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
-                    assignment_casts::check_parameter(at + 1, &value.data_type(), field.data_type())?;
-                    let value = readable(value, field.data_type(), &time_reading(state))?;
-                    ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
+                    assignment_casts::check_parameter(at + 1, &value.data_type(), &expected)?;
+                    let exact = if expected.is_decimal() { as_written(&value) } else { None };
+                    match exact {
+                        Some(number) => ScalarAndMetadata::new(number, metadata),
+                        None => {
+                            let value = readable(value, &expected, &time_reading(state))?;
+                            ScalarAndMetadata::new(value, metadata).cast_storage_to(&expected)?
+                        }
+                    }
                 }
                 other => {
                     let message = format!("a parameter has to be constant, which {other} is not");
@@ -170,13 +179,24 @@ impl PreparedStatements {
 }
 
 /// The plan of what a PREPARE prepares, and the types of its parameters.
-async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<FieldRef>)> {
+async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<DataType>)> {
+    let inner = match prepare {
+        ast::Statement::Prepare { statement, .. } => Some(statement.as_ref()),
+        _ => None,
+    };
+    let is_told = matches!(prepare, ast::Statement::Prepare { data_types, .. } if !data_types.is_empty());
+    let known = |fields: &[FieldRef]| match is_told {
+        true => fields.iter().map(|field| Some(field.data_type().clone())).collect(),
+        false => vec![],
+    };
     let prepare = Statement::Statement(Box::new(prepare.clone()));
     unsupported_statements::check(&prepare)?;
     let prepare = default_values::filled(state, &prepare).await?.into_owned();
     match Box::pin(delete_alias::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
-            Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
+            let found = parameter_types::of(&[&prepare.input], inner, &known(&prepare.fields))?;
+            let types = found.into_iter().map(|parameter| parameter.data_type).collect();
+            Ok((Arc::unwrap_or_clone(prepare.input), types))
         }
         _ => Err(DataFusionError::Internal("PREPARE was planned as something else".to_string())),
     }
@@ -213,6 +233,16 @@ fn name_of(prepare: &ast::Statement) -> Result<String> {
     match prepare {
         ast::Statement::Prepare { name, .. } => Ok(identifier::plain(name)),
         other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+    }
+}
+
+/// A number with all the digits that it is written with, as a NUMERIC.
+fn as_written(value: &ScalarValue) -> Option<ScalarValue> {
+    match value {
+        ScalarValue::Decimal128(Some(_), ..) => Some(value.clone()),
+        ScalarValue::Float64(Some(number)) => unknown_literals::exact(&number.to_string()),
+        ScalarValue::Int64(Some(number)) => unknown_literals::exact(&number.to_string()),
+        text => text.try_as_str().flatten().and_then(unknown_literals::exact),
     }
 }
 
