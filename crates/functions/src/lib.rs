@@ -24,6 +24,7 @@ pub mod hash;
 pub mod interruptible;
 pub mod json;
 pub mod math;
+pub mod nested_order;
 pub mod parse;
 pub mod postgres_functions;
 pub mod registry;

@@ -17,8 +17,8 @@ use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
 use crate::{
-    array_or_empty, array_remove, bounded_result, format, interruptible, json, parse, postgres_functions,
-    signed_counts, to_char,
+    array_or_empty, array_remove, bounded_result, format, interruptible, json, nested_order, parse,
+    postgres_functions, signed_counts, to_char,
 };
 use harrier_resources::value_account::Account;
 
@@ -60,6 +60,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(regexp_matches::functions())
         .chain(interval_span::functions())
         .chain(length::functions())
+        .chain(nested_order::functions())
         .chain(signed_counts::functions())
         .chain(to_char::functions())
         .chain(postgres_functions::functions())

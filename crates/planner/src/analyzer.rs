@@ -13,6 +13,7 @@ pub mod interval_spans;
 pub mod join_condition_subquery;
 pub mod like_escape;
 pub mod negative_zero;
+pub mod nested_order;
 pub mod outer_level_aggregate;
 pub mod outer_reference_names;
 pub mod outer_reference_types;

@@ -38,6 +38,7 @@ use crate::analyzer::interval_spans::{IntervalOrders, IntervalSpans};
 use crate::analyzer::join_condition_subquery::JoinConditionSubqueries;
 use crate::analyzer::like_escape::LikeEscapes;
 use crate::analyzer::negative_zero::{NegativeZeros, ZeroJoinKeys};
+use crate::analyzer::nested_order::NestedOrder;
 use crate::analyzer::outer_level_aggregate::OuterLevelAggregates;
 use crate::analyzer::outer_reference_names::OuterReferenceNames;
 use crate::analyzer::outer_reference_types::OuterReferenceTypes;
@@ -267,6 +268,8 @@ fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
         (Arc::new(OuterReferenceNames), Mends(&[])),
         // Behind all that change arguments.
         (Arc::new(FilteredArguments), Mends(&[8927])),
+        // Behind what replaces values in arrays by others.
+        (Arc::new(NestedOrder), Standard("PostgreSQL 9.19")),
         (Arc::new(WindowFunctions), Mends(&[])),
     ]
 }

@@ -1,0 +1,144 @@
+//! Arrays and rows with NULL elements are ordered as if NULL was more than any value, as in PostgreSQL. To
+//! DataFusion it is in a sort whose NULLs are where PostgreSQL has them by default; it is less than any value
+//! in other sorts, in comparisons, and in the filter that a sort with a limit makes of what it has found.
+//!
+//! ```text
+//! a < b                            ─►  compare(a, b) < 0
+//! a BETWEEN b AND c                ─►  compare(a, b) >= 0 AND compare(a, c) <= 0
+//! greatest(a, b)                   ─►  greatest of crate functions
+//! Sort: a ASC NULLS FIRST          ─►  Sort: key(a) ASC NULLS FIRST
+//! OVER (ORDER BY a DESC NULLS LAST)  ─►  OVER (ORDER BY a IS NULL ASC, a DESC NULLS FIRST)
+//! ```
+//! What compares: [`harrier_functions::nested_order`]. `=` and joins by it are DataFusion's.
+//!
+//! `NestedOrder` can go when nested values are compared with NULL last, and a sort has NULL elements last
+//! whatever its NULLS FIRST says; no issue was found. PostgreSQL 9.19.
+
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, ScalarFunction, Sort as SortKey};
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::nested_order::{self, compare, greatest, least};
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// The rule; to stand behind the coercion of types, and behind what makes joins of subqueries.
+#[derive(Debug)]
+pub struct NestedOrder;
+
+impl AnalyzerRule for NestedOrder {
+    fn name(&self) -> &str {
+        "nested_order"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(ordered)?.data)
+    }
+}
+
+/// One node with the rule applied.
+fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    let plan = rewritten(plan, |expr| Ok(compared(expr, &schema)))?;
+    plan.transform_data(|plan| match plan {
+        LogicalPlan::Sort(mut sort) => {
+            let mut is_changed = false;
+            for key in sort.expr.iter_mut().filter(|key| is_nested(&key.expr, &schema)) {
+                let value = std::mem::take(&mut key.expr);
+                key.expr = Expr::ScalarFunction(ScalarFunction::new_udf(nested_order::key(), vec![value]));
+                is_changed = true;
+            }
+            let plan = LogicalPlan::Sort(sort);
+            Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+        }
+        LogicalPlan::Distinct(Distinct::On(mut on)) => {
+            // The first keys have to be those of ON.
+            let keys = on.sort_expr.as_mut().map(|keys| keys.split_off(on.on_expr.len().min(keys.len())));
+            let is_changed = match (keys, &mut on.sort_expr) {
+                (Some(mut keys), Some(first)) => {
+                    let is_changed = split(&mut keys, &schema);
+                    first.append(&mut keys);
+                    is_changed
+                }
+                _ => false,
+            };
+            let plan = LogicalPlan::Distinct(Distinct::On(on));
+            Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+        }
+        other => Ok(Transformed::no(other)),
+    })
+}
+
+fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
+    use datafusion::arrow::datatypes::DataType::{FixedSizeList, LargeList, List, Struct};
+    let kind = expr.get_type(schema);
+    kind.is_ok_and(|kind| matches!(kind, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_)))
+}
+
+fn compared(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let is_changed = match &mut expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if is_order(*op) && is_nested(left, schema) && is_nested(right, schema) =>
+        {
+            expr = by_order(std::mem::take(left), *op, std::mem::take(right));
+            true
+        }
+        Expr::Between(Between { expr: value, negated, low, high })
+            if is_nested(value, schema) && is_nested(low, schema) && is_nested(high, schema) =>
+        {
+            let (value, low, high) = (std::mem::take(value), std::mem::take(low), std::mem::take(high));
+            expr = match negated {
+                false => {
+                    by_order(value.clone(), Operator::GtEq, low).and(by_order(value, Operator::LtEq, high))
+                }
+                true => by_order(value.clone(), Operator::Lt, low).or(by_order(value, Operator::Gt, high)),
+            };
+            true
+        }
+        Expr::ScalarFunction(call)
+            if matches!(call.func.name(), "greatest" | "least")
+                && call.args.iter().all(|value| is_nested(value, schema)) =>
+        {
+            call.func = if call.func.name() == "least" { least() } else { greatest() };
+            true
+        }
+        Expr::WindowFunction(call) => split(&mut call.params.order_by, schema),
+        Expr::AggregateFunction(call) if !call.params.distinct => split(&mut call.params.order_by, schema),
+        _ => false,
+    };
+    if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+fn is_order(op: Operator) -> bool {
+    matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+}
+
+fn by_order(left: Box<Expr>, op: Operator, right: Box<Expr>) -> Expr {
+    let order = ScalarFunction::new_udf(compare(), vec![*left, *right]);
+    binary_expr(Expr::ScalarFunction(order), op, lit(0_i32))
+}
+
+/// Has keys of nested values whose NULLs are not where they are by default be two: where NULL is, and the
+/// values. Tells whether there are any.
+fn split(keys: &mut Vec<SortKey>, schema: &DFSchema) -> bool {
+    let is_turned =
+        |key: &SortKey| key.asc == key.nulls_first && is_nested(&key.expr, schema) && !key.expr.is_volatile();
+    if !keys.iter().any(is_turned) {
+        return false;
+    }
+    let split = std::mem::take(keys).into_iter().flat_map(|mut key| match is_turned(&key) {
+        false => vec![key],
+        true => {
+            let null = SortKey::new(key.expr.clone().is_null(), !key.nulls_first, false);
+            key.nulls_first = !key.asc;
+            vec![null, key]
+        }
+    });
+    *keys = split.collect();
+    true
+}
