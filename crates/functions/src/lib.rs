@@ -15,6 +15,7 @@
 pub mod aggregate;
 pub mod array_or_empty;
 mod array_remove;
+pub mod array_slice;
 pub mod bounded_result;
 pub mod cast;
 pub mod datetime;

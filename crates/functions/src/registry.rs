@@ -17,8 +17,8 @@ use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
 use crate::{
-    array_or_empty, array_remove, bounded_result, format, interruptible, json, nested_order, parse,
-    postgres_functions, signed_counts, to_char,
+    array_or_empty, array_remove, array_slice, bounded_result, format, interruptible, json, nested_order,
+    parse, postgres_functions, signed_counts, to_char,
 };
 use harrier_resources::value_account::Account;
 
@@ -26,6 +26,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
         array_or_empty::function(),
         array_remove::function(),
+        array_slice::function(),
         opaque::function(),
         bucket(),
         clock::function(),

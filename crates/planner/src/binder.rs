@@ -1,6 +1,7 @@
 //! Planners of expressions and relations: from SQL's syntax to parts of a logical plan.
 
 pub mod array_overlap;
+pub mod array_subscript;
 pub mod column_aliases;
 pub mod decimal_division;
 pub mod integer_shift;

@@ -55,6 +55,7 @@ use crate::analyzer::values_subquery::ValuesSubqueries;
 use crate::analyzer::window_functions::WindowFunctions;
 use crate::analyzer::window_peers::WindowPeers;
 use crate::binder::array_overlap::ArrayOverlapPlanner;
+use crate::binder::array_subscript::ArraySubscriptPlanner;
 use crate::binder::column_aliases::ColumnAliasPlanner;
 use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::map_subscript::MapSubscriptPlanner;
@@ -199,6 +200,7 @@ fn expr_planners(
         (Arc::new(MapSubscriptPlanner), Mends(&[25201])),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
     ]
+        (Arc::new(ArraySubscriptPlanner), Standard("PostgreSQL 8.15.3")),
 }
 
 fn relation_planners() -> Listed<Arc<dyn RelationPlanner>> {

@@ -36,6 +36,7 @@ pub mod row_comparison;
 mod sequence_calls;
 mod set_functions;
 mod similar_to;
+mod slices;
 pub mod update_from;
 mod update_targets;
 
@@ -156,6 +157,7 @@ impl VisitorMut for Dialect {
         json::aggregate(expr);
         not_exists::rewrite(expr);
         escapes::rewrite(expr);
+        slices::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

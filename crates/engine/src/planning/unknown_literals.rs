@@ -331,7 +331,7 @@ pub(crate) fn exact(text: &str) -> Option<ScalarValue> {
 /// The same for an array. `None`: it is none, or one of numbers that no NUMERIC has all.
 fn exact_list(text: &str) -> Option<ScalarValue> {
     let null = ScalarValue::Decimal128(None, 1, 0);
-    let numbers = text_constants::elements(text).ok()?.into_iter();
+    let numbers = text_constants::elements(text, false).ok()?.into_iter();
     let numbers = numbers.map(|number| match number {
         Some(number) => exact(&number),
         None => Some(null.clone()),

@@ -81,7 +81,7 @@ pub(super) fn element(kind: &DataType) -> Option<&DataType> {
 ///
 /// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
 pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<ScalarValue> {
-    let texts = elements(text).map_err(harrier_sqlstate::external)?;
+    let texts = elements(text, self::element(element).is_some()).map_err(harrier_sqlstate::external)?;
     let reading = TimeReading { zone: UTC.into(), order };
     let values = texts.into_iter().map(|text| match text {
         Some(text) => readable(ScalarValue::Utf8(Some(text)), element, &reading)?.cast_to(element),
@@ -91,10 +91,27 @@ pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<
     Ok(ScalarValue::List(ScalarValue::new_list(&values, element, true)))
 }
 
-/// The texts of the elements of an array; `None` for NULL.
+/// An array up to its closing brace, when the opening one was read.
+fn rest_of_array(signs: &mut impl Iterator<Item = char>) -> Option<String> {
+    let (mut text, mut open, mut is_quoted) = (String::new(), 1, false);
+    while open > 0 {
+        let sign = signs.next()?;
+        text.push(sign);
+        match sign {
+            '\\' => text.push(signs.next()?),
+            '"' => is_quoted = !is_quoted,
+            '{' if !is_quoted => open += 1,
+            '}' if !is_quoted => open -= 1,
+            _ => {}
+        }
+    }
+    Some(text)
+}
+
+/// The texts of the elements of an array, which may be arrays if it is `nested`; `None` for NULL.
 ///
 /// Errors: as [`array`].
-pub fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
+pub fn elements(text: &str, nested: bool) -> Result<Vec<Option<String>>, SqlError> {
     let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");
         SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
@@ -116,6 +133,10 @@ pub fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
                 Some('\\') => value.push(signs.next().ok_or_else(malformed)?),
                 Some(sign) if is_quoted => value.push(sign),
                 None if is_quoted => return Err(malformed()),
+                Some('{') if nested && value.is_empty() => {
+                    value.push('{');
+                    value.push_str(&rest_of_array(&mut signs).ok_or_else(malformed)?);
+                }
                 Some('{') => {
                     let message = "texts of arrays of several dimensions are not supported";
                     return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -157,15 +178,15 @@ mod tests {
             ("{ a b , null,\"NULL\" }", vec![some("a b"), None, some("NULL")]),
             ("{\"a, \\\"b\\\"\",\"\",\\,}", vec![some("a, \"b\""), some(""), some(",")]),
         ] {
-            assert_eq!(elements(text).unwrap(), expected, "{text}");
+            assert_eq!(elements(text, false).unwrap(), expected, "{text}");
         }
         for wrong in ["", "a", "{a", "{a,}", "{,a}", "{\"a}", "{\"a\"b}", "{a\"b\"}", "{a}}"] {
             assert_eq!(
-                elements(wrong).unwrap_err().sqlstate,
+                elements(wrong, false).unwrap_err().sqlstate,
                 SqlState::INVALID_TEXT_REPRESENTATION,
                 "{wrong}"
             );
         }
-        assert_eq!(elements("{{1},{2}}").unwrap_err().sqlstate, SqlState::FEATURE_NOT_SUPPORTED);
+        assert_eq!(elements("{{1},{2}}", false).unwrap_err().sqlstate, SqlState::FEATURE_NOT_SUPPORTED);
     }
 }

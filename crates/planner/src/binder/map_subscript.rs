@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! m['a'], m[lower(k)]  ─►  array_element(map_extract(m, CAST('a' AS Utf8View)), 1)
+//! m[1.5]               ─►  m[CASE WHEN 1 = 1.5 THEN 1 END]
 //! ```
 //! `MapSubscriptPlanner` can go with a DataFusion that has apache/datafusion#25201: get_field of a map is
 //! map_extract, if it coerces the key then.
@@ -14,7 +15,7 @@ use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::functions_nested::expr_fn::{array_element, map_extract};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, try_cast, when};
 
 /// Plans subscripts of maps.
 #[derive(Debug)]
@@ -34,7 +35,16 @@ impl ExprPlanner for MapSubscriptPlanner {
             GetFieldAccess::ListIndex { key } => *key,
             GetFieldAccess::ListRange { .. } => return Ok(PlannerResult::Original(expr)),
         };
-        let key = if key.get_type(schema)? == *keys { key } else { cast(key, keys.clone()) };
+        let key = match key.get_type(schema)? {
+            kind if kind == *keys => key,
+            // A number with a fraction is none of the keys.
+            kind if keys.is_integer() && (kind.is_floating() || kind.is_decimal()) => {
+                let whole = try_cast(key.clone(), keys.clone());
+                let is_same = cast(whole.clone(), kind).eq(key);
+                when(is_same, whole).end()?
+            }
+            _ => cast(key, keys.clone()),
+        };
         Ok(PlannerResult::Planned(array_element(map_extract(expr.expr, key), lit(1_i64))))
     }
 }
