@@ -6,12 +6,14 @@
 //!
 //! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and
 //! finds the second for one after it. And a day and an interval are a day to DataFusion, without the
-//! interval's hours.
+//! interval's hours: that they are a timestamp is found out before (`binder/interval_arithmetic.rs`), and
+//! what is compared with days stays one.
 //!
 //! ```text
 //! ts = day                               ─►  ts = CAST(day AS Timestamp(µs))
 //! ts = '9999-12-31'                      ─►  ts = CAST('9999-12-31' AS Timestamp(µs))
 //! day + INTERVAL '1 hour'                ─►  CAST(day AS Timestamp(µs)) + INTERVAL '1 hour'
+//! day < CAST(e AS Timestamp(µs)) + i     ─►  day < e + i, i an interval of whole days
 //! day + 3                                ─►  day + INTERVAL '3 days'
 //! s < t, s in whole seconds, t constant  ─►  s < harrier_ceiling_s(t)   (TimestampPrecisionComparisons, too)
 //! s = t                                  ─►  s = harrier_floor_s(t) AND s = harrier_ceiling_s(t)
@@ -96,7 +98,7 @@ pub fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     // What is below it may have other types now.
     plan = plan.recompute_schema()?;
     let scope = Scope { schema: &schema_below(&plan)? };
-    let is_changed = level_keys(&mut plan, |keys| scope.level(keys, Texts::All));
+    let is_changed = level_keys(&mut plan, |keys| scope.stay_days(keys) || scope.level(keys, Texts::All));
     let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
     Ok(changed)
@@ -157,7 +159,8 @@ struct Scope<'a> {
 
 impl Scope<'_> {
     fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
-        let mut is_changed = level_sides(&mut expr, |sides| self.level(sides, Texts::All));
+        let mut is_changed =
+            level_sides(&mut expr, |sides| self.stay_days(sides) || self.level(sides, Texts::All));
         is_changed |= match &mut expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
                 (*op == Operator::Minus && self.level_days(&mut [left, right]))
@@ -313,6 +316,52 @@ impl Scope<'_> {
         }
         *moment = cast(std::mem::take(moment), DataType::Timestamp(TimeUnit::Microsecond, zone));
         true
+    }
+
+    /// Has days that intervals of whole days are added to be compared with days as days: bounds of files are
+    /// of days. Tells whether there are any.
+    fn stay_days(&self, sides: &mut [&mut Expr]) -> bool {
+        let is_day = |side: &Expr| self.type_of(side).as_ref().is_some_and(is_day);
+        if !sides.iter().any(|side| is_day(side)) {
+            return false;
+        }
+        let days: Vec<Option<Expr>> = sides.iter().map(|side| self.as_day(side)).collect();
+        let fits = sides.iter().zip(&days).all(|(side, days)| days.is_some() || is_day(side));
+        if !fits || days.iter().all(Option::is_none) {
+            return false;
+        }
+        for (side, days) in sides.iter_mut().zip(days) {
+            if let Some(days) = days {
+                **side = days;
+            }
+        }
+        true
+    }
+
+    /// The day that a day as a timestamp, and intervals of whole days, come to.
+    fn as_day(&self, expr: &Expr) -> Option<Expr> {
+        let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr
+        else {
+            return None;
+        };
+        let day = |moment: &Expr| match moment {
+            Expr::Cast(Cast { expr: day, field })
+                if *field.data_type() == DataType::Timestamp(TimeUnit::Microsecond, None) =>
+            {
+                self.type_of(day).filter(is_day).map(|_| Expr::clone(day))
+            }
+            other => self.as_day(other),
+        };
+        let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
+        match (is_interval(left), is_interval(right)) {
+            (false, true) if self.is_whole(right, i64::MAX) => {
+                Some(binary_expr(day(left)?, *op, Expr::clone(right)))
+            }
+            (true, false) if *op == Operator::Plus && self.is_whole(left, i64::MAX) => {
+                Some(binary_expr(Expr::clone(left), *op, day(right)?))
+            }
+            _ => None,
+        }
     }
 
     /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days

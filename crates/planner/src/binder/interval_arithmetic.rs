@@ -1,7 +1,8 @@
-//! Intervals times numbers, and divided by them. And what timestamps are apart, which is a duration to the
-//! planner, where only an interval can stand: beside a number, a day, or a text that is compared with it.
+//! Intervals times numbers, and divided by them. A day and an interval, which are a timestamp. And what
+//! timestamps are apart, which is a duration to the planner, where only an interval can stand: beside a
+//! number, a day, or a text that is compared with it.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -43,8 +44,8 @@ impl ExprPlanner for IntervalArithmeticPlanner {
     }
 }
 
-/// Has a duration be an interval beside what knows no durations, and a literal in quotes that is compared
-/// with either an interval, too.
+/// Has a duration be an interval beside what knows no durations, a literal in quotes that is compared with
+/// either an interval, too, and a day that either is added to or taken from a timestamp.
 fn to_interval(expr: &mut RawBinaryExpr, schema: &DFSchema) {
     let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else { return };
     let is_time = |kind: &DataType| *kind == INTERVAL || matches!(kind, DataType::Duration(_));
@@ -72,5 +73,8 @@ fn to_interval(expr: &mut RawBinaryExpr, schema: &DFSchema) {
     }
     if kind.is_string() {
         *other = cast(std::mem::take(other), INTERVAL);
+    }
+    if kind == DataType::Date32 {
+        *other = cast(std::mem::take(other), DataType::Timestamp(TimeUnit::Microsecond, None));
     }
 }
