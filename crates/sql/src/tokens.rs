@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, Keyword};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
+pub mod adjacent_texts;
 pub mod call_words;
 pub mod explain_options;
 pub mod grouping_lists;
