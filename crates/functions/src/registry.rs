@@ -31,6 +31,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         bucket(),
         clock::function(),
         parse::bytea::function(),
+        parse::decimal::function(),
         date_part::extract(),
         date_part::function(),
         date_trunc::function(),

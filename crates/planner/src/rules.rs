@@ -57,6 +57,7 @@ use crate::analyzer::window_peers::WindowPeers;
 use crate::binder::array_overlap::ArrayOverlapPlanner;
 use crate::binder::array_subscript::ArraySubscriptPlanner;
 use crate::binder::column_aliases::ColumnAliasPlanner;
+use crate::binder::integer_negation::IntegerNegationPlanner;
 use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::map_subscript::MapSubscriptPlanner;
 use crate::binder::operator_chains::OperatorChainPlanner;
@@ -192,15 +193,16 @@ fn expr_planners(
     vec![
         (time_differences, Standard("PostgreSQL 10.2")),
         (Arc::new(OperatorChainPlanner), Mends(&[12604])),
+        (Arc::new(IntegerNegationPlanner), Standard("PostgreSQL 9.3")),
         (Arc::new(IntegerShiftPlanner), Standard("PostgreSQL 9.3")),
         (Arc::new(ByteaOperatorPlanner), Standard("PostgreSQL 9.5")),
         (json_operators, Standard("PostgreSQL 9.16")),
         (Arc::new(ArrayOverlapPlanner), Standard("PostgreSQL 9.19")),
         (Arc::new(OuterQualifierPlanner), Standard("SQL:2016 6.6, scopes of names")),
         (Arc::new(MapSubscriptPlanner), Mends(&[25201])),
+        (Arc::new(ArraySubscriptPlanner), Standard("PostgreSQL 8.15.3")),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
     ]
-        (Arc::new(ArraySubscriptPlanner), Standard("PostgreSQL 8.15.3")),
 }
 
 fn relation_planners() -> Listed<Arc<dyn RelationPlanner>> {
@@ -266,12 +268,12 @@ fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
         (Arc::new(Decorrelation), Mends(&[5492])),
         (Arc::new(LikeEscapes), Mends(&[13312])),
         (Arc::new(NegativeZeros), Mends(&[22826, 25186])),
+        // Behind what replaces values in arrays by others.
+        (Arc::new(NestedOrder), Standard("PostgreSQL 9.19")),
         (Arc::new(BoundedResults::new(&surroundings.runtime)), Optimises("admission by size before work")),
         (Arc::new(OuterReferenceNames), Mends(&[])),
         // Behind all that change arguments.
         (Arc::new(FilteredArguments), Mends(&[8927])),
-        // Behind what replaces values in arrays by others.
-        (Arc::new(NestedOrder), Standard("PostgreSQL 9.19")),
         (Arc::new(WindowFunctions), Mends(&[])),
     ]
 }

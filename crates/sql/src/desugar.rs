@@ -6,6 +6,7 @@
 mod aggregate_order;
 mod alter_column_using;
 mod boolean_literals;
+mod bytes_in_arrays;
 mod calls;
 mod create_table_as;
 mod cte_before_dml;
@@ -158,6 +159,7 @@ impl VisitorMut for Dialect {
         not_exists::rewrite(expr);
         escapes::rewrite(expr);
         slices::rewrite(expr);
+        bytes_in_arrays::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

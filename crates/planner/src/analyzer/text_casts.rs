@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! CAST(text AS Date32)            ─►  CAST(harrier_date_text(text, order) AS Date32)
+//! CAST(text AS Decimal)           ─►  CAST(harrier_plain_number(text) AS Decimal)
 //! CAST(text AS Binary)            ─►  CAST(harrier_bytes_of_text(text) AS Binary)
 //! CAST(ts AS Utf8)                ─►  CAST(harrier_shown_timestamp(ts) AS Utf8)
 //! CAST(i AS Utf8), i an interval  ─►  CAST(harrier_shown_interval(i, style) AS Utf8)
@@ -58,6 +59,7 @@ impl AnalyzerRule for TextCasts {
                         match Kind::of(field.data_type()) {
                             Some(kind) => read(expr, kind, order, field.data_type(), &schema)?,
                             None if field.data_type().is_binary() => read_bytes(expr, &schema)?,
+                            None if field.data_type().is_decimal() => read_number(expr, &schema),
                             None if let Some(item) = element(field.data_type()) => {
                                 read_array(expr, item, order, &schema)?
                             }
@@ -109,6 +111,21 @@ fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
         *expr = Expr::ScalarFunction(ScalarFunction::new_udf(parse::bytea::function(), vec![text]));
     }
     Ok(is_text)
+}
+
+/// Has a text of a number be one without an exponent; tells whether it may have had one.
+fn read_number(expr: &mut Expr, schema: &DFSchema) -> bool {
+    if let Expr::Literal(value, _) = expr {
+        let number = value.try_as_str().flatten().and_then(parse::decimal::plain);
+        return number.map(|number| *value = ScalarValue::from(number)).is_some();
+    }
+    let is_read = matches!(expr, Expr::ScalarFunction(call) if call.func == parse::decimal::function());
+    let is_text = !is_read && expr.get_type(schema).is_ok_and(|kind| kind.is_string());
+    if is_text {
+        let text = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(parse::decimal::function(), vec![text]));
+    }
+    is_text
 }
 
 /// Has a text be the array that it tells; tells whether it was one.

@@ -28,6 +28,9 @@ pub fn readable(value: ScalarValue, wanted: &DataType, reading: &TimeReading) ->
     let normal = match Kind::of(wanted) {
         Some(kind) => normal(&value, kind, wanted, reading.order)?,
         None if wanted.is_binary() => bytes(&value)?,
+        None if wanted.is_decimal() => {
+            value.try_as_str().flatten().and_then(parse::decimal::plain).map(ScalarValue::from)
+        }
         None if let (Some(item), Some(text)) = (element(wanted), value.try_as_str().flatten()) => {
             Some(array(text, item, reading.order)?)
         }

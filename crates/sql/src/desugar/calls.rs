@@ -24,6 +24,9 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 *expr = found;
             }
         }
+        Expr::Ceil { expr: value, .. } | Expr::Floor { expr: value, .. } if text_of(value).is_some() => {
+            **value = cast(value, DataType::DoublePrecision);
+        }
         Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(None), .. } => {
             if let Expr::Function(function) = inner.as_ref()
                 && let Some((name, arguments)) = plain_call(function)
@@ -123,6 +126,19 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     let parts = parts.iter().copied().cloned().collect();
                     let local = Expr::Function(function_call("make_timestamp", parts));
                     Some(cast(&local, DataType::Timestamp(None, TimezoneInfo::Tz)))
+                }
+                ("timeofday", []) => {
+                    let now = call_of("clock_timestamp", vec![]);
+                    Some(call("harrier_to_char", &now, &quoted("Dy Mon DD HH24:MI:SS.US YYYY TZ")))
+                }
+                // By a literal in quotes they are those of doubles, which the planner does not find out.
+                (
+                    "abs" | "cbrt" | "ceil" | "ceiling" | "degrees" | "exp" | "floor" | "ln" | "log"
+                    | "log10" | "pow" | "power" | "radians" | "round" | "sign" | "sqrt" | "trunc",
+                    arguments @ ([_] | [_, _]),
+                ) if arguments.iter().all(|value| text_of(value).is_some()) => {
+                    let double = |value: &&Expr| cast(value, DataType::DoublePrecision);
+                    Some(Expr::Function(function_call(&name, arguments.iter().map(double).collect())))
                 }
                 (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),
                 _ => None,

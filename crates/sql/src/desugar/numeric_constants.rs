@@ -10,6 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     DataType, ExactNumberInfo, Expr, Query, Statement, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use harrier_functions::parse::decimal;
+
 use super::calls::numeric_of;
 
 /// Rewrites such constants, if the statement is a query.
@@ -53,7 +55,8 @@ impl VisitorMut for Constants {
             },
             _ => None,
         };
-        if let Some(exact) = text.and_then(numeric_of) {
+        let plain = text.and_then(decimal::plain);
+        if let Some(exact) = plain.as_deref().or(text).and_then(numeric_of) {
             *expr = exact;
         }
         ControlFlow::Continue(())
@@ -98,8 +101,9 @@ mod tests {
             "SELECT numeric '-7', 2.5::numeric",
             "SELECT CAST('-7' AS NUMERIC(1,0)), CAST('2.5' AS NUMERIC(2,1))",
         );
+        check("SELECT '1e-3'::NUMERIC", "SELECT CAST('0.001' AS NUMERIC(4,3))");
         for same in [
-            "SELECT a::NUMERIC, '1e5'::NUMERIC, '1.5'::NUMERIC(4,2) FROM t",
+            "SELECT a::NUMERIC, 'x'::NUMERIC, '1.5'::NUMERIC(4,2) FROM t",
             "WITH RECURSIVE r AS (SELECT 1::NUMERIC) SELECT * FROM r",
             "CREATE TABLE t AS SELECT 1::NUMERIC",
         ] {
