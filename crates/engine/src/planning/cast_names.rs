@@ -5,6 +5,9 @@
 //! planned once more with a function around each of its casts, which has a name and gives what it is given;
 //! simplification takes it away. Subqueries as values are all called the same, so that `rank() OVER (ORDER BY
 //! (SELECT …))` is refused a second time; they are named by their texts.
+//!
+//! So it is with columns that are written in several ways and are planned as one: `SELECT 1.0, 1.00`, and
+//! `SELECT x[0], x[-1]`. They are planned once more with names of twins.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -15,12 +18,13 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, OrderByKind, Query, SetExpr, Value, Visit,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, OrderByKind, Query, SetExpr, Value, Visit,
     VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::SqlState;
 use harrier_functions::cast::named_cast;
 use harrier_sql::ast_builder::function_call;
+use harrier_sql::desugar::result_columns;
 
 use crate::planning::using_columns;
 
@@ -28,6 +32,31 @@ use crate::planning::using_columns;
 ///
 /// Errors: those of planning.
 pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
+    if is_of_values(&statement) {
+        return with_casts(state, statement).await;
+    }
+    match with_casts(state, statement.clone()).await {
+        Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
+            let mut told_apart = statement;
+            match result_columns::tell_computed_apart(&mut told_apart) {
+                // What is wrong with the statement as it was sent is what the user is told.
+                true => with_casts(state, told_apart).await.map_err(|_| error),
+                false => Err(error),
+            }
+        }
+        planned => planned,
+    }
+}
+
+/// Whether a statement inserts rows that it lists, of which there may be many.
+fn is_of_values(statement: &Statement) -> bool {
+    let Statement::Statement(statement) = statement else { return false };
+    let ast::Statement::Insert(insert) = statement.as_ref() else { return false };
+    insert.source.as_ref().is_some_and(|rows| matches!(rows.body.as_ref(), SetExpr::Values(_)))
+}
+
+/// The plan of a statement whose columns have names of their own.
+async fn with_casts(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
     let Some(named) = with_names(&statement) else {
         return using_columns::plan(state, statement).await;
     };

@@ -46,6 +46,52 @@ pub fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::State
     let _ = statement.visit(&mut names);
 }
 
+/// Gives all columns that are computed names of twins, where the planner has found that several are the same
+/// to it: `SELECT 1.0, 1.00`. Returns whether there are any; what makes columns of them keeps their names.
+pub fn tell_computed_apart(statement: &mut Statement) -> bool {
+    let mut computed = Computed { is_changed: false };
+    match statement {
+        Statement::Statement(statement) => match statement.as_mut() {
+            ast::Statement::CreateTable(_) | ast::Statement::CreateView(_) => {}
+            statement => {
+                let _ = statement.visit(&mut computed);
+            }
+        },
+        Statement::Explain(explain) => return tell_computed_apart(&mut explain.statement),
+        Statement::CopyTo(copy) => {
+            if let CopyToSource::Query(query) = &mut copy.source {
+                let _ = query.visit(&mut computed);
+            }
+        }
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
+    }
+    computed.is_changed
+}
+
+struct Computed {
+    is_changed: bool,
+}
+
+impl VisitorMut for Computed {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for (at, item) in select.projection.iter_mut().enumerate().skip(1) {
+            if let SelectItem::UnnamedExpr(expression) = item
+                && !is_column(expression)
+            {
+                let name = name_of(&SelectItem::UnnamedExpr(expression.clone()));
+                let name = name.unwrap_or_else(|| expression.to_string());
+                let alias = Ident::with_quote('"', twin(&name, 3 * PLACES_MAX + at));
+                let expr = std::mem::replace(expression, Expr::value(Value::Null));
+                *item = SelectItem::ExprWithAlias { expr, alias };
+                self.is_changed = true;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// The same for a query.
 pub fn prepare_query(query: &mut Query) {
     let mut names = Names { tells_apart: true, tells_given_apart: true, as_twins: false };
