@@ -8,6 +8,7 @@ mod alter_column_using;
 mod boolean_literals;
 mod bytes_in_arrays;
 mod calls;
+mod collations;
 mod create_table_as;
 mod cte_before_dml;
 mod cte_columns;
@@ -22,9 +23,9 @@ pub mod insert_values;
 mod java_patterns;
 mod json;
 mod limit;
+mod listed_numbers;
 mod multi_column_assignment;
 mod named_window;
-mod listed_numbers;
 pub mod nested_case;
 mod not_exists;
 mod numeric_constants;
@@ -58,8 +59,9 @@ use harrier_functions::parse::datetime::DateOrder;
 /// Rewrites a statement in place, before it is planned. `order`: of the numbers of days in its literals.
 ///
 /// Errors: a window that another is made of is not defined (42704), or is changed where it must not be
-/// (42P20).
+/// (42P20); a column has a collation that there is not (42704).
 pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
+    collations::settle(statement)?;
     match statement {
         Statement::Statement(statement) => {
             create_table_as::create_into(statement.as_mut());
@@ -118,13 +120,13 @@ impl VisitorMut for Dialect {
             return ControlFlow::Break(error);
         }
         read_tables(&mut query.body);
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            listed_numbers::rewrite(values);
+        }
         set_functions::unfold(query);
         fetch_to_limit::to_limit(query);
         let read = limit::read(query).and_then(|()| named_window::complete(query));
         let read = read.and_then(|()| result_order::read(query));
-        if let SetExpr::Values(values) = query.body.as_mut() {
-            listed_numbers::rewrite(values);
-        }
         cte_columns::in_with(query);
         let read = read.and_then(|()| hypothetical_set::rewrite_groups(query));
         match read.and_then(|()| row_comparison::in_conditions_of(&mut query.body)) {

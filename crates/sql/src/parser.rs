@@ -14,8 +14,8 @@ use crate::dialect::SqlDialect;
 use crate::nesting::{self, NESTING_MAX};
 use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
-    Tokens, adjacent_texts, call_words, explain_options, grouping_lists, merge_nothing, only, operators,
-    postgres_words, quantified, table_query, view_rename,
+    Tokens, adjacent_texts, call_words, explain_options, frame_exclusion, grouping_lists, merge_nothing,
+    only, operators, postgres_words, quantified, table_query, view_rename,
 };
 
 pub mod access;
@@ -162,6 +162,7 @@ fn of_warehouse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
 /// Writes the parser's words for those of PostgreSQL. Returns whether a view is renamed as a table is.
 fn rewrite(tokens: &mut Tokens<'_>) -> Result<bool> {
     adjacent_texts::rewrite(tokens)?;
+    frame_exclusion::rewrite(tokens)?;
     merge_nothing::rewrite(tokens);
     postgres_words::rewrite(tokens)?;
     operators::rewrite(tokens);

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan
 pub mod adjacent_texts;
 pub mod call_words;
 pub mod explain_options;
+pub mod frame_exclusion;
 pub mod grouping_lists;
 pub mod merge_nothing;
 pub mod only;
