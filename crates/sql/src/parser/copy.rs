@@ -11,6 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::ast_builder::{query_of, select_star, table_named};
 use crate::desugar::{self, result_columns};
+use crate::file_names::EXTENSIONS;
 use crate::nesting;
 use crate::tokens::Tokens;
 use harrier_functions::parse::datetime::DateOrder;
@@ -225,7 +226,15 @@ pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     let extension = target.rsplit('/').next().unwrap_or(target).rsplit_once('.');
     let is_called =
         |known: &str| extension.is_some_and(|(_, extension)| extension.eq_ignore_ascii_case(known));
-    let format = given.format.or_else(|| is_called("txt").then_some(CopyFormat::Text));
+    // What files are read by that end so: `.jsonl`, `.tsv`.
+    let read_by = match given.format {
+        Some(_) => None,
+        None => EXTENSIONS.iter().find(|(known, format, _)| known != format && is_called(known)),
+    };
+    let format = given
+        .format
+        .or_else(|| is_called("txt").then_some(CopyFormat::Text))
+        .or_else(|| read_by.and_then(|(_, format, _)| CopyFormat::of(format)));
     let is_in = |known: CopyFormat| format == Some(known) || format.is_none() && is_called(known.name());
     let is_parquet = is_in(CopyFormat::Parquet);
     // What DataFusion writes by these names is not what COPY writes to STDOUT.
@@ -251,7 +260,8 @@ pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     if let Some(header) = given.header {
         set("has_header", (header != Header::Absent).to_string());
     }
-    given.delimiter.into_iter().for_each(|value| set("delimiter", byte(value)));
+    let tab = read_by.is_some_and(|(_, format, _)| *format == "csv").then_some(b'\t');
+    given.delimiter.or(tab).into_iter().for_each(|value| set("delimiter", byte(value)));
     given.quote.into_iter().for_each(|value| set("quote", byte(value)));
     given.escape.into_iter().for_each(|value| set("escape", byte(value)));
     given.null.iter().for_each(|value| set("null_value", value.clone()));
