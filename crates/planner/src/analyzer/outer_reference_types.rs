@@ -43,7 +43,13 @@ impl AnalyzerRule for OuterReferenceTypes {
             if matches!(plan, LogicalPlan::Subquery(_)) {
                 return Ok(Transformed::no(plan));
             }
-            let outside = schema_below(&plan)?;
+            let mut outside = schema_below(&plan)?;
+            // Below the list of a SELECT there are columns, too, that an order may be by.
+            if let LogicalPlan::Sort(sort) = &plan
+                && let LogicalPlan::Projection(list) = sort.input.as_ref()
+            {
+                outside.merge(list.input.schema());
+            }
             let plan = plan.map_expressions(|expr| {
                 expr.transform_down(|expr| changed_subquery(expr, |subquery| retyped(subquery, &outside)))
             })?;

@@ -254,10 +254,7 @@ fn has_outer_columns(plan: &LogicalPlan, keys: &[Expr]) -> Result<bool> {
                 Expr::Exists(exists) => &exists.subquery,
                 _ => return Ok(TreeNodeRecursion::Continue),
             };
-            has_all &= subquery.outer_ref_columns.iter().all(|outer| match outer {
-                Expr::OuterReferenceColumn(_, column) => plan.schema().has_column(column),
-                _ => true,
-            });
+            has_all &= free(&subquery.subquery)?.iter().all(|(column, _)| plan.schema().has_column(column));
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
