@@ -122,7 +122,11 @@ impl Dialect for SqlDialect {
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {
-        POSTGRES.prec_value(precedence)
+        match precedence {
+            // It is no operator: a subscript is any expression.
+            Precedence::Colon => POSTGRES.prec_unknown(),
+            other => POSTGRES.prec_value(other),
+        }
     }
 
     as_postgres! {
@@ -331,6 +335,15 @@ mod tests {
             ("a BETWEEN 3 AND 1", "a BETWEEN 3 AND 1"),
         ] {
             assert_eq!(parsed(text).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn subscripts_are_any_expressions() {
+        for text in
+            ["m['a' || b]", "a[b | 1]", "a[1 | b:c & 3]", "a[b BETWEEN 1 AND 2]", "a[b:]", "a[:b # 1]"]
+        {
+            assert_eq!(parsed(text).unwrap().to_string(), text);
         }
     }
 
