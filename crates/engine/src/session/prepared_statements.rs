@@ -8,8 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::metadata::ScalarAndMetadata;
-use datafusion::common::{DFSchema, ParamValues};
-use datafusion::common::{DFSchema, ParamValues, ScalarValue, metadata::ScalarAndMetadata};
+use datafusion::common::{DFSchema, ParamValues, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -24,11 +23,9 @@ use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::binder::{assignment_casts, unsupported_statements};
-use crate::planning::{default_values, delete_alias};
+use crate::binder::{assignment_casts, parameter_types, unsupported_statements};
+use crate::planning::{default_values, delete_alias, unknown_literals};
 use crate::settings::time_reading;
-use crate::parameter_types;
-use crate::unknown_literals;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]

@@ -17,8 +17,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_error::{SqlError, SqlState};
-use harrier_sql::identifier::plain;
 use harrier_functions::datetime::transaction_time::BlockStart;
+use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::PendingWork;
 use tokio::sync::Mutex;

@@ -295,7 +295,7 @@ const TIMES: &[Entry] = &[
     entry("make_time", "a time of day from hour, minute and second", "make_time(8, 15, 23.5)"),
     entry("make_timestamp", "a time from its fields", "make_timestamp(2026, 11, 29, 8, 15, 0)"),
     entry("now", "the time at which the transaction began", "now() > '2000-01-01'"),
-    known("statement_timestamp", "the time at which the statement began", "statement_timestamp() >= now()"),
+    entry("statement_timestamp", "the time at which the statement began", "statement_timestamp() >= now()"),
     entry("clock_timestamp", "the time now, while the statement runs", "clock_timestamp() >= now()"),
     entry(
         "timezone",
