@@ -10,6 +10,8 @@ use serde_json::Value;
 
 #[path = "layers/circles.rs"]
 mod circles;
+#[path = "layers/names.rs"]
+mod names;
 #[path = "layers/pages.rs"]
 mod pages;
 #[path = "layers/variables.rs"]
