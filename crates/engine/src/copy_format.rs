@@ -2,6 +2,7 @@
 
 pub(crate) mod encode;
 pub(crate) mod layout;
+pub(crate) mod list_reader;
 pub(crate) mod lists;
 pub(crate) mod row_reader;
 pub(crate) mod text_format;

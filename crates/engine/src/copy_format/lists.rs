@@ -7,7 +7,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::FormatOptions;
-use harrier_functions::format::datetime::formatter;
+use harrier_functions::format::datetime::{formatter, trimmed};
 use harrier_functions::format::value::put_element;
 
 /// The columns of some rows, with texts for arrays.
@@ -67,6 +67,9 @@ fn write(text: &mut String, values: &ArrayRef, options: &FormatOptions) -> Resul
         value.clear();
         match values.data_type() {
             DataType::Boolean => value.push(if values.as_boolean().value(place) { 't' } else { 'f' }),
+            DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
+                value.push_str(&trimmed(formatter.value(place).try_to_string()?));
+            }
             data_type => {
                 if data_type.is_binary() {
                     value.push_str("\\x");

@@ -31,6 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::copy_format::layout::Layout;
+use crate::copy_format::list_reader;
 
 const BATCH_ROWS: usize = 8192;
 /// Pieces of input that wait to be read.
@@ -249,32 +250,11 @@ impl Reading {
 
     /// The texts as values; rows with one that does not fit are left out, or an error.
     fn typed(&self, texts: Vec<StringArray>, lines: &[u64]) -> Result<RecordBatch> {
-        let safe = CastOptions { safe: true, ..CastOptions::default() };
         let mut values: Vec<ArrayRef> = Vec::with_capacity(texts.len());
         let mut keep: Option<Vec<bool>> = None;
         let mut first: Option<(usize, usize)> = None;
         for (at, (text, field)) in texts.iter().zip(self.schema.fields()).enumerate() {
-            let value = match field.data_type() {
-                DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
-                    let bytes: BinaryArray =
-                        text.iter().map(|text| text.and_then(|text| bytes_of(text).ok())).collect();
-                    cast_with_options(&bytes, field.data_type(), &safe)?
-                }
-                kind => {
-                    let dates = self.layout.dates;
-                    let normal = Kind::of(kind)
-                        .and_then(|kind| datetime::normal_texts::<StringArray>(text, kind, dates));
-                    let text = normal.as_ref().unwrap_or(text);
-                    let value = cast_with_options(text, kind, &safe)?;
-                    match kind {
-                        // A local time that its zone does not have, or twice.
-                        DataType::Timestamp(_, Some(zone)) if value.null_count() > text.null_count() => {
-                            cast_with_options(&moments_or_null(text, zone)?, kind, &safe)?
-                        }
-                        _ => value,
-                    }
-                }
-            };
+            let value = self.values(text, field.data_type())?;
             if value.logical_null_count() > text.null_count() {
                 let nulls = value.logical_nulls();
                 let is_bad =
@@ -293,15 +273,8 @@ impl Reading {
             return Ok(RecordBatch::try_new(Arc::clone(&self.schema), values)?);
         };
         if let (OnError::Stop, Some((row, at))) = (self.on_error, first) {
-            let text = texts[at].value(row);
-            let (state, message) = misfit(text, self.schema.field(at).data_type());
-            let error = self.error_in(state, message, lines[row], Some(at));
-            let hint = (state == SqlState::DATETIME_FIELD_OVERFLOW).then(|| date_style_hint(text)).flatten();
-            return Err(match hint {
-                Some(hint) => error.with_hint(hint),
-                None => error,
-            }
-            .into_datafusion());
+            let error = self.misfit(texts[at].value(row), self.schema.field(at).data_type());
+            return Err(error.with_detail(self.place(lines[row], Some(at))).into_datafusion());
         }
         let skipped = keep.iter().filter(|keep| !**keep).count() as u64;
         let skipped = skipped + self.skipped.fetch_add(skipped, Ordering::Relaxed);
@@ -315,6 +288,52 @@ impl Reading {
         Ok(filter_record_batch(&all, &BooleanArray::from(keep))?)
     }
 
+    /// Texts as values of a type; those that do not fit are NULL.
+    fn values(&self, text: &StringArray, kind: &DataType) -> Result<ArrayRef> {
+        let safe = CastOptions { safe: true, ..CastOptions::default() };
+        match kind {
+            DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
+                let bytes: BinaryArray =
+                    text.iter().map(|text| text.and_then(|text| bytes_of(text).ok())).collect();
+                Ok(cast_with_options(&bytes, kind, &safe)?)
+            }
+            _ if list_reader::element(kind).is_some() => {
+                list_reader::lists(text, kind, |texts, kind| self.values(texts, kind))
+            }
+            kind => {
+                let dates = self.layout.dates;
+                let normal =
+                    Kind::of(kind).and_then(|kind| datetime::normal_texts::<StringArray>(text, kind, dates));
+                let text = normal.as_ref().unwrap_or(text);
+                let value = cast_with_options(text, kind, &safe)?;
+                match kind {
+                    // A local time that its zone does not have, or twice.
+                    DataType::Timestamp(_, Some(zone)) if value.null_count() > text.null_count() => {
+                        Ok(cast_with_options(&moments_or_null(text, zone)?, kind, &safe)?)
+                    }
+                    _ => Ok(value),
+                }
+            }
+        }
+    }
+
+    /// Why `text` is no value of a type.
+    fn misfit(&self, text: &str, kind: &DataType) -> SqlError {
+        if list_reader::element(kind).is_none() {
+            return misfit(text, kind);
+        }
+        let leaf = list_reader::leaf(kind);
+        let is_value = |text: &str| {
+            let values = self.values(&StringArray::from(vec![text]), leaf);
+            values.is_ok_and(|values| values.logical_null_count() == 0)
+        };
+        match list_reader::misfit(text, kind, is_value) {
+            Ok(Some(element)) => misfit(&element, leaf),
+            Ok(None) => misfit(text, kind),
+            Err(error) => error,
+        }
+    }
+
     fn error(
         &self,
         state: SqlState,
@@ -322,41 +341,40 @@ impl Reading {
         line: u64,
         column: Option<usize>,
     ) -> DataFusionError {
-        self.error_in(state, message, line, column).into_datafusion()
+        SqlError::new(state, message).with_detail(self.place(line, column)).into_datafusion()
     }
 
-    fn error_in(
-        &self,
-        state: SqlState,
-        message: impl Into<String>,
-        line: u64,
-        column: Option<usize>,
-    ) -> SqlError {
+    /// Where something is wrong.
+    fn place(&self, line: u64, column: Option<usize>) -> String {
         let file = self.file.as_ref().map(|file| format!("file \"{file}\", ")).unwrap_or_default();
         let column =
             column.map(|at| format!(", column \"{}\"", self.schema.field(at).name())).unwrap_or_default();
-        SqlError::new(state, message).with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
+        format!("COPY {}, {file}line {line}{column}", self.table)
     }
 }
 
 /// Why `text` is no value of a type, as PostgreSQL says it.
-fn misfit(text: &str, kind: &DataType) -> (SqlState, String) {
+fn misfit(text: &str, kind: &DataType) -> SqlError {
     let name = sql_name(kind);
     let is_number = text.trim().parse::<f64>().is_ok_and(f64::is_finite);
     let is_whole = text.trim().parse::<i128>().is_ok();
     if kind.is_integer() && is_whole || kind.is_decimal() && is_number {
         let message = format!("value \"{text}\" is out of range for type {name}");
-        return (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message);
+        return SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message);
     }
     if kind.is_temporal() && is_day(text) {
         let message = format!("date/time field value out of range: \"{text}\"");
-        return (SqlState::DATETIME_FIELD_OVERFLOW, message);
+        let error = SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message);
+        return match date_style_hint(text) {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        };
     }
     let state = match kind.is_temporal() {
         true => SqlState::INVALID_DATETIME_FORMAT,
         false => SqlState::INVALID_TEXT_REPRESENTATION,
     };
-    (state, format!("invalid input syntax for type {name}: \"{text}\""))
+    SqlError::new(state, format!("invalid input syntax for type {name}: \"{text}\""))
 }
 
 /// A type by its name in PostgreSQL; for those that it has not, in Arrow.

@@ -46,6 +46,7 @@ use tokio::sync::mpsc;
 
 use crate::binder::{assignment_casts, declared_types, json as json_values, type_names};
 use crate::copy_format::layout::{Layout, layout};
+use crate::copy_format::list_reader;
 use crate::copy_format::row_reader::{Rows, Source};
 use crate::external::{file_names, file_tables};
 use crate::planning::{cast_names, result_names};
@@ -205,14 +206,15 @@ impl Session {
         };
         let store = file_names::object_store(&state, first)?;
         let source = move || Source::Files { store: Arc::clone(&store), files: names.clone(), compression };
-        let has_bytes = target.fields().iter().any(|field| field.data_type().is_binary());
+        let has_own_texts = |field: &FieldRef| field.data_type().is_binary() || field.data_type().is_nested();
+        let has_own_texts = target.fields().iter().any(has_own_texts);
         let scans = layout.csv
             && options.on_error == OnError::Stop
             && layout.header != Header::Matching
             // DataFusion minds another NULL only where it looks for types.
             && layout.null.is_empty()
             && !compression.is_compressed()
-            && !has_bytes
+            && !has_own_texts
             // Of one column, an empty line is a row.
             && target.columns.len() > 1
             && may_scan(&urls, &layout).await;
@@ -460,7 +462,9 @@ fn line_by_line(
     source: Source,
 ) -> Result<(LogicalPlan, CopyCheck)> {
     let fields = target.fields();
-    if let Some(nested) = fields.iter().find(|field| field.data_type().is_nested()) {
+    // Lists have texts as PostgreSQL's arrays; rows and maps have none.
+    let is_nested = |field: &&FieldRef| list_reader::leaf(field.data_type()).is_nested();
+    if let Some(nested) = fields.iter().find(is_nested) {
         let message = format!("column \"{}\" has a nested type, which text does not have", nested.name());
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }

@@ -62,6 +62,53 @@ fn rows_are_lines_of_the_script() {
     assert_eq!(rows, "a,b\n1,one;\n2,two\n3,three\n4,\n");
 }
 
+/// What PostgreSQL 15 writes of arrays is read, and written again.
+#[test]
+fn arrays_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let table = "CREATE TABLE t (id INT, a TEXT[], n INT[], g INT[][], b BOOLEAN[], d DATE[], x BYTEA[], \
+                 m NUMERIC(6,2)[], s TIMESTAMP[])";
+    done(sql(folder, &["-c", table], b""));
+    let rows = "1\t{a,\"b,c\",NULL,\"NULL\",\"\"}\t{1,NULL,-3}\t{{1,2},{3,4}}\t{t,f}\t{2024-01-02,NULL}\t\
+                {\"\\\\\\\\x0102\"}\t{1.50,-2.00}\t{\"2024-01-02 03:04:05.6\"}\n\
+                2\t{}\t{}\t{}\t\\N\t{}\t{}\t{}\t{}\n\
+                3\t{\"q\\\\\"uote\",\"back\\\\\\\\slash\",\"tab\\t\",\"{x}\"}\t\\N\t\\N\t\\N\t\\N\t\\N\t\\N\t\\N\n";
+    done(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
+    let all = "(SELECT * FROM t ORDER BY id)";
+    let written = done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT")], b""));
+    assert_eq!(written, rows);
+    let seen = "SELECT a[2] AS a, a[3] IS NULL AS n, g[2][1] AS g, x[1] = '\\x0102' AS x FROM t WHERE id = 1";
+    assert_eq!(done(sql(folder, &["-c", seen], b"")), "a,n,g,x\n\"b,c\",true,3,true\n");
+    // The same as CSV, and from a file, whose scan knows no arrays.
+    let csv = done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b""));
+    let file = folder.join("t.csv");
+    std::fs::write(&file, &csv).unwrap();
+    let from_file = format!("COPY t FROM '{}' (FORMAT csv, HEADER false)", file.display());
+    done(sql(folder, &["-c", "TRUNCATE t", "-c", &from_file], b""));
+    assert_eq!(done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b"")), csv);
+    let failed = |columns: &str, row: &[u8]| {
+        let output = sql(folder, &["-c", &format!("COPY t ({columns}) FROM STDIN")], row);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    for (columns, row, error) in [
+        ("n", &b"{1}\n{1,x}\n"[..], "22P02: invalid input syntax for type integer: \"x\""),
+        ("n", b"{1}\n{1,3000000000}\n", "22003: value \"3000000000\" is out of range"),
+        ("a", b"{1}\n{a\n", "22P02: malformed array literal: \"{a\""),
+        ("a", b"{1}\n1\n", "22P02: malformed array literal: \"1\""),
+        ("n", b"{1}\n{{1}}\n", "0A000: array literal has other dimensions"),
+        ("n", b"{1}\n[2:3]={1,2}\n", "0A000: array literal with bounds"),
+    ] {
+        let found = failed(columns, row);
+        assert!(found.starts_with(&format!("ERROR {error}")), "{found}");
+        assert!(found.contains("COPY t, line 2, column"), "{found}");
+    }
+    let ignored = "COPY t (n) FROM STDIN (ON_ERROR ignore)";
+    done(sql(folder, &["-c", "TRUNCATE t", "-c", ignored], b"{1}\n{x}\n{2,3}\n{\n"));
+    assert_eq!(done(sql(folder, &["-c", "SELECT sum(n[1]) AS s FROM t"], b"")), "s\n3\n");
+}
+
 /// More rows than fit in any buffer, into files.
 #[test]
 fn many_rows_come_and_go() {
