@@ -184,8 +184,14 @@ impl Runner {
 
     /// Runs all statements of `text`, an argument of `-c`.
     pub(crate) async fn run_text(&mut self, text: &str) -> Result<(), Stop> {
+        let before = std::mem::replace(&mut self.copies_stdin, true);
+        let result = self.text_lines(text).await;
+        self.copies_stdin = before;
+        result
+    }
+
+    async fn text_lines(&mut self, text: &str) -> Result<(), Stop> {
         let mut script = Script::default();
-        self.copies_stdin = true;
         for line in text.split_inclusive('\n') {
             self.run_line(&mut script, line, None).await?;
         }
@@ -194,6 +200,14 @@ impl Runner {
 
     /// Runs a file statement by statement as it is read; `-` is standard input.
     pub(crate) async fn run_file(&mut self, path: &Path) -> Result<(), Stop> {
+        // Its lines have the rows of a COPY, whatever has included it.
+        let before = std::mem::replace(&mut self.copies_stdin, false);
+        let result = self.file_lines(path).await;
+        self.copies_stdin = before;
+        result
+    }
+
+    async fn file_lines(&mut self, path: &Path) -> Result<(), Stop> {
         if path == Path::new("-") {
             return self.run_stdin().await;
         }

@@ -62,6 +62,21 @@ fn rows_are_lines_of_the_script() {
     assert_eq!(rows, "a,b\n1,one;\n2,two\n3,three\n4,\n");
 }
 
+/// Wherever the file stands among the arguments, and whatever includes it.
+#[test]
+fn rows_are_lines_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("rows.sql");
+    std::fs::write(&script, "COPY t FROM STDIN;\n1\n2\n\\.\n").unwrap();
+    let script = script.to_str().unwrap();
+    let include = format!("\\i {script}");
+    let made = folder.path().join("made");
+    done(sql(&made, &["-c", "CREATE TABLE t (a INT)", "-f", script, "-c", &include, "-f", script], b""));
+    done(sql(&made, &["-f", script, "-c", "COPY t FROM STDIN"], b"10\n"));
+    let rows = done(sql(&made, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
+    assert_eq!(rows, "n,s\n9,22\n");
+}
+
 /// What PostgreSQL 15 writes of arrays is read, and written again.
 #[test]
 fn arrays_come_and_go() {
