@@ -50,6 +50,8 @@ pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\set", "[NAME [VALUE]]", "give a variable its value, for :NAME, :'NAME' and :\"NAME\", or list them"),
     ("\\unset", "NAME", "forget a variable"),
     ("\\echo", "[TEXT]", "write a line"),
+    ("\\restrict", "TOKEN", "refuse all commands but \\unrestrict with this token, as dumps do"),
+    ("\\unrestrict", "TOKEN", "permit commands again"),
 ];
 
 /// Reason why a command stopped or failed.
@@ -78,7 +80,13 @@ pub(crate) async fn run(
         let text = line.split_once(char::is_whitespace).map_or("", |(_, text)| text);
         arguments::words(text, &runner.variables).map_err(invalid)
     };
-    match name.trim_end_matches(';') {
+    let name = name.trim_end_matches(';');
+    if runner.restricted.is_some() && name != "\\unrestrict" {
+        return Err(
+            invalid("backslash commands are restricted; only \\unrestrict is allowed".to_string()).into()
+        );
+    }
+    match name {
         "\\q" | "\\quit" => return Err(MetaError::Stop(Stop::Quit)),
         "\\?" => help(runner)?,
         "\\h" | "\\help" => syntax(runner, argument)?,
@@ -189,6 +197,18 @@ pub(crate) async fn run(
             let text = words(runner)?.join(" ");
             runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
         }
+        "\\restrict" => match words(runner)?.into_iter().next() {
+            Some(token) => runner.restricted = Some(token),
+            None => return Err(needs_argument(name).into()),
+        },
+        "\\unrestrict" => match (words(runner)?.into_iter().next(), &runner.restricted) {
+            (None, _) => return Err(needs_argument(name).into()),
+            (Some(_), None) => {
+                return Err(invalid("\\unrestrict: commands are not restricted".to_string()).into());
+            }
+            (Some(token), Some(restricted)) if token == *restricted => runner.restricted = None,
+            (Some(_), Some(_)) => return Err(invalid("\\unrestrict: wrong token".to_string()).into()),
+        },
         other => {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("invalid command {other}"))
                 .with_hint("\\? lists the commands")

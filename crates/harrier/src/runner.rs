@@ -123,6 +123,8 @@ pub(crate) struct Runner {
     pub(crate) place: String,
     /// The last statement that ran, for `\g` and others.
     pub(crate) last: Option<StatementText>,
+    /// With which token `\restrict` has refused other commands.
+    pub(crate) restricted: Option<String>,
     include_depth: usize,
     /// The COPY that takes the following lines as rows.
     copying: Option<CopyInput>,
@@ -175,6 +177,7 @@ impl Runner {
             variables: Variables::default(),
             place: String::new(),
             last: None,
+            restricted: None,
             include_depth: 0,
             copying: None,
             copies_stdin: false,

@@ -11,6 +11,7 @@ mod cli;
 mod command;
 mod copy;
 mod damaged_files;
+mod dumps;
 mod estimates;
 mod memory;
 mod reference;
