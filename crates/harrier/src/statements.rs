@@ -531,10 +531,13 @@ SHOW FUNCTIONS [ LIKE 'pattern' ]",
         Group::Upkeep,
         "VACUUM",
         "Removes files that no snapshot refers to",
-        "VACUUM
+        "VACUUM [ ( option [, ...] ) ] [ table [ ( column [, ...] ) ] [, ...] ]
+VACUUM [ FULL ] [ FREEZE ] [ VERBOSE ] [ ANALYZE ] [ table [ ( column [, ...] ) ] [, ...] ]
 VACUUM DRY RUN
-VACUUM [ FULL ] table",
-        &[("VACUUM", "VACUUM")],
+
+where option is one of PostgreSQL's, such as
+  ANALYZE [ boolean ] | FULL [ boolean ] | VERBOSE [ boolean ] | PARALLEL count",
+        &[("VACUUM", "VACUUM"), ("VACUUM (ANALYZE) sales", "OPTIMIZE")],
     ),
     statement(
         Group::Upkeep,

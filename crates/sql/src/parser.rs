@@ -37,7 +37,7 @@ use copy::Copy;
 use cursor::CursorStatement;
 use index::{ReindexStatement, RenameIndexStatement, SetConstraintsStatement};
 use insert_partition::InsertPartition;
-use maintenance::{CheckTableStatement, OptimizeStatement};
+use maintenance::{CheckTableStatement, OptimizeStatement, VacuumStatement};
 use sequence::SequenceStatement;
 use table_clauses::TableClauses;
 
@@ -59,6 +59,7 @@ pub enum Statement {
     Sequence(Box<SequenceStatement>),
     Optimize(Box<OptimizeStatement>),
     CheckTable(Box<CheckTableStatement>),
+    Vacuum(Box<VacuumStatement>),
     VacuumDryRun,
     Reindex(Box<ReindexStatement>),
     RenameIndex(Box<RenameIndexStatement>),
@@ -110,6 +111,9 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     }
     if let Some(statement) = maintenance::parse_optimize(&tokens)? {
         return Ok(Parsed::of(Statement::Optimize(Box::new(statement))));
+    }
+    if let Some(statement) = maintenance::parse_vacuum(&tokens)? {
+        return Ok(Parsed::of(Statement::Vacuum(Box::new(statement))));
     }
     if options.has_warehouse
         && let Some(statement) = of_warehouse(&tokens)?

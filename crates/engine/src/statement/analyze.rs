@@ -38,27 +38,30 @@ impl Session {
     ) -> Result<Outcome> {
         match self.warehouse() {
             Some(warehouse) => {
-                self.analyze_tables(analyze, statement.sample, warehouse).await?;
+                let table = analyze.table_name.as_ref();
+                self.analyze_tables(table, &analyze.columns, statement.sample, warehouse).await?;
                 Ok(command("ANALYZE"))
             }
             None => self.run_planned(sql, statement).await,
         }
     }
 
-    async fn analyze_tables(
+    /// Collects the statistics of a table, or of all that the role owns; of no columns stands for of all.
+    pub(crate) async fn analyze_tables(
         &self,
-        analyze: &ast::Analyze,
+        table: Option<&ast::ObjectName>,
+        columns: &[ast::Ident],
         sample: SampleSize,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<()> {
         let sight = warehouse.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
-            return match &analyze.table_name {
+            return match table {
                 Some(name) => Err(warehouse.names.no_table(&relation::reference(name)?, "ANALYZE").await),
                 None => Ok(()),
             };
         };
-        let tables = match &analyze.table_name {
+        let tables = match table {
             // Those that the role may, as in PostgreSQL.
             None => {
                 let own = |id| sight.viewer.owns(Object::Table(id));
@@ -66,6 +69,9 @@ impl Session {
             }
             Some(name) => {
                 let name = relation::reference(name)?;
+                if self.is_system_catalog(&name).await {
+                    return Ok(());
+                }
                 let Some(table) = warehouse.names.table(&name) else {
                     return Err(warehouse.names.no_table(&name, "ANALYZE").await);
                 };
@@ -73,7 +79,7 @@ impl Session {
                 vec![table]
             }
         };
-        let columns: Vec<String> = analyze.columns.iter().map(identifier::plain).collect();
+        let columns: Vec<String> = columns.iter().map(identifier::plain).collect();
         for table in tables {
             if table.id < 0 {
                 let message = format!("table \"{}\" can be analyzed when it is committed", table.name);

@@ -62,7 +62,9 @@ impl ParsedStatement {
     pub fn kind(&self) -> StatementKind {
         let statement = match &self.form {
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => statement,
-            harrier_sql::Statement::Optimize(_) => return StatementKind::Alone,
+            harrier_sql::Statement::Optimize(_) | harrier_sql::Statement::Vacuum(_) => {
+                return StatementKind::Alone;
+            }
             _ => return StatementKind::Plain,
         };
         match (Control::of(statement), statement.as_ref()) {
@@ -71,7 +73,6 @@ impl ParsedStatement {
                 StatementKind::Plain
             }
             (Some(_), _) => StatementKind::Control,
-            (None, ast::Statement::Vacuum(_)) => StatementKind::Alone,
             _ => StatementKind::Plain,
         }
     }

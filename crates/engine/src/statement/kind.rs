@@ -24,7 +24,6 @@ pub(crate) enum Kind<'s> {
     Lock(&'s ast::Lock),
     Comment(&'s ast::Statement),
     Analyze(&'s ast::Analyze),
-    Vacuum(&'s ast::VacuumStatement),
     Call(&'s ast::Function),
     Drop(&'s ast::Statement),
     /// INSERT, UPDATE, DELETE and MERGE with RETURNING.
@@ -69,7 +68,6 @@ impl<'s> Kind<'s> {
             ast::Statement::Lock(lock) => Self::Lock(lock),
             ast::Statement::Comment { .. } => Self::Comment(executed),
             ast::Statement::Analyze(analyze) => Self::Analyze(analyze),
-            ast::Statement::Vacuum(vacuum) => Self::Vacuum(vacuum),
             ast::Statement::Call(call) => Self::Call(call),
             ast::Statement::Drop { .. } => Self::Drop(executed),
             written if returning_items::items(written).is_some() => Self::Returning,

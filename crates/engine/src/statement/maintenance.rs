@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use datafusion::common::TableReference;
 use datafusion::error::Result;
-use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_catalog::access::Object;
 use harrier_error::{SqlError, SqlState};
-use harrier_sql::parser::maintenance::{CheckTableStatement, OptimizeStatement};
+use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::parser::maintenance::{CheckTableStatement, OptimizeStatement, VacuumStatement};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::session::Session;
@@ -36,17 +38,69 @@ impl Session {
         }
     }
 
-    /// VACUUM: with a table as OPTIMIZE, without one it removes files that nothing refers to.
+    /// VACUUM: with tables as OPTIMIZE of each, without one it removes files that nothing refers to. With
+    /// ANALYZE the tables, or all of them, are analyzed, too: before, for rows stay the same.
     pub(crate) async fn vacuum(
         &self,
-        vacuum: &ast::VacuumStatement,
-        sql: &Statement,
+        vacuum: &VacuumStatement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        match self.compact_or_sweep(vacuum.table_name.as_ref(), statement).await? {
-            Some(outcome) => Ok(outcome),
-            None => self.run_planned(sql, statement).await,
+        if let (true, Some(warehouse)) = (vacuum.analyzes, self.warehouse()) {
+            if vacuum.tables.is_empty() {
+                self.analyze_tables(None, &[], SampleSize::Default, warehouse).await?;
+            }
+            for (name, columns) in &vacuum.tables {
+                // Others are folders and system catalogs, which have no statistics, or an error below.
+                if warehouse.names.table(&relation::reference(name)?).is_some() {
+                    self.analyze_tables(Some(name), columns, SampleSize::Default, warehouse).await?;
+                }
+            }
         }
+        let several = match vacuum.tables.as_slice() {
+            [] => return self.vacuum_one(None, statement).await,
+            [(name, _)] => return self.vacuum_one(Some(name), statement).await,
+            several => several,
+        };
+        // Each is committed before the next begins.
+        for (at, (name, _)) in several.iter().enumerate() {
+            if let (1.., Some(warehouse)) = (at, self.warehouse()) {
+                warehouse.transactions.begin_statement().await?;
+            }
+            if let Outcome::Write(write) = self.vacuum_one(Some(name), statement).await? {
+                write.finish().await.map_err(IntoDataFusionError::into_datafusion)?;
+            }
+        }
+        Ok(command("VACUUM"))
+    }
+
+    async fn vacuum_one(
+        &self,
+        table: Option<&ast::ObjectName>,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        if let Some(name) = table
+            && self.is_system_catalog(&relation::reference(name)?).await
+        {
+            return Ok(command("VACUUM"));
+        }
+        match self.compact_or_sweep(table, statement).await? {
+            Some(outcome) => Ok(outcome),
+            None => {
+                let message = "VACUUM is for tables of a warehouse and external tables that are folders";
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+            }
+        }
+    }
+
+    /// Whether a name is that of one of PostgreSQL's catalogs, which have no files. Tools such as vacuumdb take
+    /// them for tables.
+    pub(crate) async fn is_system_catalog(&self, name: &TableReference) -> bool {
+        let schema = match name.schema() {
+            Some(CATALOG_SCHEMA) => CATALOG_SCHEMA,
+            Some("information_schema") => INFORMATION_SCHEMA,
+            _ => return false,
+        };
+        self.context().table_provider(TableReference::partial(schema, name.table())).await.is_ok()
     }
 
     /// Compacts a table, or sweeps the warehouse; `None`: there is no warehouse, and the table is no folder.

@@ -1,8 +1,10 @@
-//! Statements about the files of tables: OPTIMIZE, CHECK TABLE and VACUUM DRY RUN.
+//! Statements about the files of tables: OPTIMIZE, CHECK TABLE and VACUUM.
 
 use datafusion::error::Result;
-use datafusion::sql::sqlparser::ast::ObjectName;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
@@ -18,6 +20,16 @@ pub struct OptimizeStatement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckTableStatement {
     pub table: ObjectName,
+}
+
+/// `VACUUM [(option, …)] [table [(column, …)], …]`: the small files of tables become large ones; without
+/// tables, what nothing refers to goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VacuumStatement {
+    /// With the columns that are analyzed; none stand for all.
+    pub tables: Vec<(ObjectName, Vec<Ident>)>,
+    /// Whether statistics are collected, too.
+    pub analyzes: bool,
 }
 
 /// The OPTIMIZE that the statement is.
@@ -53,6 +65,92 @@ pub fn parse_check_table(tokens: &Tokens<'_>) -> Result<Option<CheckTableStateme
 /// Whether the statement is VACUUM DRY RUN: which files VACUUM would remove.
 pub fn is_vacuum_dry_run(tokens: &Tokens<'_>) -> bool {
     tokens.are(0, &["vacuum", "dry", "run"]) && tokens.ends_at(3)
+}
+
+/// The VACUUM that the statement is, unless that is VACUUM DRY RUN. Of PostgreSQL's options, those that say
+/// how tables are rewritten change nothing.
+///
+/// Errors: it is one and wrong (42601), or names columns that it does not look at (0A000).
+pub fn parse_vacuum(tokens: &Tokens<'_>) -> Result<Option<VacuumStatement>> {
+    if !tokens.is(0, "vacuum") || is_vacuum_dry_run(tokens) {
+        return Ok(None);
+    }
+    let mut words = StatementWords(tokens.parser(NESTING_MAX));
+    words.expect("vacuum")?;
+    let analyzes = match words.0.consume_token(&Token::LParen) {
+        true => takes_analyze(&mut words)?,
+        false => {
+            for word in ["full", "freeze", "verbose"] {
+                let _ = words.take(word);
+            }
+            words.take_any(&["analyze", "analyse"])
+        }
+    };
+    let mut tables = Vec::new();
+    if !matches!(words.0.peek_token().token, Token::EOF | Token::SemiColon) {
+        loop {
+            let name = words.object()?;
+            let columns = match words.0.consume_token(&Token::LParen) {
+                true => {
+                    let columns = words.0.parse_comma_separated(|parser| parser.parse_identifier())?;
+                    words.0.expect_token(&Token::RParen)?;
+                    columns
+                }
+                false => vec![],
+            };
+            if !analyzes && !columns.is_empty() {
+                let message = "ANALYZE option must be specified when a column list is provided";
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+            }
+            tables.push((name, columns));
+            if !words.0.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+    }
+    words.end()?;
+    Ok(Some(VacuumStatement { tables, analyzes }))
+}
+
+/// Takes the options behind an opening parenthesis; returns whether ANALYZE is one that is on.
+fn takes_analyze(words: &mut StatementWords<'_>) -> Result<bool> {
+    const SWITCHES: [&str; 9] = [
+        "full",
+        "freeze",
+        "verbose",
+        "disable_page_skipping",
+        "skip_locked",
+        "process_main",
+        "process_toast",
+        "truncate",
+        "skip_database_stats",
+    ];
+    let wrong = |message: String| SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion();
+    let mut analyzes = false;
+    loop {
+        let name = words.name()?.to_ascii_lowercase();
+        let has_value = !matches!(words.0.peek_token().token, Token::Comma | Token::RParen);
+        let value = has_value.then(|| words.value()).transpose()?;
+        match name.as_str() {
+            "index_cleanup" | "parallel" | "buffer_usage_limit" => {}
+            name if matches!(name, "analyze" | "analyse") || SWITCHES.contains(&name) => {
+                let is_on = match value.unwrap_or_default().to_ascii_lowercase().as_str() {
+                    "" | "true" | "on" | "1" => true,
+                    "false" | "off" | "0" => false,
+                    _ => return Err(wrong(format!("{name} requires a Boolean value"))),
+                };
+                if !SWITCHES.contains(&name) {
+                    analyzes = is_on;
+                }
+            }
+            other => return Err(wrong(format!("unrecognized VACUUM option \"{other}\""))),
+        }
+        if !words.0.consume_token(&Token::Comma) {
+            break;
+        }
+    }
+    words.0.expect_token(&Token::RParen)?;
+    Ok(analyzes)
 }
 
 #[cfg(test)]
@@ -91,6 +189,47 @@ mod tests {
         for text in ["CHECK TABLE", "CHECK TABLE a, b", "CHECK TABLE a b"] {
             let error = parse_check_table(&tokens(text)).unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error).as_str(), "42601", "{text}");
+        }
+    }
+
+    #[test]
+    fn vacuums_are_read() {
+        for (text, tables, analyzes) in [
+            ("VACUUM", vec![], false),
+            ("vacuum full;", vec![], false),
+            ("VACUUM ANALYZE", vec![], true),
+            ("VACUUM FULL FREEZE VERBOSE ANALYZE s.t", vec!["s.t"], true),
+            ("VACUUM t, u", vec!["t", "u"], false),
+            ("VACUUM (ANALYZE, VERBOSE) t (a, b), u", vec!["t(a b)", "u"], true),
+            ("VACUUM (ANALYZE off, PARALLEL 2, index_cleanup auto, FULL true) t", vec!["t"], false),
+        ] {
+            let found = parse_vacuum(&tokens(text)).unwrap().unwrap();
+            let names = found.tables.iter().map(|(name, columns)| match columns.is_empty() {
+                true => name.to_string(),
+                false => {
+                    let columns: Vec<&str> = columns.iter().map(|column| column.value.as_str()).collect();
+                    format!("{name}({})", columns.join(" "))
+                }
+            });
+            assert_eq!(
+                (names.collect::<Vec<_>>().join(" "), found.analyzes),
+                (tables.join(" "), analyzes),
+                "{text}"
+            );
+        }
+        for text in ["VACUUM DRY RUN", "SELECT vacuum"] {
+            assert_eq!(parse_vacuum(&tokens(text)).unwrap(), None, "{text}");
+        }
+        for (text, code) in [
+            ("VACUUM (NOSUCH) t", "42601"),
+            ("VACUUM () t", "42601"),
+            ("VACUUM (FULL maybe) t", "42601"),
+            ("VACUUM t u", "42601"),
+            ("VACUUM t,", "42601"),
+            ("VACUUM t (a)", "0A000"),
+        ] {
+            let error = parse_vacuum(&tokens(text)).unwrap_err();
+            assert_eq!(harrier_sqlstate::of(&error).as_str(), code, "{text}");
         }
     }
 
