@@ -80,9 +80,14 @@ impl Parts {
             DataFusionError::SchemaError(error, _) => Self::of_schema(error),
             DataFusionError::Plan(text) => Self::of_plan(text),
             DataFusionError::Configuration(text) => Self::of_configuration(text),
-            DataFusionError::NotImplemented(text) if is_left_subquery(text) => {
+            DataFusionError::NotImplemented(text) if is_unplanned(text, &SUBQUERIES) => {
                 let mut parts = Self::new("this correlated subquery is not supported");
                 parts.hint = Some("a join with a GROUP BY may say the same".to_string());
+                parts
+            }
+            DataFusionError::NotImplemented(text) if is_unplanned(text, &["WindowFunction"]) => {
+                let mut parts = Self::new("window functions are not allowed here");
+                parts.hint = Some("a subquery can have them in its SELECT".to_string());
                 parts
             }
             DataFusionError::NotImplemented(text) => {
@@ -484,11 +489,13 @@ impl Parts {
     }
 }
 
-/// Whether the optimizer has made no join of a subquery, without which it cannot be run.
-fn is_left_subquery(text: &str) -> bool {
-    const KINDS: [&str; 3] = ["ScalarSubquery", "InSubquery", "Exists"];
+/// Subqueries that the optimizer has made no join of, without which they cannot be run.
+const SUBQUERIES: [&str; 3] = ["ScalarSubquery", "InSubquery", "Exists"];
+
+/// Whether an expression of one of these kinds stands where it cannot be computed.
+fn is_unplanned(text: &str, kinds: &[&str]) -> bool {
     text.split_once("does not support logical expression ")
-        .is_some_and(|(_, rest)| KINDS.iter().any(|kind| rest.starts_with(kind)))
+        .is_some_and(|(_, rest)| kinds.iter().any(|kind| rest.starts_with(kind)))
 }
 
 /// Prefixes that say which part of the engine spoke. They go, however many there are.

@@ -347,6 +347,7 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("frame offsets for ROWS / GROUPS must be non negative", SqlState::INVALID_PRECEDING_OR_FOLLOWING_SIZE),
     ("Invalid window frame", SqlState::WINDOWING_ERROR),
     ("RANGE requires exactly one ORDER BY column", SqlState::WINDOWING_ERROR),
+    ("GROUPS requires an ORDER BY clause", SqlState::WINDOWING_ERROR),
     ("The window … is not defined", SqlState::UNDEFINED_OBJECT),
     ("No files found at", SqlState::UNDEFINED_FILE),
     ("function requires", SqlState::UNDEFINED_FUNCTION),

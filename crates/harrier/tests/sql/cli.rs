@@ -182,6 +182,14 @@ fn a_full_disk_behind_a_command_is_no_success() {
 }
 
 #[test]
+fn windows_out_of_place_are_told() {
+    let folder = Folder::new();
+    let run = folder.sql(&["-c", "select 1 from (values (1)) t(a) where rank() over () = 1"]);
+    fails(&run, "42P20", "window functions are not allowed here");
+    assert!(!run.stderr.contains("WindowUDF"), "{run:?}");
+}
+
+#[test]
 fn variables_and_commands_of_scripts() {
     let folder = Folder::new();
     let script = "\\set n 41\n\\set who 'O''Hara'\n\\echo :n :'who' 'as it is'\n\

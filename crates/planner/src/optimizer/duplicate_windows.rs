@@ -8,12 +8,24 @@
 //!                                               TableScan: t
 //! ```
 //!
+//! It also takes `sum(x) OVER (ORDER BY x ROWS …)` for `sum(x) OVER (PARTITION BY x ROWS …)`: it compares the
+//! keys of two windows only as far as both have some. A projection between their nodes has it look at each of
+//! them alone; the rule that takes columns away takes it, too.
+//!
+//! ```text
+//! WindowAggr: sum(x) PARTITION BY x  ─►  WindowAggr: sum(x) PARTITION BY x
+//!   WindowAggr: sum(x) ORDER BY x          Projection: x, sum(x)
+//!     TableScan: t                           WindowAggr: sum(x) ORDER BY x
+//!                                              TableScan: t
+//! ```
+//!
 //! `DuplicateWindows` can go with a DataFusion that has apache/datafusion#24750: window expressions are no
-//! common subexpressions of their own node.
+//! common subexpressions.
 
 use std::sync::Arc;
 
 use datafusion::common::Column;
+use datafusion::common::cse::NormalizeEq;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Window};
@@ -53,7 +65,10 @@ impl OptimizerRule for DuplicateWindows {
             }
         }
         if kept.len() == window.window_expr.len() {
-            return Ok(Transformed::no(LogicalPlan::Window(window)));
+            return match is_mistaken(&window) {
+                true => apart(window).map(Transformed::yes),
+                false => Ok(Transformed::no(LogicalPlan::Window(window))),
+            };
         }
         let input = window.input.schema().fields().len();
         let once = LogicalPlan::Window(Window::try_new(kept, window.input)?);
@@ -68,4 +83,28 @@ impl OptimizerRule for DuplicateWindows {
         let named: Vec<Expr> = named.collect();
         Ok(Transformed::yes(LogicalPlanBuilder::from(once).project(named)?.build()?))
     }
+}
+
+/// Whether DataFusion takes a window for another one in the nodes right below.
+fn is_mistaken(window: &Window) -> bool {
+    let mut below = window.input.as_ref();
+    while let LogicalPlan::Window(other) = below {
+        let is_alike = |one: &Expr| {
+            let one = one.clone().unalias();
+            let mut others = other.window_expr.iter().map(|other| other.clone().unalias());
+            others.any(|other| one != other && one.normalize_eq(&other))
+        };
+        if window.window_expr.iter().any(is_alike) {
+            return true;
+        }
+        below = other.input.as_ref();
+    }
+    false
+}
+
+/// The same windows over a projection of all columns.
+fn apart(window: Window) -> Result<LogicalPlan> {
+    let columns: Vec<Expr> = window.input.schema().iter().map(Expr::from).collect();
+    let input = LogicalPlanBuilder::from(window.input).project(columns)?.build()?;
+    Ok(LogicalPlan::Window(Window::try_new(window.window_expr, Arc::new(input))?))
 }
