@@ -222,12 +222,32 @@ pub fn normal(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let is_clock = text.contains(':');
     let has_years = text.split_whitespace().any(|word| year_month(word).is_some());
-    if !(is_clock || has_years || text.starts_with('p') || text.starts_with('@') || text.ends_with("ago")) {
+    let signed = (!text.starts_with('p')).then(|| signs_at_numbers(&text)).flatten();
+    let is_own =
+        is_clock || has_years || text.starts_with('p') || text.starts_with('@') || text.ends_with("ago");
+    if !is_own && signed.is_none() {
         return None;
     }
+    let text = signed.unwrap_or(text);
     let parts = if text.starts_with('p') { iso(&text) } else { words(&text) }?;
     let Parts { months, days, nanoseconds } = parts;
     Some(format!("{months} months {days} days {nanoseconds} nanoseconds"))
+}
+
+/// The same text without blanks between a sign and its number, as in `1 month - 1 day`; `None` if it has none.
+fn signs_at_numbers(text: &str) -> Option<String> {
+    let mut signed = String::with_capacity(text.len());
+    let mut has_any = false;
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        signed.push_str(word);
+        let has_number = words.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+        match matches!(word, "-" | "+") && has_number {
+            true => has_any = true,
+            false => signed.push(' '),
+        }
+    }
+    has_any.then(|| signed.trim_end().to_string())
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -467,6 +487,17 @@ mod tests {
         check("1.5 years 00:00", 18, 0, 0);
         check("P1Y2M3DT4H5M6.5S", 14, 3, seconds(14_706) + SECOND / 2);
         check("PT-1H", 0, 0, -seconds(3_600));
+        check("1 month - 1 day", 1, -1, 0);
+        check("1 day - 02:00", 0, 1, -seconds(7_200));
+        check("- 1 day", 0, -1, 0);
+        check("+ 2 hours", 0, 0, seconds(7_200));
+        check("-  1 day 2 hours", 0, -1, seconds(7_200));
+        check("1 day + 2 hours - 3 minutes", 0, 1, seconds(7_020));
+        check("- 1.5 days", 0, -1, -seconds(43_200));
+        check("- 1 day ago", 0, 1, 0);
+        check("1-2 - 3 4:05", 14, -3, seconds(14_700));
+        check("- 1-2", -14, 0, 0);
+        check("1 day - 2", 0, 1, -seconds(2));
     }
 
     #[test]
@@ -474,6 +505,13 @@ mod tests {
         for text in
             ["1 day", "3.5 hours", "", "tomorrow", "1:xx", "P", "P1X", "25:61", "1-13", "1 parsec ago"]
         {
+            assert_eq!(normal(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn signs_stand_before_numbers() {
+        for text in ["- - 1 day", "1 - day", "1 day -", "+-1 day", "P- 1D", "- .5 day", "+ 1 month+ 2 days"] {
             assert_eq!(normal(text), None, "{text}");
         }
     }
