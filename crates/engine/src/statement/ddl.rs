@@ -26,7 +26,7 @@ use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::identifier::{plain, without_casts};
 use harrier_sql::parser::as_of::PAST;
 use harrier_sql::parser::sequence::GeneratedColumn;
-use harrier_sql::parser::table_clauses::{self, TableClauses, table_option};
+use harrier_sql::parser::table_clauses::{self, TableClauses, is_storage_parameter, table_option};
 use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 
@@ -629,6 +629,9 @@ impl Ddl<'_> {
                     let ast::SqlOption::KeyValue { key, value } = option else {
                         return Err(unsupported(format!("option {option}")));
                     };
+                    if is_storage_parameter(&plain(key)) {
+                        continue;
+                    }
                     let value = value.to_string();
                     let (key, value) = table_option(&plain(key), value.trim_matches('\''))?;
                     table.options.insert(key, value);

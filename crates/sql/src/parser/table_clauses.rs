@@ -20,7 +20,7 @@ mod partitions;
 mod views;
 
 pub use like::LikeOptions;
-pub use lists::table_option;
+pub use lists::{is_storage_parameter, table_option};
 pub use partitions::{CutClause, DividedBy, Division, HoldsClause, PartitionChange, PartitionClause, Which};
 
 /// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks
@@ -169,6 +169,9 @@ impl Tokens<'_> {
             } else if self.is(at, "with") && matches!(self.token(at + 1), Some(Token::LParen)) {
                 let (options, end) = self.list(at + 1)?;
                 for option in options {
+                    if self.is_storage_parameter(&option) {
+                        continue;
+                    }
                     let (name, value) = self.option(option)?;
                     clauses.options.insert(name, value);
                 }

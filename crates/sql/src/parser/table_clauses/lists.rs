@@ -40,9 +40,25 @@ impl Tokens<'_> {
         }
     }
 
+    /// Whether an option is one of PostgreSQL's for how a table is stored, which means nothing here.
+    pub(super) fn is_storage_parameter(&self, option: &Range<usize>) -> bool {
+        self.option_name(option).is_some_and(|name| is_storage_parameter(&name))
+    }
+
+    /// The name of an option, which is `toast.name` for what is stored beside a table.
+    fn option_name(&self, option: &Range<usize>) -> Option<String> {
+        match self.is(option.start, "toast") && self.is_token(option.start + 1, &Token::Period) {
+            true => self.name(option.start + 2).map(|name| format!("toast.{name}")),
+            false => self.name(option.start),
+        }
+    }
+
     /// An option, as its tokens say it.
     pub(super) fn option(&self, option: Range<usize>) -> Result<(String, String)> {
-        let name = self.name(option.start).ok_or_else(|| syntax("an option needs a name"))?;
+        let name = self.option_name(&option).ok_or_else(|| syntax("an option needs a name"))?;
+        if name.starts_with("toast.") {
+            return table_option(&name, "");
+        }
         let has_value = matches!(self.token(option.start + 1), Some(Token::Eq)) && option.len() == 3;
         let value = match (has_value, self.token(option.start + 2)) {
             (true, Some(Token::Word(word))) => word.value.clone(),
@@ -64,6 +80,36 @@ pub(super) fn bad_option(name: &str, value: &str) -> datafusion::error::DataFusi
         format!("invalid value for option \"{name}\": \"{value}\""),
     )
     .into_datafusion()
+}
+
+/// Whether PostgreSQL knows an option of tables by this name, for pages and their upkeep, which tables here
+/// have not.
+pub fn is_storage_parameter(name: &str) -> bool {
+    let (is_of_toast, name) = match name.strip_prefix("toast.") {
+        Some(name) => (true, name),
+        None => (false, name),
+    };
+    match name {
+        "fillfactor" | "toast_tuple_target" | "parallel_workers" | "user_catalog_table" => !is_of_toast,
+        "autovacuum_analyze_threshold" | "autovacuum_analyze_scale_factor" => !is_of_toast,
+        "autovacuum_enabled"
+        | "autovacuum_vacuum_threshold"
+        | "autovacuum_vacuum_scale_factor"
+        | "autovacuum_vacuum_insert_threshold"
+        | "autovacuum_vacuum_insert_scale_factor"
+        | "autovacuum_vacuum_cost_delay"
+        | "autovacuum_vacuum_cost_limit"
+        | "autovacuum_freeze_min_age"
+        | "autovacuum_freeze_max_age"
+        | "autovacuum_freeze_table_age"
+        | "autovacuum_multixact_freeze_min_age"
+        | "autovacuum_multixact_freeze_max_age"
+        | "autovacuum_multixact_freeze_table_age"
+        | "log_autovacuum_min_duration"
+        | "vacuum_index_cleanup"
+        | "vacuum_truncate" => true,
+        _ => false,
+    }
 }
 
 /// An option by the name that DuckLake gives it, with its value checked.
