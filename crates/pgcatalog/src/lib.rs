@@ -5,6 +5,7 @@
 //! column.
 
 mod catalog;
+mod extensions;
 mod functions;
 mod keys;
 mod live;
@@ -26,6 +27,7 @@ use datafusion::prelude::SessionContext;
 use crate::catalog::Catalog;
 use crate::relations::{CatalogSchema, Keywords, Namespace};
 
+pub use crate::extensions::{EXTENSIONS, Extension};
 pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
 pub use crate::rewrite::{cast_type, planned_type, rewrite, rewrite_catalogs, rewrite_query};
 pub use crate::source::{

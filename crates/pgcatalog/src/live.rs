@@ -22,6 +22,7 @@ use datafusion::scalar::ScalarValue;
 pub(crate) use self::keys::qualified_name;
 use self::stored_types::{type_oid, types};
 use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
+use crate::extensions::EXTENSIONS;
 use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
@@ -32,6 +33,8 @@ pub(crate) const PG_CLASS: i32 = 1259;
 const PG_NAMESPACE: i32 = 2615;
 const PG_AUTHID: i32 = 1260;
 const PG_REWRITE: i32 = 2618;
+/// The schema `pg_catalog`.
+const PG_CATALOG_OID: i32 = 11;
 /// The tablespace of everything.
 const PG_DEFAULT: i32 = 1663;
 /// The access method of tables. Harrier's are not heaps, but clients know no other.
@@ -47,6 +50,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_attrdef" => view.pg_attrdef(),
             "pg_namespace" => view.pg_namespace(),
             "pg_database" => view.pg_database(),
+            "pg_extension" => view.pg_extension(),
             "pg_authid" | "pg_roles" => view.pg_roles(),
             "pg_user" | "pg_shadow" => view.pg_user(),
             "pg_group" => view.pg_group(),
@@ -388,6 +392,16 @@ impl View<'_> {
             .numbers("nspowner", owners)
             .lists("nspacl", found.iter().map(|schema| access_list(&schema.owner, "UC", &schema.grants)));
         self.with_system(self.batch(found.len(), columns)?)
+    }
+
+    fn pg_extension(&self) -> Result<RecordBatch> {
+        let columns = Columns::default()
+            .numbers("oid", EXTENSIONS.iter().map(|extension| extension.oid))
+            .texts("extname", EXTENSIONS.iter().map(|extension| extension.name))
+            .numbers("extowner", EXTENSIONS.iter().map(|_| OWNER_OID))
+            .numbers("extnamespace", EXTENSIONS.iter().map(|_| PG_CATALOG_OID))
+            .texts("extversion", EXTENSIONS.iter().map(|extension| extension.version));
+        self.batch(EXTENSIONS.len(), columns)
     }
 
     fn pg_database(&self) -> Result<RecordBatch> {

@@ -118,7 +118,7 @@ impl System {
 impl SystemRelation {
     /// Whether it is always empty here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 14] = [
+        const LIVE: [&str; 15] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
@@ -128,6 +128,7 @@ impl SystemRelation {
             "pg_database",
             "pg_db_role_setting",
             "pg_depend",
+            "pg_extension",
             "pg_index",
             "pg_init_privs",
             "pg_rewrite",

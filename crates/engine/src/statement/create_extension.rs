@@ -4,29 +4,31 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
+use harrier_pgcatalog::EXTENSIONS;
 use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::statement::outcome::Outcome;
 
-/// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and
-/// random UUIDs.
-const BUILT_IN: [&str; 3] = ["plpgsql", "pgcrypto", "uuid-ossp"];
-
 /// Errors: the extension is one of those that are there (42710), or of those that are not (0A000).
 pub(crate) fn create(create: &ast::CreateExtension) -> Result<Outcome> {
     let name = plain(&create.name);
-    if !BUILT_IN.contains(&name.as_str()) {
+    if !exists(&name) {
         let message = format!("extension \"{name}\" is not available");
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
-    let exists = format!("extension \"{name}\" already exists");
+    let told = format!("extension \"{name}\" already exists");
     match create.if_not_exists {
         true => Ok(Outcome::Command {
             tag: "CREATE EXTENSION".to_string(),
             warnings: vec![],
-            notices: vec![format!("{exists}, skipping")],
+            notices: vec![format!("{told}, skipping")],
         }),
-        false => Err(SqlError::new(SqlState::DUPLICATE_OBJECT, exists).into_datafusion()),
+        false => Err(SqlError::new(SqlState::DUPLICATE_OBJECT, told).into_datafusion()),
     }
+}
+
+/// Whether an extension of that name is there.
+pub(crate) fn exists(name: &str) -> bool {
+    EXTENSIONS.iter().any(|extension| extension.name == name)
 }

@@ -33,6 +33,7 @@ use uuid::Uuid;
 use crate::binder::type_names;
 use crate::planning::stored_sql::{self, ViewForm, WrittenDefaults};
 use crate::settings::time_reading;
+use crate::statement::create_extension;
 use crate::types::columns::{column_of, declared, has_unsure_buckets, type_of};
 use crate::types::{assigned, declared, json_columns, names};
 use crate::warehouse::access::Viewer;
@@ -938,6 +939,17 @@ impl Ddl<'_> {
                         Ok(())
                     })
                     .await
+            }
+            // Which dumps have; it says what PostgreSQL says of it, and is not kept.
+            CommentObject::Extension => {
+                let name = reference(name)?.table().to_string();
+                match create_extension::exists(&name) {
+                    true => Ok(()),
+                    false => {
+                        let message = format!("extension \"{name}\" does not exist");
+                        Err(error(SqlState::UNDEFINED_OBJECT, message))
+                    }
+                }
             }
             other => Err(unsupported(format!("COMMENT ON {other}"))),
         }
