@@ -40,6 +40,7 @@ pub(crate) mod create_view;
 pub(crate) mod ddl;
 pub(crate) mod ddl_retry;
 pub(crate) mod describe;
+pub(crate) mod discard;
 pub(crate) mod drop;
 pub(crate) mod execute_plan;
 pub(crate) mod explain;
@@ -136,6 +137,7 @@ impl Session {
             Kind::Lock(lock) => self.lock(lock, sql, statement).await,
             Kind::Comment(comment) => self.comment(comment, sql, statement).await,
             Kind::Analyze(analyze) => self.analyze(analyze, sql, statement).await,
+            Kind::Discard(object) => self.run_discard(object).await,
             Kind::Call(call) => self.call(call, sql, statement).await,
             Kind::Drop(drop) => self.drop_relations(drop, sql, statement).await,
             Kind::Returning => self.change_returning(sql, statement).await,

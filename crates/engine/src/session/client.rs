@@ -242,7 +242,10 @@ impl Session {
             if let Some(warehouse) = self.warehouse() {
                 warehouse.sequences.discard();
                 warehouse.names.forget_own()?;
-                warehouse.names.role().become_role(None, false)?;
+                // Only sessions of a server have logged in, and can be another role.
+                if warehouse.names.role().login().is_some() {
+                    warehouse.names.role().become_role(None, false)?;
+                }
             }
             Ok(())
         };

@@ -25,6 +25,7 @@ pub(crate) enum Kind<'s> {
     Comment(&'s ast::Statement),
     Analyze(&'s ast::Analyze),
     Call(&'s ast::Function),
+    Discard(&'s ast::DiscardObject),
     Drop(&'s ast::Statement),
     /// INSERT, UPDATE, DELETE and MERGE with RETURNING.
     Returning,
@@ -69,6 +70,7 @@ impl<'s> Kind<'s> {
             ast::Statement::Comment { .. } => Self::Comment(executed),
             ast::Statement::Analyze(analyze) => Self::Analyze(analyze),
             ast::Statement::Call(call) => Self::Call(call),
+            ast::Statement::Discard { object_type } => Self::Discard(object_type),
             ast::Statement::Drop { .. } => Self::Drop(executed),
             written if returning_items::items(written).is_some() => Self::Returning,
             ast::Statement::Insert(insert) => Self::Insert(insert),
