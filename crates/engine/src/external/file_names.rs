@@ -116,12 +116,32 @@ pub(crate) fn no_match(name: &str) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
 }
 
+/// Errors: it is no location (22023), or that of something that is read once, such as a pipe (42809).
 pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {
-    ListingTableUrl::parse(location).map_err(|error| {
+    let url = ListingTableUrl::parse(location).map_err(|error| {
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
             .with_detail(error.strip_backtrace())
             .into_datafusion()
-    })
+    })?;
+    let place = Url::parse(url.as_str()).ok().filter(|place| place.scheme() == "file");
+    match place.and_then(|place| place.to_file_path().ok()) {
+        Some(path) if url.get_glob().is_none() && is_device(&path) => {
+            let message = format!("\"{}\" is no file, but a pipe or a device", path.display());
+            Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                .with_hint("COPY … FROM STDIN and psql's \\copy read what comes once")
+                .into_datafusion())
+        }
+        _ => Ok(url),
+    }
+}
+
+/// Whether a path is that of a pipe, a terminal or another device, whose bytes come once and have no number;
+/// so do those of standard input, output and errors, even where these are files.
+pub(crate) fn is_device(path: &Path) -> bool {
+    let of_process = |folder: &Path| folder.starts_with("/proc") && folder.ends_with("fd");
+    let is_standard = ["/dev/stdin", "/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name))
+        || path.parent().is_some_and(|folder| folder == Path::new("/dev/fd") || of_process(folder));
+    is_standard || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// A path as a URL, so that characters that are wildcards elsewhere mean themselves.

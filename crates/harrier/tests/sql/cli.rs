@@ -190,6 +190,23 @@ fn windows_out_of_place_are_told() {
 }
 
 #[test]
+fn pipes_are_no_files() {
+    let folder = Folder::new();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("p.csv")).status();
+    assert!(made.expect("mkfifo is one of the core utilities").success());
+    for sql in [
+        "select * from 'p.csv'",
+        "create external table e (a int) stored as csv location 'p.csv'",
+        "create external table e (a int) stored as csv location '/dev/stdin'",
+        "create table t (a int); copy t from '/dev/stdin'",
+        "copy (select 1 as a) to 'p.csv'",
+        "copy (select 1 as a) to '/dev/stdout' (format csv)",
+    ] {
+        fails(&folder.sql(&["-q", "-c", sql]), "42809", "pipe or a device");
+    }
+}
+
+#[test]
 fn variables_and_commands_of_scripts() {
     let folder = Folder::new();
     let script = "\\set n 41\n\\set who 'O''Hara'\n\\echo :n :'who' 'as it is'\n\

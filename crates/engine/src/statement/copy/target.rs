@@ -16,6 +16,8 @@ use harrier_exec::data_files::timestamp_seconds::declared_schema;
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
+use crate::external::file_names::is_device;
+
 /// With less free space than this a file system counts as full: a writer's last buffer did not fit.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
@@ -24,6 +26,12 @@ pub(crate) fn check(target: &str) -> Result<()> {
     let Some(path) = local_path(target) else {
         return Ok(());
     };
+    if is_device(&path) {
+        let message = format!("cannot write to \"{target}\": it is no file, but a pipe or a device");
+        return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
+            .with_hint("COPY … TO STDOUT and psql's \\copy write to where the client says")
+            .into_datafusion());
+    }
     let folder = if target.ends_with('/') || path.is_dir() {
         Some(path.as_path())
     } else {
@@ -122,6 +130,10 @@ mod tests {
         for target in ["/proc/harrier/x.csv", "/sys/x.csv"] {
             let error = check(target).unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
+        }
+        for target in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "file:///dev/stderr"] {
+            let error = check(target).unwrap_err();
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
         }
         let error = check(&format!("{base}/file/x.csv")).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
