@@ -713,7 +713,7 @@ RESET ROLE",
         &[("CLOSE c", "CLOSE CURSOR")],
     ),
     statement(
-        Group::Server,
+        Group::Session,
         "DISCARD",
         "Forgets prepared statements, temporary tables or all that a session has",
         "DISCARD { ALL | PLANS | SEQUENCES | TEMPORARY | TEMP }",

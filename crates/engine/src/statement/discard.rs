@@ -1,4 +1,5 @@
-//! DISCARD, of a session that has no client: a server answers its clients itself, for it keeps more of theirs.
+//! DISCARD, of a session that has no client: a server answers its clients itself, for it keeps more of
+//! theirs.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::DiscardObject;

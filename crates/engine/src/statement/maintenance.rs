@@ -92,8 +92,8 @@ impl Session {
         }
     }
 
-    /// Whether a name is that of one of PostgreSQL's catalogs, which have no files. Tools such as vacuumdb take
-    /// them for tables.
+    /// Whether a name is that of one of PostgreSQL's catalogs, which have no files. Tools such as vacuumdb
+    /// take them for tables.
     pub(crate) async fn is_system_catalog(&self, name: &TableReference) -> bool {
         let schema = match name.schema() {
             Some(CATALOG_SCHEMA) => CATALOG_SCHEMA,

@@ -234,7 +234,8 @@ pub fn normal(text: &str) -> Option<String> {
     Some(format!("{months} months {days} days {nanoseconds} nanoseconds"))
 }
 
-/// The same text without blanks between a sign and its number, as in `1 month - 1 day`; `None` if it has none.
+/// The same text without blanks between a sign and its number, as in `1 month - 1 day`; `None` if it has
+/// none.
 fn signs_at_numbers(text: &str) -> Option<String> {
     let mut signed = String::with_capacity(text.len());
     let mut has_any = false;
