@@ -1,5 +1,5 @@
-//! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog keeps one as
-//! a tag of its column (`docs/decisions/0038-declared-types.md`).
+//! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog keeps
+//! one as a tag of its column (`docs/decisions/0038-declared-types.md`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The part of a session that belongs to its warehouse: names, the open transaction, temporary tables, sequences.
+//! The part of a session that belongs to its warehouse: names, the open transaction, temporary tables,
+//! sequences.
 
 use std::sync::Arc;
 

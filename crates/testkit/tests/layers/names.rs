@@ -13,7 +13,7 @@ const PARTICIPLES: [(&str, usize); 22] = [
     ("bench", 3),
     ("catalog", 6),
     ("committer", 6),
-    ("engine", 168),
+    ("engine", 171),
     ("error", 1),
     ("exec", 17),
     ("functions", 43),
