@@ -369,7 +369,7 @@ impl Parts {
     fn of_missing_table(name: &str) -> Self {
         let short = DEFAULT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         let short = short.strip_prefix("datafusion.").or(short.strip_prefix("warehouse.")).unwrap_or(short);
-        if let Some((short, past)) = short.split_once(harrier_sql::parser::as_of::PAST) {
+        if let Some((short, past)) = short.split_once(harrier_sql::parser::as_of::AS_OF_MARK) {
             return Self::new(format!("relation \"{short}\" does not exist as of {past}"));
         }
         let mut parts = Self::new(format!("relation \"{short}\" does not exist"));

@@ -114,7 +114,7 @@ pub(crate) async fn run(
         "\\watch" => watch(runner, script, &words(runner)?, file).await?,
         "\\e" | "\\edit" => edit(runner, script, unquote(argument), file).await?,
         "\\p" | "\\print" => {
-            let text = match script.splitter.unfinished() {
+            let text = match script.splitter.incomplete_text() {
                 "" => runner.last.as_ref().map(|last| last.text.clone()).unwrap_or_default(),
                 text => text.to_string(),
             };

@@ -325,7 +325,7 @@ impl Runner {
                 false => Ok(()),
             };
         }
-        let command = script.splitter.first_outside(line, b'\\');
+        let command = script.splitter.first_unquoted(line, b'\\');
         let (text, command) = command.map_or((line, None), |at| (&line[..at], Some(&line[at..])));
         script.splitter.push(text);
         while self.copying.is_none()

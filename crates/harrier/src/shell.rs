@@ -56,7 +56,7 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
             entered.clear();
             *names.write() = Names::load(runner.session.context()).await;
         }
-        let prompt = match (is_first, script.splitter.open_quote()) {
+        let prompt = match (is_first, script.splitter.is_in_quote()) {
             _ if is_copying => PROMPT_IN_ROWS,
             (true, _) => PROMPT,
             (false, true) => PROMPT_IN_QUOTE,

@@ -34,7 +34,7 @@ impl Variables {
         }
         let mut text_out = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some(at) = Splitter::new().first_outside(rest, b':') {
+        while let Some(at) = Splitter::new().first_unquoted(rest, b':') {
             text_out.push_str(&rest[..at]);
             rest = &rest[at..];
             let (value, length) = self.value(rest).unwrap_or_else(|| {

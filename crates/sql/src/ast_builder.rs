@@ -1,4 +1,4 @@
-//! Nodes of the parser's trees, for whoever rewrites statements.
+//! Constructors of sqlparser AST nodes, for statement rewrites.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-/// A call of a function.
+/// A function call.
 pub fn function_call(name: &str, arguments: Vec<Expr>) -> Function {
     Function {
         name: ObjectName::from(vec![Ident::new(name)]),
@@ -26,7 +26,7 @@ pub fn function_call(name: &str, arguments: Vec<Expr>) -> Function {
     }
 }
 
-/// Arguments without names.
+/// An argument list of unnamed arguments.
 pub fn argument_list(arguments: Vec<Expr>) -> FunctionArgumentList {
     FunctionArgumentList {
         duplicate_treatment: None,
@@ -38,7 +38,7 @@ pub fn argument_list(arguments: Vec<Expr>) -> FunctionArgumentList {
     }
 }
 
-/// `SELECT * FROM t`, of which copies are filled.
+/// `SELECT * FROM t`, parsed once and cloned as a template.
 static TEMPLATE: LazyLock<Query> = LazyLock::new(|| {
     let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM t");
     *parser.and_then(|mut parser| parser.parse_query()).expect("it is a query")
@@ -55,14 +55,14 @@ fn template() -> (Query, Select) {
     }
 }
 
-/// A query of `items` from relations.
+/// `SELECT items FROM from`.
 pub fn query_of(items: Vec<SelectItem>, from: Vec<TableWithJoins>) -> Query {
     let (mut query, select) = template();
     query.body = Box::new(SetExpr::Select(Box::new(Select { projection: items, from, ..select })));
     query
 }
 
-/// `SELECT *` from relations.
+/// `SELECT * FROM from`.
 pub fn select_star(from: Vec<TableWithJoins>) -> Query {
     query_of(vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())], from)
 }
@@ -78,7 +78,7 @@ pub fn select_all(table: &ObjectName) -> Select {
     select
 }
 
-/// A table as FROM names it.
+/// A table as an entry of FROM.
 pub fn table_named(table: &ObjectName) -> Vec<TableWithJoins> {
     select_all(table).from
 }
@@ -91,9 +91,7 @@ pub fn query_where(items: Vec<SelectItem>, from: Vec<TableWithJoins>, condition:
     query
 }
 
-/// Relations joined each with all rows of those before it.
-///
-/// Returns `None` of none.
+/// The cross join of relations, left-deep; `None` for an empty list.
 pub fn cross_joined(relations: &[TableWithJoins]) -> Option<TableWithJoins> {
     let (first, others) = relations.split_first()?;
     let mut all = first.clone();
@@ -105,7 +103,7 @@ pub fn cross_joined(relations: &[TableWithJoins]) -> Option<TableWithJoins> {
     Some(all)
 }
 
-/// A query as a relation.
+/// A subquery in FROM.
 pub fn derived_table(query: Query, alias: TableAlias) -> TableWithJoins {
     let relation =
         TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None };
@@ -123,12 +121,12 @@ pub fn table_alias_of(name: Ident, columns: impl IntoIterator<Item = Ident>) -> 
     TableAlias { explicit: true, name, columns, at: None }
 }
 
-/// `VALUES` of one row.
+/// `VALUES` with one row.
 pub fn values_of(row: Vec<Expr>) -> Query {
     values_of_rows([row])
 }
 
-/// `VALUES` of some rows.
+/// `VALUES` with several rows.
 pub fn values_of_rows(rows: impl IntoIterator<Item = Vec<Expr>>) -> Query {
     let (mut query, _) = template();
     let rows = rows.into_iter().map(Parens::with_empty_span).collect();
@@ -146,8 +144,8 @@ pub fn nested(expr: Expr) -> Expr {
     Expr::Nested(Box::new(expr))
 }
 
-/// Parts with an operator between each two, from the left; `None` of none.
-pub fn joined(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Option<Expr> {
+/// A left-associative chain of `parts` with `op` between them; `None` for an empty list.
+pub fn operator_chain(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Option<Expr> {
     parts.into_iter().reduce(|left, right| binary(left, op.clone(), right))
 }
 
@@ -155,7 +153,7 @@ pub fn boolean(value: bool) -> Expr {
     Expr::value(Value::Boolean(value))
 }
 
-/// A number as it is written.
+/// A numeric literal, verbatim.
 pub fn number(text: &str) -> Expr {
     Expr::value(Value::Number(text.to_string(), false))
 }
@@ -177,7 +175,7 @@ pub fn cast(expr: Expr, data_type: DataType) -> Expr {
     Expr::Cast { kind: CastKind::DoubleColon, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
-/// The text of a literal in quotes.
+/// The text of a quoted literal.
 pub fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),

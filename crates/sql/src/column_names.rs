@@ -1,4 +1,4 @@
-//! The names that PostgreSQL gives the columns of a result, which are not DataFusion's.
+//! PostgreSQL's names for result columns, where they differ from DataFusion's.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifier::plain;
 
-/// The types whose values are numbers of objects and whose texts are names of objects.
+/// The OID alias types (`regclass` and others): values are OIDs, texts are object names.
 pub const OBJECT_TYPES: [&str; 11] = [
     "regclass",
     "regtype",
@@ -25,18 +25,17 @@ pub const OBJECT_TYPES: [&str; 11] = [
     "oid",
 ];
 
-/// The schemas whose names may stand before a type of PostgreSQL's.
+/// The schemas that may qualify a PostgreSQL type.
 const TYPE_SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];
 
 const UNKNOWN: &str = "?column?";
 
-/// The names of a result's columns: PostgreSQL's where the statement, as the client has sent it, has an
-/// expression for the column, and the planned one where a `*` stands for it. They are as many as were
-/// planned.
+/// Names the result columns: as PostgreSQL does where the statement, as the client sent it, has an expression
+/// for the column, and as planned where a `*` stands for it. Returns as many names as `planned` has.
 pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
     let Some(items) = items(query) else { return planned.to_vec() };
-    let mut names: Vec<String> = planned.iter().map(|name| without_twin(name).to_string()).collect();
+    let mut names: Vec<String> = planned.iter().map(|name| client_name(name).to_string()).collect();
     if reads_queries(query) {
         without_numbers(&mut names);
     }
@@ -44,17 +43,17 @@ pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let before = items.iter().position(is_star).unwrap_or(items.len());
     for (name, item) in names.iter_mut().zip(&items[..before]) {
-        *name = of_item(item);
+        *name = select_item_name(item);
     }
     let behind = items.iter().rev().position(is_star).unwrap_or(0);
     let (names_after, items_after) = (names.iter_mut().rev().take(behind), items.iter().rev());
     for (name, item) in names_after.zip(items_after) {
-        *name = of_item(item);
+        *name = select_item_name(item);
     }
     names
 }
 
-/// Whether a query reads the columns of another one.
+/// Whether a query contains another query.
 fn reads_queries(query: &Query) -> bool {
     struct Queries(usize);
     impl Visitor for Queries {
@@ -68,7 +67,7 @@ fn reads_queries(query: &Query) -> bool {
     query.visit(&mut Queries(0)).is_break()
 }
 
-/// The planner calls the second column of a query that is called `a` there `a:1`.
+/// Strips the suffix `:1` that the planner gives the second column called `a` of a query.
 fn without_numbers(names: &mut [String]) {
     let mut seen: HashSet<String> = HashSet::new();
     for name in names {
@@ -94,29 +93,30 @@ fn items(query: &Query) -> Option<&[SelectItem]> {
     }
 }
 
-/// The name of a column of a result; `None`: a star, which stands for those of its columns.
+/// The column name of an item of the select list; `None` for a star.
 pub fn item_name(item: &SelectItem) -> Option<String> {
     match item {
-        SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_) => Some(of_item(item)),
+        SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_) => Some(select_item_name(item)),
         _ => None,
     }
 }
 
-fn of_item(item: &SelectItem) -> String {
+fn select_item_name(item: &SelectItem) -> String {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => plain(alias),
-        SelectItem::UnnamedExpr(expr) => of_expression(expr),
+        SelectItem::UnnamedExpr(expr) => expression_name(expr),
         _ => UNKNOWN.to_string(),
     }
 }
 
-/// The name of an expression without an alias.
-pub fn of_expression(expr: &Expr) -> String {
-    figure(expr).map_or_else(|| UNKNOWN.to_string(), |(name, _)| name)
+/// The column name of an expression without an alias.
+pub fn expression_name(expr: &Expr) -> String {
+    figure_column_name(expr).map_or_else(|| UNKNOWN.to_string(), |(name, _)| name)
 }
 
-/// The name, and whether it is a strong one: that of a type gives way to what the cast is of.
-fn figure(expr: &Expr) -> Option<(String, bool)> {
+/// The name, and whether it is strong: a type's name yields to that of the cast operand. PostgreSQL's
+/// `FigureColname`.
+fn figure_column_name(expr: &Expr) -> Option<(String, bool)> {
     let strong = |name: &str| Some((name.to_string(), true));
     match expr {
         Expr::Identifier(name) => Some((plain(name), true)),
@@ -127,20 +127,20 @@ fn figure(expr: &Expr) -> Option<(String, bool)> {
                 _ => None,
             }) {
                 Some(name) => Some((name, true)),
-                None => figure(root),
+                None => figure_column_name(root),
             }
         }
-        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure(inner),
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure_column_name(inner),
         Expr::Function(function) => {
             let name = parts(&function.name).pop()?;
-            // What the rewriting has put in place of a cast.
+            // The function that the rewrite substituted for a cast.
             let object = name.strip_suffix("in").or_else(|| name.strip_suffix("out"));
             match (object.filter(|name| OBJECT_TYPES.contains(name)), &function.args) {
                 (Some(object), FunctionArguments::List(list)) => {
                     let inner = list.args.first().and_then(|argument| match argument {
                         datafusion::sql::sqlparser::ast::FunctionArg::Unnamed(
                             datafusion::sql::sqlparser::ast::FunctionArgExpr::Expr(expr),
-                        ) => figure(expr),
+                        ) => figure_column_name(expr),
                         _ => None,
                     });
                     inner.filter(|(_, strong)| *strong).or_else(|| Some((object.to_string(), false)))
@@ -148,20 +148,21 @@ fn figure(expr: &Expr) -> Option<(String, bool)> {
                 _ => Some((name, true)),
             }
         }
-        Expr::Cast { expr, data_type, .. } => {
-            figure(expr).filter(|(_, strong)| *strong).or_else(|| Some((type_name(data_type), false)))
-        }
+        Expr::Cast { expr, data_type, .. } => figure_column_name(expr)
+            .filter(|(_, strong)| *strong)
+            .or_else(|| Some((type_name(data_type), false))),
         Expr::TypedString(typed) => Some((type_name(&typed.data_type), false)),
         Expr::Interval(_) => Some(("interval".to_string(), false)),
         Expr::Case { else_result, .. } => {
-            let inner = else_result.as_ref().and_then(|expr| figure(expr)).filter(|(_, strong)| *strong);
+            let inner =
+                else_result.as_ref().and_then(|expr| figure_column_name(expr)).filter(|(_, strong)| *strong);
             inner.or_else(|| Some(("case".to_string(), false)))
         }
         Expr::Array(_) => strong("array"),
         Expr::Exists { .. } => strong("exists"),
         Expr::Subquery(query) => match items(query)?.first()? {
             SelectItem::ExprWithAlias { alias, .. } => Some((plain(alias), true)),
-            SelectItem::UnnamedExpr(expr) => figure(expr),
+            SelectItem::UnnamedExpr(expr) => figure_column_name(expr),
             _ => None,
         },
         Expr::Extract { .. } => strong("extract"),
@@ -208,7 +209,7 @@ fn type_name(data_type: &DataType) -> String {
     .to_string()
 }
 
-/// A cast to an array is named after the elements' type.
+/// A cast to an array is named after the element type.
 fn inner_name(data_type: &DataType) -> String {
     use datafusion::sql::sqlparser::ast::ArrayElemTypeDef::{AngleBracket, SquareBracket};
     match data_type {
@@ -217,7 +218,7 @@ fn inner_name(data_type: &DataType) -> String {
     }
 }
 
-/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
+/// The name of a `pg_catalog` type that DataFusion does not know.
 pub fn custom_type(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
@@ -230,23 +231,23 @@ pub fn custom_type(data_type: &DataType) -> Option<String> {
     }
 }
 
-/// The parts of a name as the planner understands them: in lower case unless they are quoted.
+/// The parts of a name as the planner normalizes them: in lower case unless quoted.
 pub fn parts(name: &ObjectName) -> Vec<String> {
     name.0.iter().filter_map(|part| part.as_ident().map(plain)).collect()
 }
 
-/// The name of a column at a place of its list that is to be shown as one of several called `name`.
-pub fn twin(name: &str, at: usize) -> String {
+/// A unique alias for the column at position `at` of the select list. The client sees it as `name`.
+pub fn duplicate_alias(name: &str, at: usize) -> String {
     format!("__twin_of_{name}_{at}")
 }
 
-/// The name that a column of a twin's name has to a client.
-pub fn without_twin(name: &str) -> &str {
+/// The name that the client sees for an alias made by [`duplicate_alias`].
+pub fn client_name(name: &str) -> &str {
     let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
     rest.rsplit_once('_').map_or(name, |(name, _)| name)
 }
 
-/// The number of columns of a query, if it has no star.
+/// The number of columns of a query without a star.
 pub fn column_count(body: &SetExpr) -> Option<usize> {
     match body {
         SetExpr::SetOperation { left, .. } => column_count(left),

@@ -1,7 +1,7 @@
-//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and
-//! times, AT TIME ZONE, FETCH, windows made of windows, TABLE, SIMILAR TO, MERGE that does nothing, types as
-//! functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only
-//! what would fail, or be misunderstood, is rewritten.
+//! AST rewrites of PostgreSQL syntax that DataFusion's planner does not support, or interprets differently:
+//! interval, date and time literals, AT TIME ZONE, FETCH, named windows, TABLE, SIMILAR TO, MERGE DO NOTHING,
+//! types as functions, boolean literals, WITH before DML, `SET (a, b) = …`, row comparisons. Everything else
+//! stays as it is.
 
 mod aggregate_order;
 mod alter_column_using;
@@ -12,7 +12,6 @@ mod collations;
 mod create_table_as;
 mod cte_before_dml;
 mod cte_columns;
-mod escapes;
 mod exact_number;
 mod exact_values;
 pub mod external_table;
@@ -22,13 +21,14 @@ mod hypothetical_set;
 pub mod insert_values;
 mod java_patterns;
 mod json;
+mod like_escape;
 mod limit;
-mod listed_numbers;
 mod multi_column_assignment;
 mod named_window;
 pub mod nested_case;
 mod not_exists;
 mod numeric_constants;
+mod numeric_in_values;
 mod operator_functions;
 mod ordered_set;
 mod recursive_query;
@@ -36,7 +36,7 @@ pub mod result_columns;
 mod result_order;
 pub mod row_comparison;
 mod sequence_calls;
-mod set_functions;
+mod set_returning_functions;
 mod similar_to;
 mod slices;
 pub mod update_from;
@@ -45,7 +45,7 @@ mod update_targets;
 use std::ops::ControlFlow;
 
 use crate::ast_builder::{binary, function_call, number, select_all, text_of};
-use crate::tokens::merge_nothing;
+use crate::tokens::merge_do_nothing;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
@@ -56,26 +56,27 @@ use exact_number::exact_number;
 use harrier_functions::parse;
 use harrier_functions::parse::datetime::DateOrder;
 
-/// Rewrites a statement in place, before it is planned. `order`: of the numbers of days in its literals.
+/// Rewrites a statement in place before planning. `order` is the order of day, month and year in date
+/// literals.
 ///
-/// Errors: a window that another is made of is not defined (42704), or is changed where it must not be
-/// (42P20); a column has a collation that there is not (42704).
+/// Errors: a window that another refers to is undefined (42704), or overridden where it must not be (42P20);
+/// an unknown collation (42704).
 pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
-    collations::settle(statement)?;
+    collations::resolve(statement)?;
     match statement {
         Statement::Statement(statement) => {
-            create_table_as::create_into(statement.as_mut());
-            alter_column_using::leave_out(statement.as_mut());
-            update_targets::read(statement.as_mut());
-            create_table_as::refuse_computed(statement)?;
+            create_table_as::rewrite_select_into(statement.as_mut());
+            alter_column_using::drop_redundant(statement.as_mut());
+            update_targets::rewrite(statement.as_mut());
+            create_table_as::reject_generated_columns(statement)?;
             cte_before_dml::rewrite(statement.as_mut());
             multi_column_assignment::rewrite(statement.as_mut())?;
-            merge_nothing::settle(statement.as_mut());
-            insert_values::unbind_values(statement.as_mut());
+            merge_do_nothing::remove_placeholders(statement.as_mut());
+            insert_values::values_to_derived_tables(statement.as_mut());
             numeric_constants::rewrite(statement.as_mut());
             exact_values::rewrite(statement.as_mut());
             update_from::rewrite(statement.as_mut())?;
-            row_comparison::in_conditions_of_change(statement.as_mut())?;
+            row_comparison::in_dml_filter(statement.as_mut())?;
             rewrite(statement.as_mut(), order)
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, order),
@@ -86,7 +87,7 @@ pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
         Statement::CreateExternalTable(create) => {
             external_table::rename_codec(create);
             for column in &mut create.columns {
-                count_microseconds(&mut column.data_type);
+                set_microseconds(&mut column.data_type);
             }
             Ok(())
         }
@@ -94,7 +95,7 @@ pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
     }
 }
 
-/// The same for a query that is part of a statement.
+/// Like [`prepare`], for a query inside of a statement.
 ///
 /// Errors: as [`prepare`].
 pub fn prepare_query(query: &mut Query, order: DateOrder) -> Result<()> {
@@ -116,20 +117,20 @@ impl VisitorMut for Dialect {
     type Break = DataFusionError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
-        if let Err(error) = recursive_query::settle(query) {
+        if let Err(error) = recursive_query::rewrite(query) {
             return ControlFlow::Break(error);
         }
-        read_tables(&mut query.body);
+        rewrite_set_operation(&mut query.body);
         if let SetExpr::Values(values) = query.body.as_mut() {
-            listed_numbers::rewrite(values);
+            numeric_in_values::rewrite(values);
         }
-        set_functions::unfold(query);
-        fetch_to_limit::to_limit(query);
-        let read = limit::read(query).and_then(|()| named_window::complete(query));
-        let read = read.and_then(|()| result_order::read(query));
-        cte_columns::in_with(query);
-        let read = read.and_then(|()| hypothetical_set::rewrite_groups(query));
-        match read.and_then(|()| row_comparison::in_conditions_of(&mut query.body)) {
+        set_returning_functions::unfold(query);
+        fetch_to_limit::rewrite(query);
+        let result = limit::rewrite(query).and_then(|()| named_window::expand(query));
+        let result = result.and_then(|()| result_order::rewrite(query));
+        cte_columns::rewrite(query);
+        let result = result.and_then(|()| hypothetical_set::rewrite_groups(query));
+        match result.and_then(|()| row_comparison::in_filters(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -138,7 +139,7 @@ impl VisitorMut for Dialect {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
         match boolean_literals::in_select(select) {
             Ok(()) => {
-                grouping::complete(select);
+                grouping::rewrite(select);
                 ControlFlow::Continue(())
             }
             Err(error) => ControlFlow::Break(error),
@@ -146,7 +147,7 @@ impl VisitorMut for Dialect {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
-        sequence_calls::bare_name(expr);
+        sequence_calls::rewrite(expr);
         if let Err(error) = row_comparison::rewrite(expr)
             .and_then(|()| boolean_literals::in_expr(expr))
             .and_then(|()| aggregate_order::rewrite(expr))
@@ -157,9 +158,9 @@ impl VisitorMut for Dialect {
         }
         operator_functions::rewrite(expr);
         calls::rewrite(expr);
-        json::aggregate(expr);
+        json::rewrite(expr);
         not_exists::rewrite(expr);
-        escapes::rewrite(expr);
+        like_escape::rewrite(expr);
         slices::rewrite(expr);
         bytes_in_arrays::rewrite(expr);
         match expr {
@@ -181,7 +182,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::Cast { expr: inner, data_type, .. } => {
-                count_microseconds(data_type);
+                set_microseconds(data_type);
                 let kind = kind_of(data_type);
                 if let (Some(text), Some(kind)) = (text_of(inner), kind) {
                     match (word_of(text, kind), parse::datetime::normal(text, kind, self.order)) {
@@ -192,7 +193,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::TypedString(typed) => {
-                count_microseconds(&mut typed.data_type);
+                set_microseconds(&mut typed.data_type);
                 if let (Some(kind), Value::SingleQuotedString(text)) =
                     (kind_of(&typed.data_type), &typed.value.value)
                 {
@@ -235,7 +236,7 @@ impl VisitorMut for Dialect {
                     };
                 }
             }
-            // As Spark and MySQL call it.
+            // Regular expression match in Spark and MySQL.
             Expr::RLike { negated, expr: text, pattern, .. } => {
                 let op =
                     if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
@@ -248,7 +249,7 @@ impl VisitorMut for Dialect {
     }
 }
 
-/// `INTERVAL '1 day 02:03'` and `INTERVAL '1 02:03' DAY TO MINUTE`.
+/// Normalizes `INTERVAL '1 day 02:03'` and `INTERVAL '1 02:03' DAY TO MINUTE`.
 fn plain_interval(interval: &mut Interval) {
     if interval.leading_field.is_some() && interval.last_field.is_none() {
         return;
@@ -259,7 +260,7 @@ fn plain_interval(interval: &mut Interval) {
     }
 }
 
-/// What texts of a type are read as.
+/// How literals of a type are parsed.
 fn kind_of(data_type: &DataType) -> Option<parse::datetime::Kind> {
     use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
     match data_type {
@@ -271,21 +272,21 @@ fn kind_of(data_type: &DataType) -> Option<parse::datetime::Kind> {
     }
 }
 
-/// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP:
-/// `sql_types`.)
-fn count_microseconds(data_type: &mut DataType) {
+/// Gives TIMESTAMPTZ microsecond precision, as in tables: DataFusion's default is nanoseconds, whose range is
+/// too small. (For TIMESTAMP see `sql_types`.)
+fn set_microseconds(data_type: &mut DataType) {
     if let DataType::Timestamp(precision @ None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type {
         *precision = Some(6);
     }
 }
 
-/// The words that stand for a day or a moment.
+/// Special date and time strings, such as `infinity` and `today`.
 fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
     use parse::datetime::Kind::{Date, Interval, Time, Timestamp, TimestampWithZone};
     let literal = |text: &str| Expr::value(Value::SingleQuotedString(text.to_string()));
     let call = |name: &str, arguments| Expr::Function(function_call(name, arguments));
     let typed = |value, name: &str| call("arrow_cast", vec![value, literal(name)]);
-    // As DuckDB has them in its tables.
+    // DuckDB's values for infinity in its tables.
     let infinity = |is_negative: bool| {
         let signed = |digits: &str| {
             let digits = Box::new(number(digits));
@@ -317,16 +318,16 @@ fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
     })
 }
 
-/// `TABLE t` as `SELECT * FROM t`, wherever a query may be, and MINUS as EXCEPT.
-fn read_tables(body: &mut SetExpr) {
+/// Rewrites `TABLE t` to `SELECT * FROM t` in any set operation, and MINUS to EXCEPT.
+fn rewrite_set_operation(body: &mut SetExpr) {
     match body {
         SetExpr::SetOperation { op, left, right, .. } => {
-            // As Spark and Oracle call it.
+            // EXCEPT in Spark and Oracle.
             if *op == SetOperator::Minus {
                 *op = SetOperator::Except;
             }
-            read_tables(left);
-            read_tables(right);
+            rewrite_set_operation(left);
+            rewrite_set_operation(right);
         }
         SetExpr::Table(table) => {
             let parts =

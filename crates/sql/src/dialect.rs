@@ -1,6 +1,6 @@
-//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in
-//! it. And what IS DISTINCT FROM ends at, and which lists of IN begin with a query. What is parsed twice by
-//! the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
+//! sqlparser dialect: PostgreSQL's, lexed and parsed as PostgreSQL itself does for operators followed by a
+//! sign or a comment, for the precedence of IS DISTINCT FROM, and for IN lists that begin with a subquery. It
+//! parses once what sqlparser's own dialect parses twice, and nested arguments 2^depth times.
 
 use std::any::TypeId;
 
@@ -13,23 +13,23 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::nesting;
 
-/// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of
-/// `>-5`, `>--comment` and `>/*comment*/` for parts of one operator. The operators with such signs that there
-/// are (`->`, `#-`, `|/`, `~*`) it knows one by one. And it takes `b AND c` for the right side of `a IS
-/// DISTINCT FROM b AND c`.
+/// sqlparser's PostgreSQL dialect with three changes. After `>`, `%` and others, it lexes the signs of `>-5`,
+/// `>--comment` and `>/*comment*/` as parts of one operator; the real operators with such signs (`->`, `#-`,
+/// `|/`, `~*`) it knows individually. And it parses `b AND c` as the right operand of `a IS DISTINCT FROM b
+/// AND c`.
 ///
-/// It parses each argument of a function as the name of a named argument first, which may be any expression,
-/// and again as a value: nested calls took 2^depth steps. A name is a word in PostgreSQL. `position(a, b)`
-/// was tried as `position(a IN b)` first, likewise. Whatever else goes back and forth is bounded by a number
-/// of steps ([`nesting::step`]).
+/// It parses each function argument first as the name of a named argument, which may be any expression, and
+/// then again as a value: nested calls took 2^depth steps. In PostgreSQL that name is an identifier. Likewise
+/// `position(a, b)` was tried as `position(a IN b)` first. All other backtracking is bounded by a step limit
+/// ([`nesting::count_step`]).
 ///
-/// To the parser it is that dialect.
+/// `dialect()` returns the type of that dialect, so the parser's checks for PostgreSQL apply.
 #[derive(Debug)]
 pub struct SqlDialect;
 
 const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// What that dialect has otherwise than others.
+/// Delegates these methods to sqlparser's PostgreSQL dialect.
 macro_rules! as_postgres {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {
@@ -68,14 +68,14 @@ impl Dialect for SqlDialect {
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-        match nesting::step() {
+        match nesting::count_step() {
             Ok(()) => POSTGRES.get_next_precedence(parser),
             Err(error) => Some(Err(error)),
         }
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        if let Err(error) = nesting::step() {
+        if let Err(error) = nesting::count_step() {
             return Some(Err(error));
         }
         let is_position = matches!(
@@ -93,7 +93,7 @@ impl Dialect for SqlDialect {
         false
     }
 
-    /// `'a'` on one line and `'b'` on the next are `'ab'`.
+    /// `'a'` on one line and `'b'` on the next are the literal `'ab'`.
     fn supports_string_literal_concatenation_with_newline(&self) -> bool {
         true
     }
@@ -123,7 +123,7 @@ impl Dialect for SqlDialect {
 
     fn prec_value(&self, precedence: Precedence) -> u8 {
         match precedence {
-            // It is no operator: a subscript is any expression.
+            // Not an operator here: a subscript is any expression.
             Precedence::Colon => POSTGRES.prec_unknown(),
             other => POSTGRES.prec_value(other),
         }
@@ -144,8 +144,8 @@ impl Dialect for SqlDialect {
     }
 }
 
-/// What comes behind a query in parentheses that is not all of its query.
-const GOES_ON: [Keyword; 7] = [
+/// Keywords after a parenthesized query that continue the query.
+const QUERY_CONTINUATIONS: [Keyword; 7] = [
     Keyword::UNION,
     Keyword::INTERSECT,
     Keyword::EXCEPT,
@@ -155,8 +155,8 @@ const GOES_ON: [Keyword; 7] = [
     Keyword::FETCH,
 ];
 
-/// Whether `((SELECT 1) UNION SELECT 2)` comes next, where the parser would take the first query for a value
-/// in parentheses, or `(VALUES (1))`, which it would take for a call.
+/// Whether the next tokens are `((SELECT 1) UNION SELECT 2)`, where the parser would parse the first query as
+/// a parenthesized value, or `(VALUES (1))`, which it would parse as a call.
 fn begins_query(parser: &Parser) -> bool {
     let [open, values, row] = [0, 1, 2].map(|at| &parser.peek_nth_token_ref(at).token);
     if let (Token::LParen, Token::Word(word), Token::LParen) = (open, values, row)
@@ -169,10 +169,10 @@ fn begins_query(parser: &Parser) -> bool {
         return false;
     }
     let tokens = tokens_from(parser, parser.index()).skip(1);
-    matches!(behind_query(tokens), Some(Token::Word(word)) if GOES_ON.contains(&word.keyword))
+    matches!(token_after_query(tokens), Some(Token::Word(word)) if QUERY_CONTINUATIONS.contains(&word.keyword))
 }
 
-/// `((SELECT 1) UNION SELECT 2)`.
+/// Parses `((SELECT 1) UNION SELECT 2)`.
 fn query_of(parser: &mut Parser) -> Result<Expr, ParserError> {
     parser.expect_token(&Token::LParen)?;
     let query = parser.parse_query()?;
@@ -187,9 +187,9 @@ fn tokens_from<'a>(parser: &'a Parser, from: usize) -> impl Iterator<Item = &'a 
         .take_while(|token| !matches!(token, Token::EOF))
 }
 
-/// The token behind the parenthesis with which the tokens begin and all in it, if that is a query;
-/// [`Token::EOF`] at the end of the text.
-fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a Token> {
+/// Skips the parenthesized query at the start of the tokens and returns the token after it, [`Token::EOF`] at
+/// the end of the text; `None` if the parentheses hold no query.
+fn token_after_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a Token> {
     const QUERIES: [Keyword; 4] = [Keyword::SELECT, Keyword::WITH, Keyword::VALUES, Keyword::TABLE];
     let (mut open, mut is_query) = (0_usize, false);
     loop {
@@ -211,8 +211,8 @@ fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a T
     }
 }
 
-/// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query
-/// for all there is. Of `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
+/// Whether the next tokens are `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)`, where the parser would take the
+/// query for the whole operand. In `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is.
 fn begins_list_with_query(parser: &Parser) -> bool {
     let mut tokens = tokens_from(parser, parser.index()).peekable();
     let is_word = |token: &&Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
@@ -223,14 +223,14 @@ fn begins_list_with_query(parser: &Parser) -> bool {
     if tokens.next() != Some(&Token::LParen) || tokens.peek() != Some(&&Token::LParen) {
         return false;
     }
-    match behind_query(tokens) {
+    match token_after_query(tokens) {
         None | Some(Token::RParen | Token::EOF) => false,
-        Some(Token::Word(word)) => !GOES_ON.contains(&word.keyword),
+        Some(Token::Word(word)) => !QUERY_CONTINUATIONS.contains(&word.keyword),
         Some(_) => true,
     }
 }
 
-/// `IN (a, b, …)`, of any expressions.
+/// Parses `IN (a, b, …)` with any expressions.
 fn list_of(parser: &mut Parser, expr: &Expr) -> Result<Expr, ParserError> {
     let negated = parser.parse_keyword(Keyword::NOT);
     parser.expect_keyword(Keyword::IN)?;
@@ -244,7 +244,7 @@ fn is_word(parser: &Parser, at: usize, keyword: Keyword) -> bool {
     matches!(&parser.peek_nth_token_ref(at).token, Token::Word(word) if word.keyword == keyword)
 }
 
-/// `BETWEEN SYMMETRIC a AND b`, whose bounds may be in any order, or `BETWEEN ASYMMETRIC a AND b`.
+/// Parses `BETWEEN SYMMETRIC a AND b`, whose bounds may be in either order, or `BETWEEN ASYMMETRIC a AND b`.
 fn between(parser: &mut Parser, expr: &Expr, is_symmetric: bool) -> Result<Expr, ParserError> {
     let negated = parser.parse_keyword(Keyword::NOT);
     parser.expect_keyword(Keyword::BETWEEN)?;
@@ -260,7 +260,7 @@ fn between(parser: &mut Parser, expr: &Expr, is_symmetric: bool) -> Result<Expr,
     Ok(Expr::Nested(Box::new(both)))
 }
 
-/// `position(a IN b)`, or a call with arguments between commas.
+/// Parses `position(a IN b)`, or a call with comma-separated arguments.
 fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
     parser.next_token();
     parser.expect_token(&Token::LParen)?;
@@ -315,13 +315,13 @@ mod tests {
             ["(SELECT 1), (SELECT 2)", "((SELECT 1)), 2", "(SELECT 1) + 1", "(((SELECT 1))), (SELECT 3)"]
         {
             for text in [format!("a IN ({list})"), format!("a NOT IN ({list}) AND b")] {
-                let expr = parsed(&text).unwrap();
+                let expr = parse(&text).unwrap();
                 assert!(format!("{expr:?}").contains("InList"), "{text}");
                 assert_eq!(expr.to_string(), text);
             }
         }
         for query in ["(SELECT 1)", "((SELECT 1))", "(SELECT 1) UNION (SELECT 2)", "(SELECT 1) LIMIT 1"] {
-            let expr = parsed(&format!("a IN ({query})")).unwrap();
+            let expr = parse(&format!("a IN ({query})")).unwrap();
             assert!(format!("{expr:?}").starts_with("InSubquery"), "{query}");
         }
     }
@@ -334,7 +334,7 @@ mod tests {
             ("a + 1 BETWEEN ASYMMETRIC 3 AND 1", "a + 1 BETWEEN 3 AND 1"),
             ("a BETWEEN 3 AND 1", "a BETWEEN 3 AND 1"),
         ] {
-            assert_eq!(parsed(text).unwrap().to_string(), expected);
+            assert_eq!(parse(text).unwrap().to_string(), expected);
         }
     }
 
@@ -343,14 +343,14 @@ mod tests {
         for text in
             ["m['a' || b]", "a[b | 1]", "a[1 | b:c & 3]", "a[b BETWEEN 1 AND 2]", "a[b:]", "a[:b # 1]"]
         {
-            assert_eq!(parsed(text).unwrap().to_string(), text);
+            assert_eq!(parse(text).unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn a_literal_goes_on_in_the_next_line() {
-        assert_eq!(parsed("'a' \n  'b'\n'c'").unwrap().to_string(), "'abc'");
-        assert_eq!(parsed("'a' 'b'").unwrap().to_string(), "'a'");
+        assert_eq!(parse("'a' \n  'b'\n'c'").unwrap().to_string(), "'abc'");
+        assert_eq!(parse("'a' 'b'").unwrap().to_string(), "'a'");
     }
 
     #[test]
@@ -359,10 +359,10 @@ mod tests {
         assert_eq!(parser.to_string(), "a >@ b");
     }
 
-    /// The tree of a text, with as many steps as are allowed for it.
-    fn parsed(text: &str) -> Result<Expr, ParserError> {
+    /// Parses an expression within the step limit for its text.
+    fn parse(text: &str) -> Result<Expr, ParserError> {
         let parse = || Parser::new(&SqlDialect).try_with_sql(text)?.with_recursion_limit(1000).parse_expr();
-        nesting::with_steps(text.len(), parse)
+        nesting::with_step_limit(text.len(), parse)
     }
 
     #[test]
@@ -393,16 +393,16 @@ mod tests {
         ] {
             let depth = 40;
             let text = format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
-            let tree = parsed(&text);
+            let tree = parse(&text);
             assert!(tree.is_ok(), "{open}…{close}: {:?}", tree.err());
         }
     }
 
     #[test]
     fn a_text_that_is_tried_again_and_again_is_given_up() {
-        // An error inside: each level is tried as what its word says, and as a call.
+        // A syntax error inside: each level is tried as its keyword, then as a call.
         let text = format!("{}1 BOGUS{}", "cast(".repeat(40), " AS int)".repeat(40));
-        assert!(parsed(&text).is_err());
+        assert!(parse(&text).is_err());
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
             ("position(a, b)", "position(a, b)"),
             ("f(a => 1, b := 2 + 3)", "f(a => 1, b := 2 + 3)"),
         ] {
-            assert_eq!(parsed(text).unwrap().to_string(), shown);
+            assert_eq!(parse(text).unwrap().to_string(), shown);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Names in FROM that mean files.
+//! Table names in FROM that denote files.
 
-/// Names and values of options of a format.
+/// Format options: names and values.
 pub type FormatOptions = &'static [(&'static str, &'static str)];
 
-/// File name extension, DataFusion's name of the format, and options the extension stands for.
+/// File name extension, DataFusion's format name, and the options that the extension implies.
 pub const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
     ("parquet", "parquet", &[]),
     ("csv", "csv", &[]),
@@ -20,12 +20,12 @@ pub const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
 
 pub const COMPRESSIONS: &[&str] = &["gz", "bz2", "xz", "zst"];
 
-/// Whether `extension` is that of a file which can be queried by its name.
+/// Whether files with this extension can be queried by name.
 pub fn is_file_extension(extension: &str) -> bool {
     EXTENSIONS.iter().any(|(known, ..)| extension.eq_ignore_ascii_case(known))
 }
 
-/// Whether an unquoted or double-quoted name means a file.
+/// Whether an unquoted or double-quoted name denotes a file.
 pub fn looks_like_file(name: &str) -> bool {
     if name.contains('/') || has_wildcard(name) {
         return true;
@@ -41,7 +41,7 @@ pub fn looks_like_file(name: &str) -> bool {
     !stem.is_empty() && is_file_extension(extension)
 }
 
-/// What stands for a single-quoted name, so that [`looks_like_file`] sees that it means a file.
+/// Prefixes a single-quoted file name so that [`looks_like_file`] recognizes it; `None` if it does already.
 pub fn quoted_file_name(name: &str) -> Option<String> {
     (!looks_like_file(name)).then(|| format!("./{name}"))
 }

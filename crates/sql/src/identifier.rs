@@ -1,12 +1,12 @@
-//! Names in a parsed statement: as the planner takes them, and where they stand.
+//! Identifiers in parsed statements: normalization, and visitors of names.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectNamePart, Query, Visitor};
 
-/// The names that WITH defines anywhere in a query.
-pub fn defined_in(query: &Query) -> BTreeSet<String> {
+/// The names of all common table expressions in a query.
+pub fn cte_names(query: &Query) -> BTreeSet<String> {
     struct Defined(BTreeSet<String>);
     impl Visitor for Defined {
         type Break = ();
@@ -22,22 +22,22 @@ pub fn defined_in(query: &Query) -> BTreeSet<String> {
     defined.0
 }
 
-/// Has `see` look at the names of relations that have no schema.
-pub fn bare_relations(query: &Query, mut see: impl FnMut(&Ident)) {
+/// Calls `visit` for each relation name without a schema.
+pub fn visit_unqualified_relations(query: &Query, mut visit: impl FnMut(&Ident)) {
     let _ = ast::visit_relations(query, |name| {
         if let [ObjectNamePart::Identifier(own)] = &name.0[..] {
-            see(own);
+            visit(own);
         }
         ControlFlow::<()>::Continue(())
     });
 }
 
-/// A name as the planner takes it: in lower case unless it is quoted.
+/// Normalizes an identifier as the planner does: to lower case unless it is quoted.
 pub fn plain(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
 }
 
-/// What is cast, of a cast or several, in parentheses or not.
+/// Strips casts and parentheses.
 pub fn without_casts(expression: &Expr) -> &Expr {
     match expression {
         Expr::Cast { expr, .. } => without_casts(expr),

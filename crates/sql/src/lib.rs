@@ -1,13 +1,13 @@
-//! The text of SQL, as one statement: split, cut into tokens once, parsed and put into words that the planner
-//! knows. Nothing here knows a catalog, a plan, or a session.
+//! SQL front end: splits text into statements, tokenizes each once, parses it and desugars it for
+//! DataFusion's planner. Independent of catalog, plans and sessions.
 //!
 //! ```text
 //! text ─► splitter ─► Tokens ─► parser::parse ─► Parsed { Statement, clauses } ─► desugar ─► the planner
 //!                     tokens/   parser/                                           desugar/
 //! ```
 //!
-//! A statement is added in three places: a variant of [`Statement`], a function that parses it in `parser/`,
-//! called by [`parse`], and one that runs it in crate `engine`. `README.md` shows one.
+//! To add a statement: a variant of [`Statement`], a parse function in `parser/` called by [`parse`], and an
+//! executor in crate `engine`. `README.md` shows an example.
 
 pub mod ast_builder;
 pub mod column_names;

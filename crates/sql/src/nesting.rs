@@ -1,17 +1,16 @@
-//! How deep a statement may be nested, and how many steps may be taken to parse it.
+//! Limits of nesting depth and of parse steps.
 //!
-//! A tree of a statement is walked, copied and dropped by functions that call themselves for each level, in
-//! the parser, in the planner and here, on the stack of a thread. The parser counts levels that it enters by
-//! calling itself (parentheses, subqueries) and stops at `datafusion.sql_parser.recursion_limit`, but builds
-//! chains (`a OR b OR …`, `UNION ALL`, `::text::text`) in loops which nobody counts
-//! (apache/datafusion#22229). So
+//! Statement trees are walked, copied and dropped recursively, in the parser, in the planner and here, on a
+//! thread's stack. The parser counts the levels of its own recursion (parentheses, subqueries) and stops at
+//! `datafusion.sql_parser.recursion_limit`, but builds chains (`a OR b OR …`, `UNION ALL`, `::text::text`) in
+//! loops that nothing counts (apache/datafusion#22229). So
 //!
-//! 1. the tokens tell how deep a tree can get at most ([`depth_of_tokens`]); what may be deep is parsed on a
-//!    stack that is large enough ([`on_deep_stack`]), and what no stack is large enough for is refused;
-//! 2. chains of operators for which `(a b) c` is `a (b c)` become balanced trees ([`settle`]), so that long
-//!    lists of conditions and of queries are no deep trees;
-//! 3. a tree which is deeper than [`DEPTH_MAX`] then is refused. Threads that run statements have stacks for
-//!    such a tree ([`THREAD_STACK_BYTES`]).
+//! 1. the tokens give an upper bound of the depth ([`depth_of_tokens`]); a statement that may be deep is
+//!    parsed on a larger stack ([`on_deep_stack`]), and rejected if no stack is large enough;
+//! 2. chains of associative operators are rebalanced ([`balance`]), so long lists of conditions and of
+//!    queries are not deep;
+//! 3. a tree still deeper than [`DEPTH_MAX`] is rejected. Threads that run statements have stacks for a tree
+//!    of that depth ([`THREAD_STACK_BYTES`]).
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -30,78 +29,77 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::tokens::Tokens;
 
-/// Bytes of the stack of a thread that plans or runs statements. Only what is touched takes memory.
+/// Stack size of threads that plan or run statements. Only touched pages take memory.
 pub const THREAD_STACK_BYTES: usize = 64 << 20;
 
-/// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who
-/// parse, plan and print them.
+/// Upper limit of the parser's recursion, whatever is SET: each level takes some kilobytes of stack in the
+/// parser, the planner and the unparser.
 pub const NESTING_MAX: usize = 250;
 
-/// Levels of a statement's tree.
+/// Maximum depth of a statement's tree, in levels.
 pub const DEPTH_MAX: usize = 6000;
 
-/// Calls inside of calls. Each takes a time that grows with the square of those in it, or worse: DataFusion
-/// finds out the types and the names of all of them at each level (apache/datafusion#19795).
+/// Maximum depth of nested function calls. Each call costs time that grows at least with the square of its
+/// nested calls: DataFusion computes types and names of all of them at each level (apache/datafusion#19795).
 const CALLS_MAX: usize = 100;
 
-/// Subqueries inside of subqueries of expressions. What is checked of a plan takes twice as long for each
+/// Maximum depth of nested expression subqueries. Each level doubles the cost of a plan check
 /// (`assert_valid_extension_nodes` in DataFusion visits them in two ways).
 const SUBQUERIES_MAX: usize = 16;
 
-/// Levels of a common table expression, and of a relation in FROM: one that reads the one before it, or is
-/// joined to it, is above that one in the plan.
+/// Levels charged for a common table expression, and for a relation in FROM: one that reads the previous one,
+/// or is joined to it, is above it in the plan.
 const RELATION_LEVELS: usize = 5;
 
-/// Levels that a text may have before its chains are balanced.
+/// Maximum depth of a text before its chains are balanced.
 const CHAINED_MAX: usize = 250_000;
 
-/// Levels up to which the stack of any thread is large enough.
+/// Depth up to which any thread's stack suffices.
 const SHALLOW: usize = 100;
 
-/// Bytes of stack for a text with [`CHAINED_MAX`] levels.
+/// Stack size for a text of depth [`CHAINED_MAX`].
 const DEEP_STACK_BYTES: usize = 1 << 30;
 
-/// Operands from which a chain is balanced. Shorter ones are left as they were written, and so are the names
-/// that are made of them.
+/// Minimum operands of a chain to balance it. Shorter ones keep their form, and so the column names derived
+/// from them.
 const BALANCED_FROM: usize = 64;
 
-/// Steps of the parser that any text may take.
+/// Parse steps that any text may take.
 const STEPS: usize = 200_000;
 
-/// Steps in addition, for each byte of it.
+/// Additional parse steps per byte of text.
 const STEPS_PER_BYTE: usize = 64;
 
 thread_local! {
-    /// Steps that are left to what is being parsed; `None`: nothing is counted.
+    /// Remaining steps of the current parse; `None`: not counted.
     static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Does `parse` with a stack and a number of steps that are enough for a statement.
+/// Runs `parse` with a stack large enough for the statement and a limit of parse steps.
 ///
 /// Errors: those of `parse`; no stack is large enough (54001).
-pub fn bounded<'t, T>(tokens: Tokens<'t>, parse: impl FnOnce(Tokens<'t>) -> Result<T>) -> Result<T> {
+pub fn with_limits<'t, T>(tokens: Tokens<'t>, parse: impl FnOnce(Tokens<'t>) -> Result<T>) -> Result<T> {
     let bytes = tokens.text().len();
-    on_deep_stack(depth_of_tokens(&tokens), || with_steps(bytes, || parse(tokens)))
+    on_deep_stack(depth_of_tokens(&tokens), || with_step_limit(bytes, || parse(tokens)))
 }
 
-/// Has [`step`] count what `parse` does with a text of so many bytes.
-pub fn with_steps<T>(bytes: usize, parse: impl FnOnce() -> T) -> T {
-    struct Restored(Option<usize>);
-    impl Drop for Restored {
+/// Runs `parse` with a step limit for a text of `bytes`, which [`count_step`] counts down.
+pub fn with_step_limit<T>(bytes: usize, parse: impl FnOnce() -> T) -> T {
+    struct StepsGuard(Option<usize>);
+    impl Drop for StepsGuard {
         fn drop(&mut self) {
             STEPS_LEFT.set(self.0);
         }
     }
-    let _restored = Restored(STEPS_LEFT.get());
+    let _guard = StepsGuard(STEPS_LEFT.get());
     STEPS_LEFT.set(Some(STEPS + bytes * STEPS_PER_BYTE));
     parse()
 }
 
-/// To be called for each step of the parser.
+/// Counts one step of the parser.
 ///
-/// Errors: there were too many (54001). That is the one error which the parser does not take for a reason to
-/// try something else.
-pub fn step() -> Result<(), ParserError> {
+/// Errors: the limit is reached (54001). It is the only error on which the parser does not backtrack.
+pub fn count_step() -> Result<(), ParserError> {
     match STEPS_LEFT.get() {
         None => Ok(()),
         Some(0) => Err(ParserError::RecursionLimitExceeded),
@@ -112,9 +110,9 @@ pub fn step() -> Result<(), ParserError> {
     }
 }
 
-/// Does `work`, for which a stack is needed that is large enough for a tree of so many levels.
+/// Runs `work` on a stack that is large enough for a tree of `depth` levels.
 ///
-/// Errors: there is none (54001).
+/// Errors: no stack is large enough (54001).
 pub fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
     if depth <= SHALLOW {
         work()
@@ -125,26 +123,26 @@ pub fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -> Resul
     }
 }
 
-/// Levels of the parser with which it is tried whether a text is nested too deeply, or wrong.
-const TRIED_MAX: usize = 20_000;
+/// Recursion limit of the second parse, which distinguishes deep nesting from a syntax error.
+const RETRY_LEVELS_MAX: usize = 20_000;
 
-/// What is wrong with a text that the parser has refused, with so many levels as it may have. Within NOT,
-/// CASE and others the parser takes too many levels for a reason to try something else, and says that there
-/// is a word too many. To be called on a stack as [`bounded`] gives it.
+/// The error of a text that the parser rejected at `levels`: nested too deeply if it parses with
+/// [`RETRY_LEVELS_MAX`], or else `error`. Within NOT, CASE and others the parser backtracks at its recursion
+/// limit and reports an unexpected word. Call it on a stack as [`with_limits`] provides it.
 pub fn too_deep_or(
     tokens: &Tokens<'_>,
     error: DataFusionError,
     levels: usize,
     parses: impl FnOnce(usize) -> bool,
 ) -> DataFusionError {
-    match depth_of_tokens(tokens) > levels && parses(TRIED_MAX) {
+    match depth_of_tokens(tokens) > levels && parses(RETRY_LEVELS_MAX) {
         true => ParserError::RecursionLimitExceeded.into(),
         false => error,
     }
 }
 
-/// How many levels the tree of these tokens may have: as many as there are tokens since the last comma, in
-/// each of the parentheses that are open. Of UNION and the like there is a chain across commas.
+/// An upper bound of the tree's depth: in each open parenthesis, the number of tokens since the last comma.
+/// Chains of UNION and other set operations go across commas.
 pub fn depth_of_tokens(tokens: &Tokens<'_>) -> usize {
     let (mut outer, mut open, mut here, mut chained, mut deepest) =
         (0_usize, Vec::new(), 0_usize, 0_usize, 0);
@@ -176,7 +174,7 @@ pub fn depth_of_tokens(tokens: &Tokens<'_>) -> usize {
     deepest
 }
 
-/// What a statement that is too deep ends with.
+/// The error for a statement that is nested too deeply.
 pub fn too_deep() -> DataFusionError {
     SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "statement is nested too deeply")
         .with_detail(format!(
@@ -186,23 +184,23 @@ pub fn too_deep() -> DataFusionError {
         .into_datafusion()
 }
 
-/// Makes balanced trees of the long chains in a statement.
+/// Rebalances the long chains of a statement.
 ///
-/// Errors: it has more levels than threads have stacks for (54001).
-pub fn settle_statement(statement: &mut Statement) -> Result<()> {
+/// Errors: the tree is deeper than thread stacks allow (54001).
+pub fn balance_statement(statement: &mut Statement) -> Result<()> {
     match statement {
-        Statement::Statement(statement) => settle(statement.as_mut()),
-        Statement::Explain(explain) => settle_statement(&mut explain.statement),
+        Statement::Statement(statement) => balance(statement.as_mut()),
+        Statement::Explain(explain) => balance_statement(&mut explain.statement),
         Statement::CopyTo(copy) => match &mut copy.source {
-            datafusion::sql::parser::CopyToSource::Query(query) => settle(query.as_mut()),
+            datafusion::sql::parser::CopyToSource::Query(query) => balance(query.as_mut()),
             datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => Ok(()),
     }
 }
 
-/// The same for a query, or an expression.
-pub fn settle<N: Visit + VisitMut>(node: &mut N) -> Result<()> {
+/// Rebalances the long chains of a query or an expression.
+pub fn balance<N: Visit + VisitMut>(node: &mut N) -> Result<()> {
     let _: ControlFlow<()> = VisitMut::visit(node, &mut Balance);
     match Visit::visit(node, &mut Depth::default()) {
         ControlFlow::Continue(()) => Ok(()),
@@ -210,7 +208,7 @@ pub fn settle<N: Visit + VisitMut>(node: &mut N) -> Result<()> {
     }
 }
 
-/// Counts levels.
+/// Visitor that counts levels.
 #[derive(Default)]
 struct Depth {
     all: usize,
@@ -273,7 +271,7 @@ impl Visitor for Depth {
     }
 }
 
-/// What the planner makes a call of a function of.
+/// Whether the planner makes a function call of the expression.
 fn is_call(expr: &Expr) -> bool {
     matches!(
         expr,
@@ -297,12 +295,12 @@ fn has_query(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
-/// The levels of what stands in WITH, if each reads the one before it.
+/// The levels of the WITH clause, if each common table expression reads the previous one.
 fn levels_of_common(query: &Query) -> usize {
     query.with.as_ref().map_or(0, |with| with.cte_tables.len() * RELATION_LEVELS)
 }
 
-/// The levels of UNION and the like, and of joins.
+/// The levels of set operations and joins.
 fn levels_of(body: &SetExpr) -> usize {
     let (mut deepest, mut left) = (0, vec![(body, 0)]);
     while let Some((body, depth)) = left.pop() {
@@ -334,7 +332,7 @@ impl VisitorMut for Balance {
     }
 }
 
-/// A chain of AND, or of OR.
+/// Rebalances a chain of AND or OR.
 fn balance_expr(expr: &mut Expr) {
     let chained = match expr {
         Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } => op.clone(),
@@ -366,12 +364,12 @@ fn balance_expr(expr: &mut Expr) {
     operands.reverse();
     let joined =
         |left, right| Expr::BinaryOp { left: Box::new(left), op: chained.clone(), right: Box::new(right) };
-    if let Some(balanced) = balanced(operands, &joined) {
+    if let Some(balanced) = balanced_tree(operands, &joined) {
         *expr = balanced;
     }
 }
 
-/// A chain of UNION ALL, of UNION, of INTERSECT, or of EXCEPT, wherever it is in a query's body.
+/// Rebalances a chain of UNION ALL, UNION, INTERSECT or EXCEPT anywhere in a query's body.
 fn balance_set(body: &mut SetExpr) {
     let mut left = vec![body];
     while let Some(body) = left.pop() {
@@ -427,13 +425,13 @@ fn balance_one_set(body: &mut SetExpr) {
         }
     };
     let balanced = match chained {
-        // What is in none of the others is not in all of them together.
+        // EXCEPT of each is EXCEPT of their UNION ALL.
         SetOperator::Except => {
             let first = operands.remove(0);
-            let others = balanced(operands, &joined(SetOperator::Union, SetQuantifier::All));
+            let others = balanced_tree(operands, &joined(SetOperator::Union, SetQuantifier::All));
             others.map(|others| joined(chained, quantified)(first, others))
         }
-        _ => balanced(operands, &joined(chained, quantified)),
+        _ => balanced_tree(operands, &joined(chained, quantified)),
     };
     if let Some(balanced) = balanced {
         *body = balanced;
@@ -444,8 +442,8 @@ fn nothing() -> SetExpr {
     SetExpr::Values(ast::Values { explicit_row: false, value_keyword: false, rows: vec![] })
 }
 
-/// A tree of the operands, in their order, whose depth is the logarithm of their number.
-fn balanced<T>(operands: Vec<T>, joined: &impl Fn(T, T) -> T) -> Option<T> {
+/// Builds a tree of logarithmic depth over the operands, in order.
+fn balanced_tree<T>(operands: Vec<T>, joined: &impl Fn(T, T) -> T) -> Option<T> {
     let mut level = operands;
     while level.len() > 1 {
         let mut next = Vec::with_capacity(level.len().div_ceil(2));
@@ -502,7 +500,7 @@ mod tests {
             for count in [2, 63, 64, 65, 1000, 20_000] {
                 let text = conditions(count, operator);
                 with_parsed(&text, |mut statement| {
-                    assert!(settle_statement(&mut statement).is_ok(), "{count}{operator}");
+                    assert!(balance_statement(&mut statement).is_ok(), "{count}{operator}");
                     assert_eq!(statement.to_string(), text);
                 });
             }
@@ -510,7 +508,7 @@ mod tests {
         for operator in [" UNION ALL ", " UNION ", " INTERSECT "] {
             let text = (0..5000).map(|at| format!("SELECT {at}")).collect::<Vec<_>>().join(operator);
             with_parsed(&text, |mut statement| {
-                assert!(settle_statement(&mut statement).is_ok());
+                assert!(balance_statement(&mut statement).is_ok());
                 let Statement::Statement(parsed) = &statement else { unreachable!() };
                 let ast::Statement::Query(query) = parsed.as_ref() else { unreachable!() };
                 assert!(levels_of(&query.body) < 20, "{operator}");
@@ -524,7 +522,7 @@ mod tests {
         let text = "SELECT 1 EXCEPT SELECT 2 EXCEPT SELECT 3 UNION ALL SELECT 4 WHERE a AND b OR c AND d";
         with_parsed(text, |mut statement| {
             let before = format!("{statement:?}");
-            settle_statement(&mut statement).unwrap();
+            balance_statement(&mut statement).unwrap();
             assert_eq!(format!("{statement:?}"), before);
         });
     }
@@ -532,8 +530,8 @@ mod tests {
     #[test]
     fn what_is_deeper_is_refused() {
         let sum = |terms: usize| format!("SELECT {}", vec!["1"; terms].join(" + "));
-        with_parsed(&sum(1000), |mut statement| assert!(settle_statement(&mut statement).is_ok()));
-        with_parsed(&sum(20_000), |mut statement| assert!(settle_statement(&mut statement).is_err()));
+        with_parsed(&sum(1000), |mut statement| assert!(balance_statement(&mut statement).is_ok()));
+        with_parsed(&sum(20_000), |mut statement| assert!(balance_statement(&mut statement).is_err()));
         assert!(on_deep_stack(CHAINED_MAX + 1, || Ok(())).is_err());
     }
 }

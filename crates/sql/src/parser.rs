@@ -1,5 +1,5 @@
-//! One statement, from its tokens: who knows a statement takes it, and what the others have left is for
-//! DataFusion's parser, and sqlparser's.
+//! Statement parser: tries the parsers of Harrier's own statements on the tokens, takes the clauses that
+//! sqlparser does not know, and leaves the rest to DataFusion's parser.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::{self, DFParserBuilder};
@@ -14,8 +14,8 @@ use crate::dialect::SqlDialect;
 use crate::nesting::{self, NESTING_MAX};
 use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
-    Tokens, adjacent_texts, call_words, explain_options, frame_exclusion, grouping_lists, merge_nothing,
-    only, operators, postgres_words, quantified, table_query, view_rename,
+    Tokens, call_keywords, explain_options, frame_exclusion, grouping_lists, merge_do_nothing, only_keyword,
+    operators, postgres_synonyms, quantified_query, string_continuation, table_query, view_rename,
 };
 
 pub mod access;
@@ -41,16 +41,16 @@ use maintenance::{CheckTableStatement, OptimizeStatement, VacuumStatement};
 use sequence::SequenceStatement;
 use table_clauses::TableClauses;
 
-/// What it depends on how a text is read.
+/// Parse options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Tables are those of a warehouse, which are partitioned, distributed, ordered and read as they were.
+    /// There is a warehouse: tables have partitions, distribution, sort order and time travel.
     pub has_warehouse: bool,
-    /// Levels of parentheses and subqueries, at most [`NESTING_MAX`].
+    /// Recursion limit for parentheses and subqueries, at most [`NESTING_MAX`].
     pub levels: usize,
 }
 
-/// A statement, as one of the parsers has it.
+/// A parsed statement, by the parser that recognized it.
 #[derive(Debug, Clone)]
 pub enum Statement {
     Sql(parser::Statement),
@@ -67,19 +67,19 @@ pub enum Statement {
     Cursor(Box<CursorStatement>),
 }
 
-/// A statement, and what its text says beside it.
+/// A statement, and the clauses that were taken out of its text.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     pub statement: Statement,
-    /// How the table that it creates or alters is to be kept.
+    /// Storage clauses of the table that it creates or alters.
     pub clauses: Option<TableClauses>,
-    /// The table partitions that an INSERT names.
+    /// The PARTITION clause of an INSERT.
     pub partition: Option<InsertPartition>,
-    /// How much ANALYZE looks at.
+    /// The sample size of ANALYZE.
     pub sample: SampleSize,
-    /// What EXPLAIN asks for.
+    /// The options of EXPLAIN.
     pub explain: ExplainOptions,
-    /// The table that it renames is named as a view.
+    /// ALTER VIEW … RENAME, parsed as ALTER TABLE.
     pub renames_view: bool,
 }
 
@@ -96,9 +96,9 @@ impl Parsed {
     }
 }
 
-/// The statement that the tokens are. To be called within [`nesting::bounded`].
+/// Parses one statement. Call it within [`nesting::with_limits`].
 ///
-/// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
+/// Errors: syntax (42601 and others); nested too deeply (54001).
 pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(statement) = access::parse(&tokens)? {
         return Ok(Parsed::of(Statement::Access(Box::new(statement))));
@@ -116,7 +116,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
         return Ok(Parsed::of(Statement::Vacuum(Box::new(statement))));
     }
     if options.has_warehouse
-        && let Some(statement) = of_warehouse(&tokens)?
+        && let Some(statement) = parse_warehouse_statement(&tokens)?
     {
         return Ok(Parsed::of(statement));
     }
@@ -135,7 +135,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(copy) = copy::parse(&tokens)? {
         return Ok(Parsed { partition, sample, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
-    let mut statement = of_planner(tokens, options.levels.min(NESTING_MAX))?;
+    let mut statement = parse_planner_statement(tokens, options.levels.min(NESTING_MAX))?;
     if let Some(row_format) = row_format {
         row_format.apply(&mut statement)?;
     }
@@ -145,8 +145,8 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, sample, explain, renames_view })
 }
 
-/// A statement that only a warehouse knows.
-fn of_warehouse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
+/// Parses a statement that only a warehouse supports.
+fn parse_warehouse_statement(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
     if let Some(statement) = maintenance::parse_check_table(tokens)? {
         return Ok(Some(Statement::CheckTable(Box::new(statement))));
     }
@@ -163,24 +163,25 @@ fn of_warehouse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
     Ok(statement.map(|statement| Statement::SetConstraints(Box::new(statement))))
 }
 
-/// Writes the parser's words for those of PostgreSQL. Returns whether a view is renamed as a table is.
+/// Rewrites PostgreSQL syntax to what the parser knows. Returns whether ALTER VIEW was rewritten to ALTER
+/// TABLE.
 fn rewrite(tokens: &mut Tokens<'_>) -> Result<bool> {
-    adjacent_texts::rewrite(tokens)?;
+    string_continuation::rewrite(tokens)?;
     frame_exclusion::rewrite(tokens)?;
-    merge_nothing::rewrite(tokens);
-    postgres_words::rewrite(tokens)?;
+    merge_do_nothing::rewrite(tokens);
+    postgres_synonyms::rewrite(tokens)?;
     operators::rewrite(tokens);
-    call_words::rewrite(tokens);
-    quantified::rewrite(tokens);
+    call_keywords::rewrite(tokens);
+    quantified_query::rewrite(tokens);
     grouping_lists::rewrite(tokens);
-    only::rewrite(tokens);
+    only_keyword::rewrite(tokens);
     let renames_view = view_rename::rewrite(tokens);
     table_query::rewrite(tokens);
     Ok(renames_view)
 }
 
-/// What is left, as DataFusion's parser has it, with balanced chains.
-fn of_planner(tokens: Tokens<'_>, levels: usize) -> Result<parser::Statement> {
+/// Parses the remaining tokens with DataFusion's parser, and balances chains.
+fn parse_planner_statement(tokens: Tokens<'_>, levels: usize) -> Result<parser::Statement> {
     let dialect = tokens.dialect();
     let parse = |tokens: Vec<TokenWithSpan>, levels: usize| -> Result<_> {
         DFParserBuilder::new(tokens)
@@ -189,7 +190,7 @@ fn of_planner(tokens: Tokens<'_>, levels: usize) -> Result<parser::Statement> {
             .build()?
             .parse_statements()
     };
-    // Others are parsed once.
+    // Only deep statements may need a second parse.
     let deep = (nesting::depth_of_tokens(&tokens) > levels).then(|| tokens.clone());
     let mut statements = parse(tokens.into_parse(), levels).map_err(|error| match &deep {
         Some(deep) => {
@@ -199,33 +200,33 @@ fn of_planner(tokens: Tokens<'_>, levels: usize) -> Result<parser::Statement> {
     })?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(mut statement), true) => {
-            nesting::settle_statement(&mut statement)?;
+            nesting::balance_statement(&mut statement)?;
             Ok(statement)
         }
         _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "not one statement").into_datafusion()),
     }
 }
 
-/// A statement for the planner, of a text that is kept: a view's, or one that was made here.
+/// Parses a stored text, such as a view's, or a generated one, as a statement for the planner.
 ///
 /// Errors: as [`parse`].
 pub fn planner_statement(text: &str, dialect: &dyn Dialect) -> Result<parser::Statement> {
-    nesting::bounded(Tokens::of(text, dialect)?, |mut tokens| {
+    nesting::with_limits(Tokens::of(text, dialect)?, |mut tokens| {
         as_of::rewrite(&mut tokens);
         rewrite(&mut tokens)?;
-        of_planner(tokens, NESTING_MAX)
+        parse_planner_statement(tokens, NESTING_MAX)
     })
 }
 
-/// An expression in Harrier's own dialect, with balanced chains.
+/// Parses an expression in Harrier's dialect, and balances chains.
 ///
-/// Errors: as [`parse`]; there is something behind it (42601).
+/// Errors: as [`parse`]; tokens are left after it (42601).
 pub fn expression(text: &str) -> Result<ast::Expr> {
-    nesting::bounded(Tokens::of(text, &SqlDialect)?, |tokens| {
+    nesting::with_limits(Tokens::of(text, &SqlDialect)?, |tokens| {
         let mut parser = tokens.parser(NESTING_MAX);
         let mut expr = parser.parse_expr()?;
         parser.expect_token(&Token::EOF)?;
-        nesting::settle(&mut expr)?;
+        nesting::balance(&mut expr)?;
         Ok(expr)
     })
 }

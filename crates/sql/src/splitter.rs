@@ -1,23 +1,23 @@
-//! Cuts SQL text into statements at the semicolons that are not inside a string, an identifier or a comment.
+//! Splits SQL text into statements at semicolons outside of strings, identifiers and comments.
 //!
-//! Text may come in pieces, so a shell or a pipe need not be read to its end before the first statement runs.
+//! Text may arrive in chunks, so a shell or a pipe runs the first statement before the input ends.
 //! Order of calls: [`Splitter::push`] and [`Splitter::next_statement`] in any mix, then [`Splitter::finish`].
-//! Memory bound: one unfinished statement, and what was pushed after it.
+//! Memory bound: one incomplete statement, plus the text pushed after it.
 
-/// One statement as the user wrote it, without the semicolon and without what stands before its first word.
+/// One statement as the user wrote it, without the semicolon and without anything before its first word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementText {
     pub text: String,
-    /// The line of the whole input, from 1, on which `text` begins.
+    /// The line of the input, from 1, on which `text` begins.
     pub line: usize,
 }
 
-/// What the scanner is inside of.
+/// The lexical context of the scanner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Inside {
     #[default]
     Nothing,
-    /// `'…'`, and `E'…'` where a backslash hides the quote after it.
+    /// `'…'`, and `E'…'` where a backslash escapes the quote after it.
     Quote {
         backslash: bool,
     },
@@ -27,25 +27,25 @@ enum Inside {
     BlockComment {
         depth: usize,
     },
-    /// `$tag$…$tag$`; the tag with both of its dollar signs.
+    /// `$tag$…$tag$`; the tag includes both dollar signs.
     Dollar {
         tag: String,
     },
 }
 
-/// See the module's description.
+/// Incremental scanner; see the module's description.
 #[derive(Debug, Default)]
 pub struct Splitter {
     buffer: String,
-    /// Bytes of `buffer` that have been looked at.
+    /// Bytes of `buffer` already scanned.
     scanned: usize,
-    /// Where the statement's first word begins, once it has been seen.
+    /// Offset of the statement's first word, once seen.
     start: Option<usize>,
     inside: Inside,
-    /// Newlines that were cut off the front of `buffer`.
+    /// Newlines already dropped from the front of `buffer`.
     lines_gone: usize,
-    /// Scanning stops at this byte where it is outside of strings, identifiers and comments.
-    wanted: Option<u8>,
+    /// Scanning stops at this byte outside of strings, identifiers and comments.
+    stop_byte: Option<u8>,
 }
 
 impl Splitter {
@@ -53,12 +53,12 @@ impl Splitter {
         Self::default()
     }
 
-    /// Appends text. Looks at none of it.
+    /// Appends text without scanning it.
     pub fn push(&mut self, text: &str) {
         self.buffer.push_str(text);
     }
 
-    /// The next statement that is complete with its semicolon, if there is one. Empty ones are skipped.
+    /// The next statement that a semicolon completes. Skips empty ones.
     pub fn next_statement(&mut self) -> Option<StatementText> {
         self.scan(false)
     }
@@ -69,69 +69,70 @@ impl Splitter {
             return Some(statement);
         }
         let end = self.buffer.len();
-        let statement = self.cut(end);
+        let statement = self.take_statement(end);
         self.drop_front(end);
         self.inside = Inside::Nothing;
         statement
     }
 
-    /// Whether nothing of a statement has been seen since the last one: only blanks and comments.
-    /// Meaningful after [`Self::next_statement`] has returned `None`.
+    /// Whether only blanks and comments followed the last statement. Valid after [`Self::next_statement`] has
+    /// returned `None`.
     pub fn is_between_statements(&self) -> bool {
         self.start.is_none()
             && !matches!(self.inside, Inside::BlockComment { .. })
             && self.buffer[self.scanned..].trim().is_empty()
     }
 
-    /// Whether the text so far ends inside a quoted string, and what of the string there is.
-    pub fn open_quote(&self) -> bool {
+    /// Whether the text so far ends inside a quoted string.
+    pub fn is_in_quote(&self) -> bool {
         matches!(self.inside, Inside::Quote { .. })
     }
 
-    /// Where `text`, which would come next, has the byte `wanted` for the first time outside of strings,
-    /// identifiers and comments. Meaningful after [`Self::next_statement`] has returned `None`.
-    pub fn first_outside(&self, text: &str, wanted: u8) -> Option<usize> {
-        if !text.as_bytes().contains(&wanted) {
+    /// The offset in `text`, the next chunk, of the first `stop_byte` outside of strings, identifiers and
+    /// comments. Valid after [`Self::next_statement`] has returned `None`.
+    pub fn first_unquoted(&self, text: &str, stop_byte: u8) -> Option<usize> {
+        if !text.as_bytes().contains(&stop_byte) {
             return None;
         }
         let held = &self.buffer[self.scanned..];
         let buffer = format!("{held}{text}");
         let length = buffer.len();
-        let mut probe = Self { buffer, inside: self.inside.clone(), wanted: Some(wanted), ..Self::default() };
+        let mut probe =
+            Self { buffer, inside: self.inside.clone(), stop_byte: Some(stop_byte), ..Self::default() };
         while probe.scan(false).is_some() {}
         let rest = &probe.buffer.as_bytes()[probe.scanned..];
-        let is_found = probe.inside == Inside::Nothing && rest.first() == Some(&wanted);
+        let is_found = probe.inside == Inside::Nothing && rest.first() == Some(&stop_byte);
         is_found.then(|| (length - rest.len()).checked_sub(held.len())).flatten()
     }
 
-    /// The unfinished statement as it is written so far.
-    pub fn unfinished(&self) -> &str {
+    /// The text so far of the incomplete statement.
+    pub fn incomplete_text(&self) -> &str {
         self.start.map_or("", |start| self.buffer[start..].trim_end())
     }
 
-    /// Forgets the unfinished statement.
+    /// Discards the incomplete statement.
     pub fn clear(&mut self) {
         let end = self.buffer.len();
         self.drop_front(end);
         self.inside = Inside::Nothing;
     }
 
-    /// Looks at bytes until a statement is complete. All the bytes that matter are ASCII, and no byte of a
-    /// longer character equals an ASCII one, so characters need not be decoded.
+    /// Scans until a statement is complete. All significant bytes are ASCII, and no byte of a multi-byte
+    /// character equals an ASCII one, so characters need no decoding.
     fn scan(&mut self, is_final: bool) -> Option<StatementText> {
         loop {
             let bytes = self.buffer.as_bytes();
             let at = self.scanned;
             let byte = *bytes.get(at)?;
             let next = bytes.get(at + 1).copied();
-            // A byte that may begin a pair waits for the other one, unless there is none to come.
+            // A byte that may begin a pair waits for the next one, unless the input has ended.
             let wait = next.is_none() && !is_final;
             let mut step = 1;
             match &mut self.inside {
                 Inside::Nothing => match byte {
-                    _ if self.wanted == Some(byte) => return None,
+                    _ if self.stop_byte == Some(byte) => return None,
                     b';' => {
-                        let statement = self.cut(at);
+                        let statement = self.take_statement(at);
                         self.drop_front(at + 1);
                         if statement.is_some() {
                             return statement;
@@ -180,7 +181,7 @@ impl Splitter {
                     b'\'' => self.inside = Inside::Nothing,
                     _ => {}
                 },
-                // A doubled quote closes and opens again at once, which comes to the same.
+                // A doubled quote closes and reopens the identifier, which has the same effect.
                 Inside::Identifier if byte == b'"' => self.inside = Inside::Nothing,
                 Inside::LineComment if byte == b'\n' => self.inside = Inside::Nothing,
                 Inside::Identifier | Inside::LineComment => {}
@@ -212,8 +213,8 @@ impl Splitter {
         }
     }
 
-    /// The statement up to `end`, unless it is empty.
-    fn cut(&mut self, end: usize) -> Option<StatementText> {
+    /// Takes the statement up to `end`, unless it is empty.
+    fn take_statement(&mut self, end: usize) -> Option<StatementText> {
         let start = self.start.take()?;
         let line = self.lines_gone + newlines(&self.buffer[..start]) + 1;
         let text = self.buffer[start..end].trim_end().to_string();
@@ -228,7 +229,7 @@ impl Splitter {
     }
 }
 
-/// All the statements of a text that is at hand as a whole.
+/// Splits a complete text into its statements.
 pub fn split(sql: &str) -> Vec<StatementText> {
     let mut splitter = Splitter::new();
     splitter.push(sql);
@@ -244,14 +245,14 @@ fn is_word(byte: u8) -> bool {
 }
 
 enum Tag {
-    /// The tag's length with both dollar signs.
+    /// Length of the tag with both dollar signs.
     Yes(usize),
     No,
-    /// More text is needed to know.
+    /// More text is needed to decide.
     Wait,
 }
 
-/// Whether `bytes`, which begin with a dollar sign, begin a dollar quote rather than a parameter like `$1`.
+/// Whether `bytes`, which begin with a dollar sign, open a dollar quote rather than a parameter like `$1`.
 fn dollar_tag(bytes: &[u8], is_final: bool) -> Tag {
     for (at, byte) in bytes.iter().enumerate().skip(1) {
         match byte {
@@ -301,7 +302,7 @@ mod tests {
         ];
         for (sql, expected) in cases {
             assert_eq!(&texts(&split(sql)), expected, "{sql:?}");
-            // The same in pieces of one character, as a slow pipe brings them.
+            // The same in chunks of one character, as from a slow pipe.
             let mut splitter = Splitter::new();
             let mut got = Vec::new();
             for c in sql.chars() {
@@ -339,11 +340,11 @@ mod tests {
 
     #[test]
     fn bytes_are_found_outside_of_quotes_and_comments() {
-        let check = |before: &str, text: &str, wanted: u8, expected: Option<usize>| {
+        let check = |before: &str, text: &str, stop_byte: u8, expected: Option<usize>| {
             let mut splitter = Splitter::new();
             splitter.push(before);
             while splitter.next_statement().is_some() {}
-            assert_eq!(splitter.first_outside(text, wanted), expected, "{before:?} {text:?}");
+            assert_eq!(splitter.first_unquoted(text, stop_byte), expected, "{before:?} {text:?}");
         };
         check("", "select 1 \\g", b'\\', Some(9));
         check("", "select 1; select 2; \\x", b'\\', Some(20));

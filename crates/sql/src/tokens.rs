@@ -1,12 +1,12 @@
-//! The tokens of a statement, cut once from its text, of which each part of the parser takes what is its.
+//! Token list of one statement: lexed once, edited by the rewrites, then parsed.
 //!
 //! ```text
-//! text ─► Tokens ─► clauses taken out, words of PostgreSQL put into those of the parser ─► the parser
+//! text ─► Tokens ─► clauses taken out, PostgreSQL syntax rewritten to the parser's ─► the parser
 //! ```
 //!
-//! A token that stands for others has their place in the text, so that positions in errors stay right.
+//! An inserted token has the position of those that it replaces, so positions in errors stay right.
 //!
-//! Memory bound: some 200 bytes for each token of the text.
+//! Memory bound: about 200 bytes per token.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,48 +17,48 @@ use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, Keyword};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
-pub mod adjacent_texts;
-pub mod call_words;
+pub mod call_keywords;
 pub mod explain_options;
 pub mod frame_exclusion;
 pub mod grouping_lists;
-pub mod merge_nothing;
-pub mod only;
+pub mod merge_do_nothing;
+pub mod only_keyword;
 pub mod operators;
-pub mod postgres_words;
-pub mod quantified;
+pub mod postgres_synonyms;
+pub mod quantified_query;
+pub mod string_continuation;
 pub mod table_query;
 #[cfg(test)]
 pub mod testing;
 pub mod view_rename;
 
-/// A statement's tokens, without whitespace and comments, which come back when they are parsed.
+/// A statement's tokens without whitespace and comments, which [`Tokens::to_parse`] puts back.
 #[derive(Clone)]
 pub struct Tokens<'t> {
     text: &'t str,
     dialect: &'t dyn Dialect,
     all: Vec<Placed>,
-    /// Whitespace and comments of all of the text.
+    /// Whitespace and comments of the whole text.
     blanks: Arc<[TokenWithSpan]>,
-    /// Those at the end.
+    /// Trailing whitespace and comments.
     last: Range<usize>,
     keywords: KeywordSet,
 }
 
 #[derive(Clone)]
 struct Placed {
-    /// Which whitespace and comments are before it.
+    /// Whitespace and comments before it, as a range of `Tokens::blanks`.
     blanks: Range<usize>,
     token: TokenWithSpan,
-    /// Where it lies in the text.
+    /// Byte range in the text.
     bytes: Range<usize>,
 }
 
-/// Keywords that a text has, and others that it had before some of its tokens were taken out.
+/// Bit set of the keywords of a text. Keywords of removed tokens stay in it.
 #[derive(Clone)]
 struct KeywordSet([u64; KEYWORD_WORDS]);
 
-/// Their numbers begin with that of what is no keyword.
+/// Bits are keyword discriminants, whose first is `NoKeyword`.
 const KEYWORD_WORDS: usize = ALL_KEYWORDS.len() / 64 + 1;
 
 impl KeywordSet {
@@ -75,7 +75,7 @@ impl KeywordSet {
     }
 }
 
-/// Tokens in the place of others; before one, where the range is empty.
+/// Replaces a range of tokens; inserts before a token if the range is empty.
 pub struct Edit {
     range: Range<usize>,
     tokens: Vec<Token>,
@@ -96,12 +96,12 @@ impl Edit {
 }
 
 impl<'t> Tokens<'t> {
-    /// Cuts a text.
+    /// Tokenizes a text.
     ///
-    /// Errors: a text or an identifier in quotes, or a comment, does not end (42601).
+    /// Errors: unterminated string literal, quoted identifier or comment (42601).
     pub fn of(text: &'t str, dialect: &'t dyn Dialect) -> Result<Self> {
         let tokens = Tokenizer::new(dialect, text).tokenize_with_location().map_err(ParserError::from)?;
-        // Locations come in their order: the text is walked through once.
+        // Locations are ascending: the text is walked once.
         let (mut chars, mut line, mut column) = (text.char_indices(), 1, 1);
         let mut byte = |location: Location| -> usize {
             while (line, column) < (location.line, location.column) {
@@ -132,13 +132,13 @@ impl<'t> Tokens<'t> {
         Ok(Self { text, dialect, all, blanks: blanks.into(), last, keywords })
     }
 
-    /// Whether one of these words can stand anywhere, without quotes: a pass that looks for them need not
-    /// walk through a text that has none.
+    /// Whether any of these words may occur unquoted. A rewrite that looks for them can skip a text that has
+    /// none.
     pub fn may_have(&self, keywords: &[Keyword]) -> bool {
         keywords.iter().any(|keyword| self.keywords.has(*keyword))
     }
 
-    /// The text that they were cut from.
+    /// The text that was tokenized.
     pub fn text(&self) -> &'t str {
         self.text
     }
@@ -159,7 +159,7 @@ impl<'t> Tokens<'t> {
         self.token(at) == Some(expected)
     }
 
-    /// Whether this word stands there, in small or capital letters, without quotes.
+    /// Whether this word stands at `at`, in any case, unquoted.
     pub fn is(&self, at: usize, word: &str) -> bool {
         matches!(self.token(at), Some(Token::Word(found))
             if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
@@ -169,12 +169,12 @@ impl<'t> Tokens<'t> {
         words.iter().any(|word| self.is(at, word))
     }
 
-    /// Whether these words stand there, one after the other.
+    /// Whether these words stand at `at`, in sequence.
     pub fn are(&self, at: usize, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(ahead, word)| self.is(at + ahead, word))
     }
 
-    /// The word without quotes there, in small letters.
+    /// The unquoted word at `at`, in lower case.
     pub fn word(&self, at: usize) -> Option<String> {
         match self.token(at)? {
             Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_lowercase()),
@@ -182,7 +182,7 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// The name there, in small letters unless it is quoted.
+    /// The name at `at`, in lower case unless quoted.
     pub fn name(&self, at: usize) -> Option<String> {
         match self.token(at)? {
             Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
@@ -191,12 +191,12 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// Whether nothing but a semicolon stands there or behind.
+    /// Whether only semicolons follow from `at` on.
     pub fn ends_at(&self, at: usize) -> bool {
         (at..self.len()).all(|at| self.is_token(at, &Token::SemiColon))
     }
 
-    /// The token behind a name with as many parts as there are, which begins there.
+    /// The index after the possibly qualified name at `at`.
     pub fn after_name(&self, mut at: usize) -> usize {
         while self.is_token(at + 1, &Token::Period) {
             at += 2;
@@ -204,7 +204,7 @@ impl<'t> Tokens<'t> {
         at + 1
     }
 
-    /// The token behind the parenthesis that closes the one at `open`.
+    /// The index after the parenthesis that closes the one at `open`.
     pub fn after_parentheses(&self, open: usize) -> Option<usize> {
         let mut depth = 0;
         for at in open..self.len() {
@@ -220,12 +220,12 @@ impl<'t> Tokens<'t> {
         None
     }
 
-    /// The text of the tokens in `range`, as it was written.
+    /// The source text of the tokens in `range`.
     pub fn source(&self, range: Range<usize>) -> &'t str {
         if range.is_empty() { "" } else { &self.text[self.bytes(range)] }
     }
 
-    /// Where the tokens in `range`, of which there is one at least, lie in the text.
+    /// The byte range of the tokens in `range`, which is not empty.
     pub fn bytes(&self, range: Range<usize>) -> Range<usize> {
         self.all[range.start].bytes.start..self.all[range.end - 1].bytes.end
     }
@@ -234,15 +234,15 @@ impl<'t> Tokens<'t> {
         self.all.drain(range);
     }
 
-    /// Puts tokens in the place of others, of which there is one at least.
+    /// Replaces the tokens in `range`, which is not empty.
     pub fn replace(&mut self, range: Range<usize>, tokens: impl IntoIterator<Item = Token>) {
         let placed = self.at(range.start, tokens);
         self.all.splice(range, placed);
     }
 
-    /// Does all that is asked for, in one walk. The edits may come in any order; those of one place are done
-    /// in theirs. One that begins within what an earlier one takes is left out: two patterns have matched the
-    /// same tokens, and the text is as it was to the second.
+    /// Applies all edits in one pass. They may come in any order; edits of the same position keep theirs. An
+    /// edit that begins inside an earlier one's range is dropped: two patterns matched the same tokens, and
+    /// the second one saw the text as it was.
     pub fn edit(&mut self, mut edits: Vec<Edit>) {
         if edits.is_empty() {
             return;
@@ -264,7 +264,7 @@ impl<'t> Tokens<'t> {
         self.all.extend(old);
     }
 
-    /// Tokens with the place of the one at `at`, or of the last one.
+    /// Gives new tokens the position of the token at `at`, or of the last one.
     fn at(&mut self, at: usize, tokens: impl IntoIterator<Item = Token>) -> Vec<Placed> {
         let near = self.all.get(at).or_else(|| self.all.last());
         let (span, bytes) = near.map_or((Span::empty(), 0..0), |near| (near.token.span, near.bytes.clone()));
@@ -277,18 +277,18 @@ impl<'t> Tokens<'t> {
         tokens.into_iter().enumerate().map(placed).collect()
     }
 
-    /// Puts a token behind all others.
+    /// Appends a token.
     pub fn push(&mut self, token: Token) {
         let placed = self.at(self.len(), [token]);
         self.all.extend(placed);
     }
 
-    /// Those in `range` alone.
+    /// A copy of the tokens in `range`.
     pub fn part(&self, range: Range<usize>) -> Self {
         Self { all: self.all[range].to_vec(), last: 0..0, ..self.with_text() }
     }
 
-    /// None of them, of the same text.
+    /// An empty list over the same text.
     fn with_text(&self) -> Self {
         let (blanks, keywords) = (Arc::clone(&self.blanks), self.keywords.clone());
         Self {
@@ -301,12 +301,12 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// As the parser takes them, with whitespace and comments where there were some.
+    /// The tokens for the parser, with whitespace and comments put back.
     pub fn to_parse(&self) -> Vec<TokenWithSpan> {
         self.with_blanks(self.all.iter().map(|placed| (placed.blanks.clone(), placed.token.clone())))
     }
 
-    /// The same, without a copy of each.
+    /// Like [`Self::to_parse`], without copying tokens.
     pub fn into_parse(mut self) -> Vec<TokenWithSpan> {
         let all = std::mem::take(&mut self.all);
         self.with_blanks(all.into_iter().map(|placed| (placed.blanks, placed.token)))
@@ -322,7 +322,7 @@ impl<'t> Tokens<'t> {
         parsed
     }
 
-    /// A parser of them, for so many levels.
+    /// A parser of the tokens, with a recursion limit of `levels`.
     pub fn parser(&self, levels: usize) -> Parser<'t> {
         Parser::new(self.dialect).with_recursion_limit(levels).with_tokens_with_locations(self.to_parse())
     }
@@ -331,13 +331,13 @@ impl<'t> Tokens<'t> {
         self.dialect
     }
 
-    /// Those that say something.
+    /// Iterates over the tokens without whitespace and comments.
     pub fn iter(&self) -> impl Iterator<Item = &Token> {
         self.all.iter().map(|placed| &placed.token.token)
     }
 }
 
-/// The bytes of `text` before a place that the parser tells.
+/// The byte offset in `text` of a location of the parser.
 pub fn offset(text: &str, place: Location) -> usize {
     let (mut line, mut column) = (1, 1);
     for (at, char) in text.char_indices() {
@@ -352,7 +352,7 @@ pub fn offset(text: &str, place: Location) -> usize {
     text.len()
 }
 
-/// A word as the parser has it.
+/// A word token, unquoted.
 pub fn word(text: &str) -> Token {
     Token::make_word(text, None)
 }
@@ -386,7 +386,7 @@ mod tests {
         assert!(!tokens.may_have(&[Keyword::ONLY, Keyword::MERGE, Keyword::ABORT, Keyword::ZONE]));
         tokens.edit(vec![Edit::insert(3, [word("only")])]);
         assert!(tokens.may_have(&[Keyword::ONLY]));
-        // All of them have a place in the set.
+        // Every keyword has a bit in the set.
         let written = ALL_KEYWORDS_INDEX.iter().zip(ALL_KEYWORDS).filter(|(_, text)| !text.contains('-'));
         for (keyword, text) in written {
             let tokens = Tokens::of(text, &SqlDialect).unwrap();

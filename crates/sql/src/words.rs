@@ -1,4 +1,4 @@
-//! The tokens of a statement, taken one after the other.
+//! Token cursor of the statement parsers.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::ObjectName;
@@ -9,8 +9,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::plain;
 
-/// The error at a token that does not belong there (42601).
-pub fn near(token: &Token) -> DataFusionError {
+/// A syntax error at `token` (42601).
+pub fn syntax_error_near(token: &Token) -> DataFusionError {
     let message = match token {
         Token::EOF => "syntax error at end of input".to_string(),
         other => format!("syntax error at or near \"{other}\""),
@@ -18,7 +18,7 @@ pub fn near(token: &Token) -> DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
-/// A statement's tokens, one after the other. Words are meant in any case, and never quoted.
+/// Cursor over a statement's tokens. Keywords match in any case, and never if quoted.
 pub struct StatementWords<'a>(pub Parser<'a>);
 
 impl StatementWords<'_> {
@@ -43,7 +43,7 @@ impl StatementWords<'_> {
         words.iter().any(|word| self.take(word))
     }
 
-    /// All of them, or none.
+    /// Consumes all of `words`, or none.
     pub fn take_all(&mut self, words: &[&str]) -> bool {
         let found = words.iter().enumerate().all(|(ahead, word)| self.is_at(ahead, word));
         if found {
@@ -55,16 +55,16 @@ impl StatementWords<'_> {
     pub fn expect(&mut self, word: &str) -> Result<()> {
         match self.take(word) {
             true => Ok(()),
-            false => Err(self.unexpected()),
+            false => Err(self.syntax_error()),
         }
     }
 
-    pub fn unexpected(&self) -> DataFusionError {
-        near(&self.0.peek_token().token)
+    pub fn syntax_error(&self) -> DataFusionError {
+        syntax_error_near(&self.0.peek_token().token)
     }
 
-    /// A text in quotes, if there is one.
-    pub fn quoted(&mut self) -> Option<String> {
+    /// Consumes a string literal, if one is next.
+    pub fn optional_text(&mut self) -> Option<String> {
         let text = match self.0.peek_token().token {
             Token::SingleQuotedString(text)
             | Token::EscapedStringLiteral(text)
@@ -79,7 +79,7 @@ impl StatementWords<'_> {
     pub fn name(&mut self) -> Result<String> {
         match self.0.peek_token().token {
             Token::Word(_) => Ok(plain(&self.0.parse_identifier()?)),
-            other => Err(near(&other)),
+            other => Err(syntax_error_near(&other)),
         }
     }
 
@@ -103,19 +103,19 @@ impl StatementWords<'_> {
         Ok(names)
     }
 
-    /// Errors: there is more than a semicolon.
+    /// Errors: tokens other than semicolons are left (42601).
     pub fn end(&mut self) -> Result<()> {
         while self.0.consume_token(&Token::SemiColon) {}
         match self.0.peek_token().token {
             Token::EOF => Ok(()),
-            _ => Err(self.unexpected()),
+            _ => Err(self.syntax_error()),
         }
     }
 
     pub fn text(&mut self) -> Result<String> {
         match self.0.next_token().token {
             Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
-            other => Err(near(&other)),
+            other => Err(syntax_error_near(&other)),
         }
     }
 
@@ -126,11 +126,11 @@ impl StatementWords<'_> {
             Token::Number(number, _) => number.parse::<i64>().ok(),
             _ => None,
         };
-        let number = number.ok_or_else(|| near(&token))?;
+        let number = number.ok_or_else(|| syntax_error_near(&token))?;
         Ok(if is_negative { -number } else { number })
     }
 
-    /// A text, a word or a number.
+    /// Consumes a string literal, a word or a number.
     pub fn value(&mut self) -> Result<String> {
         let is_negative = self.0.consume_token(&Token::Minus);
         match self.0.next_token().token {
@@ -138,7 +138,7 @@ impl StatementWords<'_> {
             Token::Number(number, _) => Ok(number),
             Token::SingleQuotedString(text) if !is_negative => Ok(text),
             Token::Word(word) if !is_negative => Ok(word.value),
-            other => Err(near(&other)),
+            other => Err(syntax_error_near(&other)),
         }
     }
 }

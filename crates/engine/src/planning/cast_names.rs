@@ -38,7 +38,7 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
     match with_casts(state, statement.clone()).await {
         Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
             let mut told_apart = statement;
-            match result_columns::tell_computed_apart(&mut told_apart) {
+            match result_columns::disambiguate_computed(&mut told_apart) {
                 // What is wrong with the statement as it was sent is what the user is told.
                 true => with_casts(state, told_apart).await.map_err(|_| error),
                 false => Err(error),

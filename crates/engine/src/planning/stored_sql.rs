@@ -181,7 +181,7 @@ fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
 }
 
 fn planned(state: &SessionState, mut expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
-    nested_case::settle_in(&mut expr);
+    nested_case::add_branches_in(&mut expr);
     state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)
 }
 
@@ -209,7 +209,7 @@ fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
         match of_client {
             true => {
                 harrier_pgcatalog::rewrite(statement);
-                result_columns::tell_columns_apart(statement);
+                result_columns::disambiguate_columns(statement);
             }
             false => harrier_pgcatalog::rewrite_catalogs(statement),
         }
@@ -385,7 +385,7 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
             continue;
         }
         let mut behind = None;
-        let option = nesting::bounded(tokens.part(next..tokens.len()), |tokens| {
+        let option = nesting::with_limits(tokens.part(next..tokens.len()), |tokens| {
             let mut parser = tokens.parser(nesting::NESTING_MAX);
             let option = parser.parse_optional_column_option()?;
             behind = Some(offset(text, parser.get_current_token().span.end));
@@ -512,10 +512,10 @@ pub(crate) fn select_of(mut expr: ast::Expr) -> Result<Statement> {
 pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> bool) -> Result<String> {
     let Statement::Statement(parsed) = statement(text)? else { return Ok(text.to_string()) };
     let ast::Statement::Query(query) = parsed.as_ref() else { return Ok(text.to_string()) };
-    let defined = identifier::defined_in(query);
+    let defined = identifier::cte_names(query);
     let is_meant = |name: &str| !defined.contains(name) && exists(name);
     let mut places = Vec::new();
-    identifier::bare_relations(query, |name| {
+    identifier::visit_unqualified_relations(query, |name| {
         if is_meant(&identifier::plain(name)) {
             places.push(offset(text, name.span.start));
         }

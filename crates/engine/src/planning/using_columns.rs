@@ -45,7 +45,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder::select_star;
-use harrier_sql::column_names::without_twin;
+use harrier_sql::column_names::client_name;
 use harrier_sql::desugar::nested_case;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
@@ -59,7 +59,7 @@ use crate::planning::using_columns::resolution::{meanings, put};
 ///
 /// Errors: those of planning; a column of USING is not there (42703), or there twice (42701, 42702).
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    nested_case::settle(&mut statement);
+    nested_case::add_branches(&mut statement);
     let mut marks = Marks::default();
     if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
         return Err(error);
@@ -80,9 +80,9 @@ fn check_made(plan: &LogicalPlan) -> Result<()> {
         _ => return Ok(()),
     };
     let mut names = input.schema().fields().iter().map(|field| field.name());
-    match names.find(|name| without_twin(name) != *name) {
+    match names.find(|name| client_name(name) != *name) {
         Some(name) => {
-            let message = format!("column \"{}\" specified more than once", without_twin(name));
+            let message = format!("column \"{}\" specified more than once", client_name(name));
             Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion())
         }
         None => Ok(()),

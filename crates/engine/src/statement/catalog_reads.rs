@@ -140,7 +140,7 @@ fn rewrite(statement: &mut Statement, reads: bool) {
     match statement {
         Statement::Statement(statement) => {
             harrier_pgcatalog::rewrite(statement);
-            result_columns::tell_columns_apart(statement);
+            result_columns::disambiguate_columns(statement);
         }
         Statement::Explain(explain) => rewrite(&mut explain.statement, reads),
         Statement::CopyTo(copy) => match &mut copy.source {

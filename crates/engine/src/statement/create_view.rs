@@ -56,7 +56,7 @@ impl Session {
     fn view_definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
         let state = self.context().state();
         let query = match stored_sql::query_of_view(text) {
-            Some(query) => as_of::read_past(query),
+            Some(query) => as_of::mark_as_of(query),
             None => view.query.to_string(),
         };
         stored_sql::check_meaning(&state, &query)?;
@@ -64,7 +64,7 @@ impl Session {
         let query = match schema != warehouse::DEFAULT_SCHEMA {
             true => stored_sql::name_schema(&query, schema, |name| {
                 // As it is now, if it is to be read as it was.
-                let name = name.split_once(as_of::PAST).map_or(name, |(name, _)| name);
+                let name = name.split_once(as_of::AS_OF_MARK).map_or(name, |(name, _)| name);
                 names.relation(&TableReference::partial(schema, name)).is_some()
             })?,
             false => query,
@@ -76,6 +76,6 @@ impl Session {
             false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
         };
         let TimeReading { zone, order } = time_reading(&state);
-        Ok(as_of::tell_past(&query, &zone, order))
+        Ok(as_of::unparse_as_of(&query, &zone, order))
     }
 }

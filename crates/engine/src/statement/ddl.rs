@@ -24,7 +24,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::check_years;
 use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::identifier::{plain, without_casts};
-use harrier_sql::parser::as_of::PAST;
+use harrier_sql::parser::as_of::AS_OF_MARK;
 use harrier_sql::parser::sequence::GeneratedColumn;
 use harrier_sql::parser::table_clauses::{self, TableClauses, is_storage_parameter, table_option};
 use harrier_sqlstate::IntoDataFusionError;
@@ -141,7 +141,7 @@ impl Ddl<'_> {
         written: &KeptDefaults,
     ) -> Result<Option<Arc<Table>>> {
         let name = &create.name;
-        if name.table().contains(PAST) {
+        if name.table().contains(AS_OF_MARK) {
             return Err(error(SqlState::SYNTAX_ERROR, "a table is created now, not AS OF another time"));
         }
         let mut next_column = 1;

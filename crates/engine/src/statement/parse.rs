@@ -51,7 +51,7 @@ impl Session {
     ) -> Result<ParsedStatement, SqlError> {
         let parse = || -> Result<ParsedStatement> {
             let (dialect, levels) = self.parser_settings()?;
-            nesting::bounded(Tokens::of(&text.text, dialect.as_ref())?, |tokens| {
+            nesting::with_limits(Tokens::of(&text.text, dialect.as_ref())?, |tokens| {
                 let options = ParseOptions { has_warehouse: self.warehouse().is_some(), levels };
                 let mut parsed = self.prepared_statement(harrier_sql::parse(tokens, options)?, &text)?;
                 change(&mut parsed);

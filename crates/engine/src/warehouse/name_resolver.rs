@@ -24,7 +24,7 @@ use harrier_exec::data_files::Barrier;
 use harrier_functions::datetime::time_zone::in_utc;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use harrier_planner::analyzer::text_constants::TimeReading;
-use harrier_sql::parser::as_of::PAST;
+use harrier_sql::parser::as_of::AS_OF_MARK;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
@@ -304,7 +304,7 @@ impl Names {
         let Some(catalog) = sight.catalog.clone() else {
             return Ok(None);
         };
-        let (name, past) = match name.split_once(PAST) {
+        let (name, past) = match name.split_once(AS_OF_MARK) {
             Some((name, past)) => (name, Some(past)),
             None => (name, None),
         };
@@ -620,7 +620,7 @@ impl SchemaProvider for SessionSchema {
         let sight = self.names.sight();
         match (&sight.state, sight.schema(&self.name)) {
             (Some(state), Some(schema)) => {
-                let name = name.split_once(PAST).map_or(name, |(name, _)| name);
+                let name = name.split_once(AS_OF_MARK).map_or(name, |(name, _)| name);
                 state.table(schema.id, name).is_some()
                     || state.view(schema.id, name).is_some()
                     || self.names.is_postgres(name)

@@ -523,7 +523,7 @@ fn completion(written: Written) -> Done {
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
     fn cursor(&self, text: &str) -> Result<Option<backend::CursorStatement>, SqlError> {
-        match cursor::read(text) {
+        match cursor::parse_text(text) {
             Ok(statement) => Ok(statement.map(about_cursor)),
             Err(error) => Err(harrier_engine::in_statement(&error, text)),
         }

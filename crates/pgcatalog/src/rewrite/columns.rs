@@ -10,9 +10,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::table_alias;
-use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::duplicate_alias;
+use harrier_sql::column_names::expression_name;
 use harrier_sql::column_names::parts;
-use harrier_sql::column_names::twin;
 use harrier_sql::identifier::plain;
 
 /// Gives PostgreSQL's names to unnamed columns of a query. Duplicates keep the planner's names, or with
@@ -36,7 +36,7 @@ pub(super) fn name(query: &mut Query, as_twins: bool) {
         match counts[&name] > 1 {
             _ if has_name => continue,
             true if !as_twins => continue,
-            true => name = twin(&name, at),
+            true => name = duplicate_alias(&name, at),
             false => {}
         }
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
@@ -45,7 +45,7 @@ pub(super) fn name(query: &mut Query, as_twins: bool) {
 
 fn name_of(item: &SelectItem) -> Option<String> {
     match item {
-        SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
+        SelectItem::UnnamedExpr(expr) => Some(expression_name(expr)),
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         _ => None,
     }
@@ -58,7 +58,7 @@ pub(super) fn name_twins(alias: &mut TableAlias) {
     for (at, column) in alias.columns.iter_mut().enumerate() {
         let name = plain(&column.name);
         if column.data_type.is_none() && seen.contains(&name) {
-            column.name = Ident::with_quote('"', twin(&name, at));
+            column.name = Ident::with_quote('"', duplicate_alias(&name, at));
         }
         seen.insert(name);
     }

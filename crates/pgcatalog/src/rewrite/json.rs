@@ -15,9 +15,9 @@ use datafusion::sql::sqlparser::ast::{
 use super::call;
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
-use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::client_name;
+use harrier_sql::column_names::expression_name;
 use harrier_sql::column_names::parts;
-use harrier_sql::column_names::without_twin;
 use harrier_sql::identifier::plain;
 
 /// The columns of a name in FROM.
@@ -66,7 +66,7 @@ pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
             let columns = columns.as_ref()?;
             // Duplicates are handled where the planner's names are known.
             let mut seen = HashSet::new();
-            if !columns.iter().all(|name| seen.insert(without_twin(name))) {
+            if !columns.iter().all(|name| seen.insert(client_name(name))) {
                 return None;
             }
             let members = columns.iter().flat_map(|column| {
@@ -126,7 +126,7 @@ pub(super) fn columns(query: &Query) -> Option<Vec<String>> {
         }
     };
     let name = |item: &SelectItem| match item {
-        SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
+        SelectItem::UnnamedExpr(expr) => Some(expression_name(expr)),
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         _ => None,
     };

@@ -306,7 +306,7 @@ pub(super) fn name_objects(body: &mut SetExpr) {
                     SelectItem::UnnamedExpr(expr) => {
                         let Some(named) = object_text(expr) else { continue };
                         // Keeps the expression's name, for ORDER BY, unless another item has it.
-                        let name = column_names::of_expression(expr);
+                        let name = column_names::expression_name(expr);
                         let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
                         *item = match taken.insert(name.clone()) || is_column {
                             true => {

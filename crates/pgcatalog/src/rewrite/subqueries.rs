@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::{SYSTEM, SystemRelation};
-use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::expression_name;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
@@ -49,7 +49,7 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool)
     };
     for item in &mut select.projection {
         let name = match item {
-            SelectItem::UnnamedExpr(expr) if is_shown => Some(of_expression(expr)),
+            SelectItem::UnnamedExpr(expr) if is_shown => Some(expression_name(expr)),
             _ => None,
         };
         let before = finder.joins.len();
@@ -131,7 +131,7 @@ fn own_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         SelectItem::UnnamedExpr(expr @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
-            Some(of_expression(expr))
+            Some(expression_name(expr))
         }
         _ => None,
     }

@@ -16,7 +16,7 @@ use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableAliasColumnDef, TableFactor};
-use harrier_sql::column_names::{column_count, twin};
+use harrier_sql::column_names::{column_count, duplicate_alias};
 
 /// Plans a relation of which not all columns are named, with their own names for the others.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl RelationPlanner for ColumnAliasPlanner {
         let others = fields.iter().enumerate().skip(given.len()).map(|(at, field)| {
             let name = match seen.insert(field.name().clone()) {
                 true => field.name().clone(),
-                false => twin(field.name(), at),
+                false => duplicate_alias(field.name(), at),
             };
             TableAliasColumnDef { name: Ident::with_quote('"', name), data_type: None }
         });

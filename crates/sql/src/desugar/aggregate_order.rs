@@ -1,5 +1,5 @@
-//! ORDER BY inside of calls, where a number is a number: `array_agg(v ORDER BY 1)` orders by nothing. To the
-//! planner it is the position of an argument.
+//! ORDER BY a number inside of calls: `array_agg(v ORDER BY 1)` orders by a constant in PostgreSQL, but by
+//! the position of an argument in the planner.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
@@ -9,12 +9,12 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Rewrites a call, if it has an order.
+/// Drops constant sort keys of a call.
 ///
-/// Errors: values that are to be different ones are ordered by a number (42P10).
+/// Errors: an aggregate with DISTINCT is ordered by a constant (42P10).
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     let Expr::Function(Function { args, within_group, .. }) = expr else { return Ok(()) };
-    // What is ordered here is what is aggregated: it has to be left.
+    // The key of WITHIN GROUP is the aggregate's input, so it must stay.
     for key in within_group.iter_mut().filter(|key| is_number(key)) {
         let number = std::mem::replace(&mut key.expr, Expr::value(Value::Null));
         key.expr = Expr::Nested(Box::new(number));

@@ -1,5 +1,5 @@
-//! `ALTER COLUMN a TYPE bigint USING a::bigint`: the cast of the column itself to its new type says nothing
-//! that the type does not say.
+//! `ALTER COLUMN a TYPE bigint USING a::bigint`: USING is redundant if it casts the column itself to its new
+//! type.
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, DataType, Expr, Ident, Statement,
@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifier::plain;
 
-/// Leaves such a USING out. Others stay, and are refused.
-pub(super) fn leave_out(statement: &mut Statement) {
+/// Drops a redundant USING. Others stay, and are rejected later.
+pub(super) fn drop_redundant(statement: &mut Statement) {
     let Statement::AlterTable(alter) = statement else { return };
     for operation in &mut alter.operations {
         if let AlterTableOperation::AlterColumn { column_name, op } = operation
@@ -34,15 +34,15 @@ mod tests {
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
     use datafusion::sql::sqlparser::parser::Parser;
 
-    fn changed(sql: &str) -> String {
+    fn rewritten(sql: &str) -> String {
         let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().pop().unwrap();
-        super::leave_out(&mut statement);
+        super::drop_redundant(&mut statement);
         statement.to_string()
     }
 
     #[test]
     fn a_cast_of_the_column_is_left_out() {
-        let check = |sql: &str, expected: &str| assert_eq!(changed(sql), expected);
+        let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql), expected);
         check(
             "ALTER TABLE t ALTER COLUMN a TYPE BIGINT USING (\"a\"::BIGINT)",
             "ALTER TABLE t ALTER COLUMN a TYPE BIGINT",

@@ -1,5 +1,4 @@
-//! Texts where a truth value has to be, which PostgreSQL reads as one: `WHERE ('true')`, `'f' OR a`, `NOT
-//! 'on'`.
+//! String literals as booleans where PostgreSQL coerces them: `WHERE ('true')`, `'f' OR a`, `NOT 'on'`.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
@@ -9,12 +8,12 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Reads the conditions of a SELECT.
+/// Rewrites the conditions of a SELECT.
 ///
-/// Errors: one is a text that tells no truth value (22P02).
+/// Errors: a string is no boolean (22P02).
 pub(super) fn in_select(select: &mut Select) -> Result<()> {
     let conditions = select.selection.iter_mut().chain(&mut select.having).chain(&mut select.qualify);
-    conditions.into_iter().try_for_each(read)?;
+    conditions.into_iter().try_for_each(rewrite_literal)?;
     select.from.iter_mut().try_for_each(in_joins)
 }
 
@@ -31,51 +30,53 @@ fn in_joins(from: &mut TableWithJoins) -> Result<()> {
             _ => continue,
         };
         if let JoinConstraint::On(condition) = constraint {
-            read(condition)?;
+            rewrite_literal(condition)?;
         }
     }
     Ok(())
 }
 
-/// Reads what an expression takes for truth values.
+/// Rewrites the boolean operands of an expression.
 ///
 /// Errors: as [`in_select`].
 pub(super) fn in_expr(expr: &mut Expr) -> Result<()> {
     match expr {
         Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
-            read(left)?;
-            read(right)
+            rewrite_literal(left)?;
+            rewrite_literal(right)
         }
-        Expr::UnaryOp { op: UnaryOperator::Not, expr } => read(expr),
+        Expr::UnaryOp { op: UnaryOperator::Not, expr } => rewrite_literal(expr),
         Expr::IsTrue(inner) | Expr::IsFalse(inner) | Expr::IsNotTrue(inner) | Expr::IsNotFalse(inner) => {
-            read(inner)
+            rewrite_literal(inner)
         }
         Expr::Case { operand: None, conditions, .. } => {
-            conditions.iter_mut().try_for_each(|when| read(&mut when.condition))
+            conditions.iter_mut().try_for_each(|when| rewrite_literal(&mut when.condition))
         }
         _ => Ok(()),
     }
 }
 
-fn read(expr: &mut Expr) -> Result<()> {
+fn rewrite_literal(expr: &mut Expr) -> Result<()> {
     match expr {
-        Expr::Nested(inner) => read(inner),
-        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => match truth(text) {
-            Some(truth) => {
-                *expr = Expr::value(Value::Boolean(truth));
-                Ok(())
+        Expr::Nested(inner) => rewrite_literal(inner),
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => {
+            match parse_boolean(text) {
+                Some(truth) => {
+                    *expr = Expr::value(Value::Boolean(truth));
+                    Ok(())
+                }
+                None => {
+                    let message = format!("invalid input syntax for type boolean: \"{text}\"");
+                    Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion())
+                }
             }
-            None => {
-                let message = format!("invalid input syntax for type boolean: \"{text}\"");
-                Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion())
-            }
-        },
+        }
         _ => Ok(()),
     }
 }
 
-/// As PostgreSQL reads it: by as many letters as tell the words apart.
-fn truth(text: &str) -> Option<bool> {
+/// Parses a boolean as PostgreSQL does, which accepts unambiguous prefixes.
+fn parse_boolean(text: &str) -> Option<bool> {
     let text = text.trim().to_ascii_lowercase();
     let begins = |word: &str, least: usize| text.len() >= least && word.starts_with(&text);
     match () {

@@ -1,5 +1,5 @@
-//! `b = ANY (ARRAY[…])` of bytes, which is `b IN (…)`: the planner finds no bytes of a column in an array of
-//! those of literals, whose layout is another one.
+//! `b = ANY (ARRAY[…])` of bytea as `b IN (…)`: a bytea column and an array of literals have different Arrow
+//! layouts, so the planner would find no match.
 //!
 //! ```text
 //! b = ANY (ARRAY['\x01'::bytea])    ─►  b IN ('\x01'::bytea)
@@ -19,7 +19,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     *expr = Expr::InList { expr: left, list, negated };
 }
 
-/// The elements of an array of which one is a cast to bytes.
+/// The elements of an array literal if one of them is a cast to bytea.
 fn bytes_of(array: &Expr) -> Option<Vec<Expr>> {
     match array {
         Expr::Nested(inner) => bytes_of(inner),

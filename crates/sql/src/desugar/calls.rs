@@ -1,5 +1,5 @@
-//! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
-//! `substring` by a pattern.
+//! PostgreSQL functions that DataFusion does not have, as equivalents: types as functions, `date(x)`, and
+//! `substring` with a pattern.
 
 use crate::ast_builder::function_call;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
@@ -10,17 +10,17 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{java_patterns, similar_to};
 use crate::identifier::plain;
-use crate::tokens::call_words;
+use crate::tokens::call_keywords;
 
-/// The function that has the replacement of `regexp_replace` be what the planner's understands.
+/// Function that converts the replacement of `regexp_replace` to DataFusion's syntax.
 const REPLACEMENT: &str = "harrier_replacement";
 
-/// Rewrites an expression, if it is one.
+/// Rewrites a function call.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
         Expr::Substring { expr: text, substring_from: Some(from), substring_for, .. } => {
             let length = substring_for.as_deref();
-            if let Some(found) = by_pattern(text, from, length) {
+            if let Some(found) = substring_match(text, from, length) {
                 *expr = found;
             }
         }
@@ -37,7 +37,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
         }
         Expr::IsNormalized { expr: text, form, negated } => {
             let form = form.map_or("NFC".to_string(), |form| form.to_string());
-            let is_normal = call("is_normalized", text, &quoted(&form));
+            let is_normal = call("is_normalized", text, &string_literal(&form));
             *expr = match negated {
                 true => Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(is_normal) },
                 false => is_normal,
@@ -57,8 +57,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
             }
             let Some((name, arguments)) = plain_call(function) else { return };
             let found = match (name.as_str(), arguments.as_slice()) {
-                ("substring", [text, from]) => by_pattern(text, from, None),
-                ("substring", [text, from, escape]) => by_pattern(text, from, Some(escape)),
+                ("substring", [text, from]) => substring_match(text, from, None),
+                ("substring", [text, from, escape]) => substring_match(text, from, Some(escape)),
                 ("to_timestamp", [text, pattern]) if !is_of_chrono(pattern) => {
                     let read = call("harrier_to_timestamp", text, pattern);
                     let moment = DataType::Timestamp(Some(6), TimezoneInfo::Tz);
@@ -81,7 +81,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))
                 }
-                // PostgreSQL's takes all of them, the planner's the first one.
+                // PostgreSQL replaces all occurrences, DataFusion the first one.
                 ("array_replace", arguments) => {
                     let arguments = arguments.iter().copied().cloned().collect();
                     Some(Expr::Function(function_call("array_replace_all", arguments)))
@@ -93,26 +93,28 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     });
                     Some(call_of(&name, texts.collect()))
                 }
-                ("trim_scale", [value]) => trimmed(value),
-                ("concat", [all]) => variadic(all).map(|all| call("array_to_string", all, &quoted(""))),
+                ("trim_scale", [value]) => trim_scale(value),
+                ("concat", [all]) => {
+                    variadic(all).map(|all| call("array_to_string", all, &string_literal("")))
+                }
                 ("concat_ws", [between, all]) => {
                     variadic(all).map(|all| call("array_to_string", all, between))
                 }
-                ("format", [format, all]) => variadic(all).map(|all| formatted(format, all)),
+                ("format", [format, all]) => variadic(all).map(|all| format_variadic(format, all)),
                 ("json_build_array", [all]) => {
-                    // With the blanks that the function writes.
+                    // With the spaces that PostgreSQL's function writes.
                     variadic(all).map(|all| cast(&call_of("to_jsonb", vec![all.clone()]), DataType::JSON))
                 }
                 ("jsonb_build_array", [all]) => {
                     variadic(all).map(|all| call_of("to_jsonb", vec![all.clone()]))
                 }
                 ("normalize", [text, Expr::Identifier(form)]) => {
-                    Some(call("normalize", text, &quoted(&form.value)))
+                    Some(call("normalize", text, &string_literal(&form.value)))
                 }
                 ("array_fill", [value, sizes, first @ ..]) if first.len() < 2 => {
-                    filled(value, sizes, first.first().copied())
+                    array_fill(value, sizes, first.first().copied())
                 }
-                ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| truncated(unit, moment)),
+                ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| date_trunc(unit, moment)),
                 ("date_trunc", [unit, moment, zone]) => {
                     let local = call("timezone", zone, moment);
                     Some(call("timezone", zone, &call("date_trunc", unit, &local)))
@@ -129,9 +131,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 ("timeofday", []) => {
                     let now = call_of("clock_timestamp", vec![]);
-                    Some(call("harrier_to_char", &now, &quoted("Dy Mon DD HH24:MI:SS.US YYYY TZ")))
+                    Some(call("harrier_to_char", &now, &string_literal("Dy Mon DD HH24:MI:SS.US YYYY TZ")))
                 }
-                // By a literal in quotes they are those of doubles, which the planner does not find out.
+                // For string literals PostgreSQL resolves these to double precision, which the planner does
+                // not infer.
                 (
                     "abs" | "cbrt" | "ceil" | "ceiling" | "degrees" | "exp" | "floor" | "ln" | "log"
                     | "log10" | "pow" | "power" | "radians" | "round" | "sign" | "sqrt" | "trunc",
@@ -151,7 +154,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// The type of LOCALTIMESTAMP and LOCALTIME, which are registers.
+/// The type of LOCALTIMESTAMP or LOCALTIME, which have no parentheses.
 fn local_now(register: &Function) -> Option<DataType> {
     match register.name.0.as_slice() {
         [name] => match name_of(name.as_ident()?).as_str() {
@@ -163,8 +166,8 @@ fn local_now(register: &Function) -> Option<DataType> {
     }
 }
 
-/// `date_trunc` to a unit by another of its names, which the planner's does not know.
-fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
+/// Replaces a synonym of a unit in `date_trunc` that DataFusion does not know.
+fn date_trunc(unit: &str, moment: &Expr) -> Option<Expr> {
     let unit = match unit.to_ascii_lowercase().as_str() {
         "y" | "yr" | "yrs" | "years" => "year",
         "mon" | "mons" | "months" => "month",
@@ -183,13 +186,13 @@ fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
 
 const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);
 
-/// `make_interval(days => 10)` with its arguments in their places, and `make_interval()`.
+/// Orders the named arguments of `make_interval(days => 10)`, and completes `make_interval()`.
 fn interval_of_named(function: &Function) -> Option<Function> {
     const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
     let [name] = function.name.0.as_slice() else { return None };
     let FunctionArguments::List(list) = &function.args else { return None };
     let is_named = |argument: &FunctionArg| match argument {
-        FunctionArg::Unnamed(value) => assigned(value).is_some(),
+        FunctionArg::Unnamed(value) => named_argument(value).is_some(),
         _ => true,
     };
     let is_plain = !list.args.is_empty() && !list.args.iter().any(is_named);
@@ -199,7 +202,7 @@ fn interval_of_named(function: &Function) -> Option<Function> {
     let mut parts = vec![Expr::value(Value::Number("0".to_string(), false)); PARTS.len()];
     for (at, argument) in list.args.iter().enumerate() {
         let (at, value) = match argument {
-            FunctionArg::Unnamed(value) => match assigned(value) {
+            FunctionArg::Unnamed(value) => match named_argument(value) {
                 Some((name, value)) => {
                     let name = name_of(name);
                     parts[PARTS.iter().position(|part| *part == name)?] = value.clone();
@@ -223,8 +226,8 @@ fn interval_of_named(function: &Function) -> Option<Function> {
     Some(function_call("make_interval", parts))
 }
 
-/// The name and the value of an argument with `:=`.
-fn assigned(argument: &FunctionArgExpr) -> Option<(&Ident, &Expr)> {
+/// The name and value of a named argument.
+fn named_argument(argument: &FunctionArgExpr) -> Option<(&Ident, &Expr)> {
     match argument {
         FunctionArgExpr::Expr(Expr::BinaryOp { left, op: BinaryOperator::Assignment, right }) => {
             match left.as_ref() {
@@ -236,7 +239,7 @@ fn assigned(argument: &FunctionArgExpr) -> Option<(&Ident, &Expr)> {
     }
 }
 
-/// The name and the arguments of a call with nothing else to it.
+/// The name and arguments of a call without FILTER, OVER and other clauses.
 fn plain_call(function: &Function) -> Option<(String, Vec<&Expr>)> {
     let Function { name, args, filter: None, null_treatment: None, over: None, .. } = function else {
         return None;
@@ -294,11 +297,11 @@ fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
     Expr::Function(function_call(name, arguments))
 }
 
-fn quoted(text: &str) -> Expr {
+fn string_literal(text: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(text.to_string()))
 }
 
-/// A row that is written out, of which a function does not know that it becomes a text.
+/// A row constructor, which text functions do not convert to text by themselves.
 fn is_row(expr: &Expr) -> bool {
     match expr {
         Expr::Tuple(_) => true,
@@ -307,7 +310,8 @@ fn is_row(expr: &Expr) -> bool {
     }
 }
 
-/// `regr_count(y, x)`, of which the planner has a number without a sign: how often `y` is there where `x` is.
+/// Rewrites `regr_count(y, x)` to a `count` of `y` where `x` is not NULL: DataFusion's returns an unsigned
+/// integer.
 fn count_pairs(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     let [
@@ -347,10 +351,10 @@ fn if_null(value: &Expr, null: Expr, other: Expr) -> Expr {
     }
 }
 
-/// `trim_scale` of a number in the statement: how many digits it has is known.
-fn trimmed(value: &Expr) -> Option<Expr> {
+/// `trim_scale` of a constant, whose scale is known.
+fn trim_scale(value: &Expr) -> Option<Expr> {
     let text = match value {
-        Expr::Nested(inner) => return trimmed(inner),
+        Expr::Nested(inner) => return trim_scale(inner),
         Expr::Cast { expr, data_type: DataType::Numeric(info), .. } => {
             let text = text_of(expr)?;
             let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i64);
@@ -375,8 +379,8 @@ fn trimmed(value: &Expr) -> Option<Expr> {
     numeric_of(trimmed)
 }
 
-/// A number that is a text as the decimal with as many digits behind the point as the text has; `None`: it is
-/// written otherwise, or has more digits than a decimal.
+/// A numeric string as a decimal with the scale that is written; `None` for other strings, or more digits
+/// than a decimal has.
 pub(super) fn numeric_of(text: &str) -> Option<Expr> {
     const DIGITS_MAX: usize = 38;
     let number = text.trim().trim_start_matches(['+', '-']);
@@ -389,28 +393,28 @@ pub(super) fn numeric_of(text: &str) -> Option<Expr> {
     }
     let scale = i64::try_from(fraction.len()).ok()?;
     let info = ExactNumberInfo::PrecisionAndScale(digits as u64, scale);
-    Some(cast(&quoted(text.trim()), DataType::Numeric(info)))
+    Some(cast(&string_literal(text.trim()), DataType::Numeric(info)))
 }
 
-/// The array that stands behind VARIADIC.
+/// The array of a VARIADIC argument.
 fn variadic(argument: &Expr) -> Option<&Expr> {
     let Expr::Function(function) = argument else { return None };
     match plain_call(function)? {
-        (name, arguments) if name == call_words::VARIADIC => arguments.first().copied(),
+        (name, arguments) if name == call_keywords::VARIADIC => arguments.first().copied(),
         _ => None,
     }
 }
 
-/// `format(f, VARIADIC a)`: with the elements of a list that is written out, or of another array.
-fn formatted(format: &Expr, all: &Expr) -> Expr {
+/// Rewrites `format(f, VARIADIC a)` with the elements of an array literal, or of any other array.
+fn format_variadic(format: &Expr, all: &Expr) -> Expr {
     match all {
         Expr::Array(list) => call_of("format", std::iter::once(format).chain(&list.elem).cloned().collect()),
         other => call("harrier_format_elements", format, &cast(other, DataType::Text)),
     }
 }
 
-/// `array_fill(v, ARRAY[2, 3])`: arrays in arrays; of an array that is not written out, one dimension.
-fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
+/// Rewrites `array_fill(v, ARRAY[2, 3])` to nested arrays; for other arrays of sizes, to one dimension.
+fn array_fill(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
     let sizes: Vec<Expr> = match (sizes, first) {
         (Expr::Array(list), None) if !list.elem.is_empty() => {
             list.elem.iter().map(|size| call_of("harrier_array_size", vec![size.clone()])).collect()
@@ -425,16 +429,16 @@ fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
     )
 }
 
-/// Spark's `date_format`, by a pattern that is a text in the statement. What is in quotes is a moment there.
+/// Spark's `date_format` with a constant pattern. A string literal as its value is a timestamp.
 fn date_format(value: &Expr, pattern: &Expr) -> Option<Expr> {
-    let template = quoted(&java_patterns::to_char_of(text_of(pattern)?)?);
+    let template = string_literal(&java_patterns::to_char_of(text_of(pattern)?)?);
     Some(match text_of(value) {
         Some(_) => call("harrier_to_char", &cast(value, TIMESTAMP), &template),
         None => call("harrier_to_char", value, &template),
     })
 }
 
-/// Whether a pattern is one of the planner's functions, `%Y`, which PostgreSQL's are not.
+/// Whether a pattern is strftime's, as in DataFusion's own functions (`%Y`), which PostgreSQL's are not.
 fn is_of_chrono(pattern: &Expr) -> bool {
     let is_letter = |text: &str| {
         text.split('%')
@@ -444,9 +448,9 @@ fn is_of_chrono(pattern: &Expr) -> bool {
     text_of(pattern).is_some_and(is_letter)
 }
 
-/// The part of a text that meets a pattern, which has to be a text in the statement: what its parentheses
-/// take in, if it has some. With an escape, a pattern of SIMILAR TO.
-fn by_pattern(text: &Expr, pattern: &Expr, escape: Option<&Expr>) -> Option<Expr> {
+/// The match of a constant pattern in a text, or its first capture group. With an escape, the pattern is one
+/// of SIMILAR TO.
+fn substring_match(text: &Expr, pattern: &Expr, escape: Option<&Expr>) -> Option<Expr> {
     let pattern = text_of(pattern)?;
     let pattern = match escape {
         None => pattern.to_string(),

@@ -1,5 +1,5 @@
-//! `COLLATE` of columns: texts are ordered by their bytes, which `"C"`, `"POSIX"` and the default say. There
-//! are no others.
+//! `COLLATE` of columns: text is ordered by bytes, which is `"C"`, `"POSIX"` and the default collation. No
+//! others are supported.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -11,27 +11,27 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::plain;
 
-/// Leaves out what says how texts are ordered anyway.
+/// Drops collations that are the byte order.
 ///
-/// Errors: a collation is another one (42704), or of what is no text (42804).
-pub(super) fn settle(statement: &mut Statement) -> Result<()> {
+/// Errors: another collation (42704), or one of a type that is not text (42804).
+pub(super) fn resolve(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => match statement.as_mut() {
-            ast::Statement::CreateTable(create) => create.columns.iter_mut().try_for_each(settle_column),
+            ast::Statement::CreateTable(create) => create.columns.iter_mut().try_for_each(resolve_column),
             ast::Statement::AlterTable(alter) => {
                 alter.operations.iter_mut().try_for_each(|operation| match operation {
-                    AlterTableOperation::AddColumn { column_def, .. } => settle_column(column_def),
+                    AlterTableOperation::AddColumn { column_def, .. } => resolve_column(column_def),
                     _ => Ok(()),
                 })
             }
             _ => Ok(()),
         },
-        Statement::CreateExternalTable(create) => create.columns.iter_mut().try_for_each(settle_column),
+        Statement::CreateExternalTable(create) => create.columns.iter_mut().try_for_each(resolve_column),
         _ => Ok(()),
     }
 }
 
-fn settle_column(column: &mut ColumnDef) -> Result<()> {
+fn resolve_column(column: &mut ColumnDef) -> Result<()> {
     for option in &column.options {
         let ColumnOption::Collation(collation) = &option.option else { continue };
         let (state, message) = if !is_text(&column.data_type) {
@@ -79,17 +79,17 @@ mod tests {
 
     use super::*;
 
-    fn settled(sql: &str) -> Result<String> {
+    fn resolved(sql: &str) -> Result<String> {
         let statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
         let mut statement = Statement::Statement(Box::new(statement));
-        settle(&mut statement)?;
+        resolve(&mut statement)?;
         Ok(statement.to_string())
     }
 
     #[test]
     fn texts_have_the_order_of_bytes_or_none() {
         assert_eq!(
-            settled(
+            resolved(
                 "CREATE TABLE t (a TEXT COLLATE \"C\" NOT NULL, b TEXT COLLATE pg_catalog.\"default\", c INT)"
             )
             .unwrap(),
@@ -101,7 +101,7 @@ mod tests {
             ("CREATE TABLE t (a INT COLLATE \"C\")", SqlState::DATATYPE_MISMATCH),
             ("ALTER TABLE t ADD COLUMN a TEXT COLLATE nope", SqlState::UNDEFINED_OBJECT),
         ] {
-            assert_eq!(harrier_sqlstate::of(&settled(sql).unwrap_err()), state, "{sql}");
+            assert_eq!(harrier_sqlstate::of(&resolved(sql).unwrap_err()), state, "{sql}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! New tables: `SELECT … INTO t`, which makes one, and columns that the planner would make plain ones.
+//! CREATE TABLE: `SELECT … INTO t`, and columns that the planner would silently create as plain ones.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{ColumnOption, SetExpr, Statement};
@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Makes `CREATE TABLE t AS SELECT …` of `SELECT … INTO t`.
-pub(super) fn create_into(statement: &mut Statement) {
+/// Rewrites `SELECT … INTO t` to `CREATE TABLE t AS SELECT …`.
+pub(super) fn rewrite_select_into(statement: &mut Statement) {
     let Statement::Query(query) = statement else { return };
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let Some(into) = select.into.take() else { return };
@@ -21,8 +21,8 @@ pub(super) fn create_into(statement: &mut Statement) {
     }
 }
 
-/// Errors: a column of a new table is to be computed, or numbered, by the table (0A000).
-pub(super) fn refuse_computed(statement: &Statement) -> Result<()> {
+/// Errors: generated or identity columns (0A000).
+pub(super) fn reject_generated_columns(statement: &Statement) -> Result<()> {
     let Statement::CreateTable(create) = statement else { return Ok(()) };
     for column in &create.columns {
         let is_computed = |option: &ColumnOption| {
@@ -49,7 +49,7 @@ mod tests {
             ("SELECT 1", "SELECT 1"),
         ] {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
-            create_into(&mut statements[0]);
+            rewrite_select_into(&mut statements[0]);
             assert_eq!(statements[0].to_string(), expected);
         }
     }

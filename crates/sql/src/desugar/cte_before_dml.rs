@@ -1,5 +1,5 @@
-//! WITH before INSERT, UPDATE, DELETE and MERGE, which the planner knows in queries only: those in the
-//! statement get it.
+//! WITH before INSERT, UPDATE, DELETE and MERGE, which the planner supports in queries only: moves it into
+//! the queries of the statement.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifier::plain;
 
-/// Rewrites such a statement in place. What it names of the WITH is worked out anew for each query in it that
-/// does.
+/// Rewrites such a statement in place. A common table expression is evaluated once for each query that refers
+/// to it.
 pub(super) fn rewrite(statement: &mut Statement) {
     match statement {
         Statement::Prepare { statement, .. } => rewrite(statement),
@@ -63,7 +63,7 @@ fn give(with: &With, change: &mut Statement) {
     };
 }
 
-/// Has relations that are named in a WITH, and are in no query, be read by one.
+/// Wraps references to common table expressions outside of queries in a subquery.
 struct Relations {
     named: HashSet<String>,
     depth: usize,
@@ -82,7 +82,7 @@ impl VisitorMut for Relations {
         ControlFlow::Continue(())
     }
 
-    // After what is in it, for there is a query in it then.
+    // After visiting its children, which do not include the new subquery.
     fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
         if self.depth == 0
             && let TableFactor::Table { name, alias, args: None, .. } = relation
@@ -102,7 +102,7 @@ impl VisitorMut for Relations {
     }
 }
 
-/// Gives a WITH to the queries that are in no other one.
+/// Adds the WITH clause to outermost queries.
 struct Queries<'w> {
     with: &'w With,
     depth: usize,
@@ -122,7 +122,7 @@ impl VisitorMut for Queries<'_> {
             let with = Some(self.with.clone());
             match query.with {
                 None => query.with = with,
-                // One within the other, so that every name means what it did.
+                // Nested, so that names keep their meaning.
                 Some(_) => *query = query_of(with, SetExpr::Query(Box::new(query.clone()))),
             }
         }

@@ -1,13 +1,13 @@
-//! Names for the first columns of a common table expression: `WITH x (a) AS (SELECT k, v FROM t)`, as those
-//! of a relation that it reads.
+//! Common table expressions with fewer column names than columns: `WITH x (a) AS (SELECT k, v FROM t)`. The
+//! names move to the alias of a derived table.
 
 use datafusion::sql::sqlparser::ast::{Query, TableAlias};
 
 use crate::ast_builder::{derived_table, query_of, select_star};
 use crate::column_names::column_count;
 
-/// Has common table expressions of which not all columns are named read a relation of which the same is so.
-pub(super) fn in_with(query: &mut Query) {
+/// Wraps the queries of such common table expressions in a derived table with the column names.
+pub(super) fn rewrite(query: &mut Query) {
     let Some(with) = query.with.as_mut().filter(|with| !with.recursive) else { return };
     for table in &mut with.cte_tables {
         let given = table.alias.columns.len();

@@ -1,8 +1,8 @@
-//! Numbers as the decimals they are.
+//! Numeric literals as exact decimals.
 
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value};
 
-/// A number with more digits than an integer or, with a point, a double has, as the decimal it is.
+/// A literal as a decimal, if it has more digits than an integer or, with a point, a double.
 pub(super) fn exact_number(text: &str) -> Option<Expr> {
     const INTEGER_DIGITS: usize = 20;
     const DOUBLE_DIGITS: usize = 15;
@@ -10,7 +10,7 @@ pub(super) fn exact_number(text: &str) -> Option<Expr> {
     decimal_of(text, digits_min)
 }
 
-/// A number as the decimal it is, if that has no more than 38 digits.
+/// A literal as a decimal, if it has at most 38 digits.
 pub(super) fn exact_decimal(text: &str) -> Option<Expr> {
     decimal_of(text, 1)
 }

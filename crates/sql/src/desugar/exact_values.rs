@@ -1,7 +1,7 @@
-//! Numbers with a point that statements write to tables, exactly as they were written:
-//! `INSERT INTO t SELECT 1.005`. To the planner they are doubles, of which 1.005 is less than that and 2.5 an
-//! even number away from 3. What stands in VALUES or is set is cast right away, and taken care of then
-//! (`decimal_float_coercion` of crate planner); here is what comes out of a SELECT first.
+//! Exact decimals for numeric literals with a point that a statement writes to tables: `INSERT INTO t SELECT
+//! 1.005`. The planner makes doubles of them; the double 1.005 is less than 1.005, and 2.5 rounds to even
+//! instead of to 3. Values in VALUES and SET are cast directly and handled later (`decimal_float_coercion` of
+//! crate planner); this module handles the results of SELECT.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::exact_number::exact_decimal;
 
-/// Rewrites what a statement writes.
+/// Rewrites the values that a statement writes.
 pub(super) fn rewrite(statement: &mut Statement) {
     let _ = match statement {
         Statement::Insert(insert) => match &mut insert.source {
@@ -48,7 +48,7 @@ pub(super) fn rewrite(statement: &mut Statement) {
     };
 }
 
-/// Finds what SELECTs give.
+/// Visits the select lists.
 struct Items;
 
 impl VisitorMut for Items {
@@ -74,7 +74,7 @@ impl VisitorMut for Items {
     }
 }
 
-/// Makes decimals of numbers with a point among what an expression chooses from.
+/// Makes decimals of the literals among the arguments of conditional expressions.
 fn inner(expr: &mut Expr) {
     match expr {
         Expr::Nested(inner_one) => inner(inner_one),
@@ -93,13 +93,13 @@ fn inner(expr: &mut Expr) {
     }
 }
 
-/// Whether a function gives one of its arguments.
+/// Whether a function returns one of its arguments.
 fn chooses(name: &ObjectName) -> bool {
     let name = name.to_string();
     ["coalesce", "nullif", "greatest", "least"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Makes a decimal of a number with a point.
+/// Makes a decimal of a literal with a point.
 fn exact(expr: &mut Expr) {
     match expr {
         Expr::Case { .. } | Expr::Function(_) => inner(expr),

@@ -1,14 +1,14 @@
-//! The option of an external table that says how its files are compressed.
+//! Compression option of CREATE EXTERNAL TABLE.
 
 use datafusion::sql::parser::CreateExternalTable;
 
-/// How files are compressed that are not so as a whole, on its way through the planner.
+/// Internal option for compression inside of a file format, on its way through the planner.
 pub const CODEC_OPTION: &str = "format.codec";
 
 pub const COMPRESSION_OPTION: &str = "format.compression";
 
-/// Gives the compression of Parquet, ORC and Avro files another name in CREATE EXTERNAL TABLE. By its own the
-/// planner takes it for that of whole files, knows few codecs, and refuses it.
+/// Renames the compression option of Parquet, ORC and Avro files in CREATE EXTERNAL TABLE. Under its own name
+/// the planner would take it for the compression of whole files, know few codecs, and reject it.
 pub fn rename_codec(create: &mut CreateExternalTable) {
     let formats = ["parquet", "orc", "avro"];
     if formats.iter().any(|format| create.file_type.eq_ignore_ascii_case(format)) {

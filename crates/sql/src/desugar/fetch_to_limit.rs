@@ -1,4 +1,4 @@
-//! `FETCH FIRST n ROWS ONLY` as LIMIT, and `WITH TIES` as a condition on the rank.
+//! `FETCH FIRST n ROWS ONLY` as LIMIT, and `WITH TIES` as a filter on `rank()`.
 
 use std::ops::ControlFlow;
 
@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, WindowSpec, WindowType,
 };
 
-/// Rewrites the FETCH of a query. What stays is what cannot be said otherwise, and fails when it is planned.
-pub(super) fn to_limit(query: &mut Query) {
+/// Rewrites the FETCH of a query. One that cannot be rewritten stays, and fails in the planner.
+pub(super) fn rewrite(query: &mut Query) {
     let Some(fetch) = query.fetch.take() else { return };
     let is_done = match (fetch.percent, fetch.with_ties) {
         (true, _) => false,
@@ -38,7 +38,7 @@ fn limit(query: &mut Query, count: Expr) -> bool {
     true
 }
 
-/// The rows whose rank is not behind that of the last: OFFSET stays and leaves the first of them out.
+/// Keeps the rows whose rank is at most that of the last one. OFFSET stays, and skips the first rows.
 fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
     let offset = match &query.limit_clause {
         None => None,
@@ -73,7 +73,7 @@ fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
     Some(())
 }
 
-/// Whether the rank of a result's row is that of a row of a SELECT, beside which it can be computed.
+/// Whether the rank can be computed in the SELECT itself: it has one result row for each of its rows.
 fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
     let SetExpr::Select(select) = body else { return false };
     let has_window = ast::visit_expressions(&select.projection, |part| match part {
@@ -84,8 +84,8 @@ fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
     select.qualify.is_none() && select.distinct.is_none() && has_window.is_continue() && is_known
 }
 
-/// Has the result be a relation, `SELECT * FROM (…)`, which is ordered by its columns' names. `None`: a key
-/// is no column of the result, or its name is that of several.
+/// Wraps the query as `SELECT * FROM (…)` ordered by column names. `None` if a sort key is not a result
+/// column, or its name is ambiguous.
 fn wrap(query: &mut Query) -> Option<()> {
     let names = result_names(&query.body)?;
     let only = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
@@ -113,7 +113,7 @@ fn wrap(query: &mut Query) -> Option<()> {
     Some(())
 }
 
-/// The names of the columns of a result; `None`: a star stands for some of them.
+/// The names of result columns; `None` if there is a star.
 fn result_names(body: &SetExpr) -> Option<Vec<String>> {
     match body {
         SetExpr::Select(select) => match (select.projection.as_slice(), select.from.as_slice()) {
@@ -130,7 +130,7 @@ fn result_names(body: &SetExpr) -> Option<Vec<String>> {
     }
 }
 
-/// The names of the columns of a subquery in FROM.
+/// The column names of a subquery in FROM.
 fn relation_names(factor: &TableFactor) -> Option<Vec<String>> {
     let TableFactor::Derived { subquery, alias, .. } = factor else { return None };
     let mut names = result_names(&subquery.body)?;
@@ -141,13 +141,13 @@ fn relation_names(factor: &TableFactor) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// A key of ORDER BY by what it means before there are columns of the result.
+/// Resolves a sort key from the result columns to the expressions of the select list.
 fn of_row(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
     let expr = match &key.expr {
         Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
             let before = items.get(..number.parse::<usize>().ok()?)?;
             match before.last()? {
-                // A `*` before it would move it.
+                // A `*` before it would shift the position.
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }
                     if before.iter().all(is_one) =>
                 {
@@ -199,7 +199,7 @@ mod tests {
             "SELECT a + 1 AS b FROM t ORDER BY b DESC, 1 OFFSET 3 FETCH FIRST 2 ROWS WITH TIES",
             "SELECT a + 1 AS b FROM t QUALIFY rank() OVER (ORDER BY a + 1 DESC, a + 1) <= (2) + (3) ORDER BY b DESC, 1 OFFSET 3",
         );
-        // Without an order there are no ties.
+        // Without ORDER BY there are no ties.
         let sql = "SELECT a FROM t FETCH FIRST 2 ROWS WITH TIES";
         check(sql, sql);
     }

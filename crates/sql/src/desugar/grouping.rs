@@ -1,21 +1,21 @@
-//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING without
-//! GROUP BY. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of every
-//! group. One that has an aggregate is such a group anyway.
+//! Queries with a single group although they have no aggregate: `GROUP BY ()`, and HAVING without GROUP BY.
+//! The rewrite removes GROUP BY and adds an aggregate to HAVING that is always true. A query with an
+//! aggregate is such a group anyway.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     GroupByExpr, Ident, ObjectName, Select, Value,
 };
 
-/// Rewrites the grouping of a query in place.
-pub(super) fn complete(select: &mut Select) {
+/// Rewrites the GROUP BY of a query in place.
+pub(super) fn rewrite(select: &mut Select) {
     let GroupByExpr::Expressions(keys, _) = &mut select.group_by else { return };
     let is_whole = |key: &Expr| match key {
         Expr::Tuple(columns) => columns.is_empty(),
         Expr::GroupingSets(sets) => matches!(sets.as_slice(), [set] if set.is_empty()),
         _ => false,
     };
-    // Beside other keys it says nothing.
+    // `()` has no effect beside other keys.
     let count = keys.len();
     keys.retain(|key| !is_whole(key));
     let is_group = keys.is_empty() && count > 0;

@@ -1,4 +1,4 @@
-//! Aggregates of hypothetical rows: the rank that one would have among others.
+//! Hypothetical-set aggregates: the rank that a row would have among others.
 //!
 //! ```text
 //! rank(v) WITHIN GROUP (ORDER BY x)          ──►  count(*) FILTER (WHERE x < v) + 1
@@ -7,8 +7,8 @@
 //! cume_dist(v) WITHIN GROUP (ORDER BY x)     ──►  (count(*) FILTER (WHERE x <= v) + 1) / (count(*) + 1)
 //! ```
 //!
-//! A value may speak of columns by which rows are grouped: all rows of a group have the same. In a grouping
-//! set that leaves them out they are NULL to the value, but not to the rows.
+//! An argument may refer to grouping columns, which are constant in a group. In a grouping set without such a
+//! column, it is NULL in the argument, but not in the rows.
 
 use std::ops::ControlFlow;
 
@@ -21,22 +21,22 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::ast_builder::{binary, boolean, case, cast, function_call, joined, nested, number};
+use crate::ast_builder::{binary, boolean, case, cast, function_call, nested, number, operator_chain};
 use crate::identifier::plain;
 
-/// The functions.
+/// The hypothetical-set aggregates.
 const NAMES: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// Rewrites a call, if it is one.
 ///
-/// Errors: its values are none that can be compared with rows (0A000).
+/// Errors: its arguments are not constant in the group (0A000).
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     rewrite_with(expr, &Keys::default())
 }
 
-/// Rewrites the calls of a query whose values speak of columns that it groups by.
+/// Rewrites the calls whose arguments refer to the grouping columns of the query.
 ///
-/// Errors: as of [`rewrite`].
+/// Errors: as [`rewrite`].
 pub(super) fn rewrite_groups(query: &mut Query) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_mut() else { return Ok(()) };
     let keys = Keys::of(select);
@@ -57,11 +57,11 @@ pub(super) fn rewrite_groups(query: &mut Query) -> Result<()> {
     }
 }
 
-/// The columns by which a query groups.
+/// The grouping columns of a query.
 #[derive(Default)]
 struct Keys {
     columns: Vec<Expr>,
-    /// There are groups of which some are left out.
+    /// ROLLUP, CUBE or GROUPING SETS.
     are_sets: bool,
 }
 
@@ -91,8 +91,8 @@ impl Keys {
         keys
     }
 
-    /// Those of which a value speaks, if it speaks of nothing else.
-    fn in_value(&self, value: &Expr) -> Option<Vec<Expr>> {
+    /// The grouping columns in an expression; `None` if it refers to anything else.
+    fn columns_in(&self, value: &Expr) -> Option<Vec<Expr>> {
         let mut found: Vec<Expr> = Vec::new();
         let visited = ast::visit_expressions(value, |part| match part {
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
@@ -122,7 +122,7 @@ fn last_part(column: &Expr) -> Option<String> {
     }
 }
 
-/// The calls of a query, subqueries apart.
+/// Visits the calls of a query, but not of its subqueries.
 struct Calls {
     keys: Keys,
     depth: usize,
@@ -160,29 +160,30 @@ fn rewrite_with(expr: &mut Expr, grouped: &Keys) -> Result<()> {
     if keys.len() != values.len() || function.over.is_some() {
         return Ok(());
     }
-    // A value that speaks of columns is one of the group, where those of the filter are of rows.
+    // In the argument a column is the group's, in FILTER each row's.
     let mut of_groups: Vec<Expr> = Vec::new();
     for value in &values {
-        let Some(found) = grouped.in_value(value) else { return refuse(grouped) };
+        let Some(found) = grouped.columns_in(value) else { return reject(grouped) };
         of_groups.extend(found);
     }
     of_groups.dedup();
-    let Some(call) = counted(function, &name, keys, &values) else { return Ok(()) };
+    let Some(call) = count_expression(function, &name, keys, &values) else { return Ok(()) };
     *expr = match (grouped.are_sets, of_groups.as_slice()) {
         (false, _) | (true, []) => call,
         (true, [key]) => {
-            let missing = values.iter().map(|value| without(value, key)).collect::<Vec<_>>();
-            let Some(otherwise) = counted(function, &name, keys, &missing) else { return Ok(()) };
+            let missing = values.iter().map(|value| with_null(value, key)).collect::<Vec<_>>();
+            let Some(otherwise) = count_expression(function, &name, keys, &missing) else { return Ok(()) };
             let is_missing = Expr::Function(function_call("GROUPING", vec![key.clone()]));
             case([(binary(is_missing, BinaryOperator::Eq, number("0")), call)], otherwise)
         }
-        (true, _) => return refuse(&Keys::default()),
+        (true, _) => return reject(&Keys::default()),
     };
     Ok(())
 }
 
-/// Errors: a value is none of a group (0A000), which is known when the keys of the query have been looked at.
-fn refuse(grouped: &Keys) -> Result<()> {
+/// Errors: an argument is not constant in the group (0A000); not raised while the query's keys are yet to be
+/// examined.
+fn reject(grouped: &Keys) -> Result<()> {
     if !grouped.columns.is_empty() {
         return Ok(());
     }
@@ -190,8 +191,8 @@ fn refuse(grouped: &Keys) -> Result<()> {
     Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
 }
 
-/// A value of which a column is NULL.
-fn without(value: &Expr, column: &Expr) -> Expr {
+/// A copy of an expression with a column replaced by NULL.
+fn with_null(value: &Expr, column: &Expr) -> Expr {
     let mut value = value.clone();
     let _: ControlFlow<()> = ast::visit_expressions_mut(&mut value, |part| {
         if is_column(part) && last_part(part) == last_part(column) {
@@ -202,13 +203,13 @@ fn without(value: &Expr, column: &Expr) -> Expr {
     value
 }
 
-/// A call as what is counted of the rows; `None`: it is none of these functions.
-fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Option<Expr> {
+/// The equivalent of a call in terms of `count`; `None` if it is none of these functions.
+fn count_expression(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Option<Expr> {
     let own = function.filter.as_deref().map_or_else(|| boolean(true), |filter| nested(filter.clone()));
     let before = || precedes(keys, values);
     let count = |distinct: Option<&Expr>, filter: Expr| {
         let filter = binary(own.clone(), BinaryOperator::And, nested(filter));
-        counting(distinct, filter)
+        filtered_count(distinct, filter)
     };
     let all = || count(None, boolean(true));
     let plus = |left, right| binary(left, BinaryOperator::Plus, right);
@@ -230,7 +231,7 @@ fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr
         }
         ("cume_dist", _) => {
             let peers = keys.iter().zip(values).map(|(key, value)| is_peer(key, value));
-            let until = match joined(peers, BinaryOperator::And) {
+            let until = match operator_chain(peers, BinaryOperator::And) {
                 Some(peers) => binary(before(), BinaryOperator::Or, nested(peers)),
                 None => before(),
             };
@@ -241,8 +242,8 @@ fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr
     })
 }
 
-/// `count(*)` of the rows that a filter leaves, or `count(DISTINCT x)`.
-fn counting(distinct: Option<&Expr>, filter: Expr) -> Expr {
+/// `count(*)` or `count(DISTINCT x)` with a filter.
+fn filtered_count(distinct: Option<&Expr>, filter: Expr) -> Expr {
     let mut call = function_call("count", vec![]);
     if let FunctionArguments::List(list) = &mut call.args {
         let argument = match distinct {
@@ -256,7 +257,7 @@ fn counting(distinct: Option<&Expr>, filter: Expr) -> Expr {
     Expr::Function(call)
 }
 
-/// Whether a row comes before the hypothetical one.
+/// Whether a row sorts before the hypothetical one.
 fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
     let mut ways = Vec::with_capacity(keys.len());
     let mut peers = Vec::new();
@@ -271,10 +272,10 @@ fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
             false => binary(is_not_null(x()), BinaryOperator::And, is_null(v())),
         };
         let here = nested(binary(binary(x(), operator, v()), BinaryOperator::Or, nulls));
-        ways.extend(joined(peers.iter().cloned().chain([here]), BinaryOperator::And));
+        ways.extend(operator_chain(peers.iter().cloned().chain([here]), BinaryOperator::And));
         peers.push(is_peer(key, value));
     }
-    joined(ways, BinaryOperator::Or).unwrap_or_else(|| boolean(false))
+    operator_chain(ways, BinaryOperator::Or).unwrap_or_else(|| boolean(false))
 }
 
 fn is_peer(key: &OrderByExpr, value: &Expr) -> Expr {

@@ -1,5 +1,5 @@
-//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults. And VALUES in
-//! subqueries of an INSERT.
+//! `INSERT INTO t VALUES (1)` with fewer values than the table has columns: the others get their defaults.
+//! Also VALUES in subqueries of an INSERT.
 
 use std::ops::ControlFlow;
 
@@ -10,19 +10,19 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::ast_builder::{derived_table, select_star, table_alias, values_of_rows};
 
-/// Whether an INSERT tells how many values its rows have, and does not say for which columns.
+/// Whether an INSERT has rows of known width and no column list.
 pub fn has_bare_rows(insert: &Insert) -> bool {
     insert.columns.is_empty() && width(insert).is_some()
 }
 
-/// Says for which columns the values are, where they are fewer than the table has.
+/// Adds the column list, if there are fewer values than `columns`.
 pub fn name_columns(insert: &mut Insert, columns: &[&str]) {
     let Some(width) = width(insert).filter(|width| *width < columns.len()) else { return };
     let names = columns[..width].iter().map(|name| ObjectName::from(vec![Ident::with_quote('"', *name)]));
     insert.columns = names.collect();
 }
 
-/// Has `CREATE TABLE … AS` of a query take no row of it.
+/// Adds LIMIT 0 to `CREATE TABLE … AS`, for WITH NO DATA.
 pub fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
     use datafusion::sql::parser::Statement as Parsed;
     match statement {
@@ -41,13 +41,13 @@ pub fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
     }
 }
 
-/// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them
-/// for rows of the table.
-pub(super) fn unbind_values(statement: &mut Statement) {
+/// Rewrites VALUES in subqueries of INSERT and CREATE TABLE AS to derived tables: the planner would take
+/// their rows for rows of the table.
+pub(super) fn values_to_derived_tables(statement: &mut Statement) {
     let writes = match statement {
         Statement::Insert(_) => true,
         Statement::CreateTable(create) => create.query.is_some(),
-        Statement::Prepare { statement, .. } => return unbind_values(statement),
+        Statement::Prepare { statement, .. } => return values_to_derived_tables(statement),
         _ => false,
     };
     if writes {
@@ -67,7 +67,7 @@ impl VisitorMut for Subqueries {
         ControlFlow::Continue(())
     }
 
-    // After what is in it: a relation of VALUES is a subquery, too.
+    // After visiting its children: VALUES in a derived table is a subquery, too.
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.depth -= 1;
         if self.depth > 0 {
@@ -77,7 +77,7 @@ impl VisitorMut for Subqueries {
     }
 }
 
-/// `VALUES …` as `SELECT * FROM (VALUES …) AS rows`.
+/// Rewrites `VALUES …` to `SELECT * FROM (VALUES …) AS rows`.
 fn as_relation(body: &mut SetExpr) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
@@ -94,7 +94,7 @@ fn as_relation(body: &mut SetExpr) {
     }
 }
 
-/// How many values each row has.
+/// The number of values per row.
 fn width(insert: &Insert) -> Option<usize> {
     let Query { body, .. } = insert.source.as_deref()?;
     width_of(body)
@@ -153,7 +153,7 @@ mod tests {
     fn values_of_subqueries_are_relations() {
         let check = |sql: &str, expected: &str| {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
-            unbind_values(&mut statements[0]);
+            values_to_derived_tables(&mut statements[0]);
             assert_eq!(statements[0].to_string(), expected);
         };
         check(

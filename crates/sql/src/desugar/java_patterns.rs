@@ -1,12 +1,12 @@
-//! Patterns of `date_format` as Spark and Hive have them, which are Java's, as patterns of `to_char`. Those
-//! of the planner's own `date_format` have a percent sign before each letter (strftime).
+//! Converts `date_format` patterns of Spark and Hive, which are Java's, to `to_char` templates. DataFusion's
+//! own `date_format` takes strftime patterns with percent signs.
 //!
 //! ```text
 //! yyyy-MM-dd'T'HH:mm:ss.SSS  ──►  YYYY-MM-DD"T"HH24:MI:SS.FF3
 //! ```
 //! Source: Spark SQL Reference, "Datetime Patterns for Formatting and Parsing".
 
-/// `None`: a letter means nothing, or something that `to_char` has not.
+/// Converts a pattern; `None` for a letter that is invalid or that `to_char` does not support.
 pub(super) fn to_char_of(pattern: &str) -> Option<String> {
     let mut written = String::with_capacity(2 * pattern.len());
     let mut signs = pattern.chars().peekable();
@@ -20,7 +20,7 @@ pub(super) fn to_char_of(pattern: &str) -> Option<String> {
                 }
                 written += field(letter, count)?;
             }
-            // Words of templates are letters; blanks and points stand for themselves.
+            // Letters form template patterns; spaces and punctuation stand for themselves.
             '"' => written += "\\\"",
             other => written.push(other),
         }
@@ -28,7 +28,7 @@ pub(super) fn to_char_of(pattern: &str) -> Option<String> {
     Some(written)
 }
 
-/// A text between single quotes, two of which are one, also where nothing is between them.
+/// A quoted literal, in which two single quotes are one; `''` alone is a quote.
 fn quote(written: &mut String, signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<()> {
     if signs.next_if_eq(&'\'').is_some() {
         written.push('\'');
@@ -47,7 +47,7 @@ fn quote(written: &mut String, signs: &mut std::iter::Peekable<std::str::Chars<'
     Some(())
 }
 
-/// So many of one letter.
+/// The template for `count` repetitions of a letter.
 fn field(letter: char, count: usize) -> Option<&'static str> {
     Some(match (letter, count) {
         ('y' | 'u', 2) => "YY",

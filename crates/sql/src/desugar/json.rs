@@ -1,4 +1,4 @@
-//! Aggregates that write JSON, and texts that are JSON beside others.
+//! JSON aggregates, and string literals that are JSON in VALUES.
 //!
 //! ```text
 //! json_agg(x ORDER BY y)           ──►  json_agg_items(array_agg(json_agg_item(x) ORDER BY y))
@@ -13,8 +13,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::identifier::plain;
 
-/// Has texts in a list of VALUES be JSON, or bytes, where another row has a cast to that in the same column.
-pub(super) fn level_values(values: &mut Values) {
+/// Casts the string literals of a VALUES column to JSON or bytea, if another row has that cast.
+pub(super) fn cast_values(values: &mut Values) {
     let columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..columns {
         let kind = values.rows.iter().find_map(|row| match row.content.get(at)? {
@@ -26,7 +26,7 @@ pub(super) fn level_values(values: &mut Values) {
         });
         let Some(data_type) = kind else { continue };
         for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(at)) {
-            // A column has bytes of another kind than what is cast.
+            // The cast yields another binary type than a bytea column has, so each value gets it.
             if matches!(value, Expr::Value(_)) || data_type == DataType::Bytea {
                 *value = Expr::Cast {
                     kind: CastKind::Cast,
@@ -40,8 +40,8 @@ pub(super) fn level_values(values: &mut Values) {
     }
 }
 
-/// One of the aggregates, with what it is made of.
-pub(super) fn aggregate(expr: &mut Expr) {
+/// Rewrites a JSON aggregate to its building blocks.
+pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::Function(function) = expr else { return };
     let name = match function.name.0.as_slice() {
         [name] => name.as_ident(),
@@ -59,7 +59,7 @@ pub(super) fn aggregate(expr: &mut Expr) {
     };
     let is_text = item == "json_agg_item" && is_distinct(function);
     collect(function, item, items);
-    // With the blanks that the aggregate writes.
+    // `json` keeps the spaces that the aggregate writes.
     if is_text {
         *expr = Expr::Cast {
             kind: CastKind::Cast,
@@ -78,7 +78,7 @@ fn is_distinct(function: &Function) -> bool {
 
 fn collect(function: &mut Function, item: &str, items: &str) {
     let FunctionArguments::List(arguments) = &mut function.args else { return };
-    // Different values are different ones of their own type, and in its order.
+    // DISTINCT compares and orders the values in their own type.
     if arguments.duplicate_treatment == Some(DuplicateTreatment::Distinct)
         && matches!(item, "json_agg_item" | "jsonb_agg_item")
     {

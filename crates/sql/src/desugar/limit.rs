@@ -1,34 +1,34 @@
-//! `LIMIT '10' OFFSET '20'`, as drivers write it that put parameters into the text: literals in quotes are
-//! whole numbers there.
+//! `LIMIT '10' OFFSET '20'`, as drivers send them that interpolate parameters: the string literals are
+//! integers.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, LimitClause, Query, Value, ValueWithSpan};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Has such literals of a query be numbers.
+/// Rewrites string literals in LIMIT and OFFSET to numbers.
 ///
-/// Errors: one is none (22P02).
-pub(super) fn read(query: &mut Query) -> Result<()> {
+/// Errors: one is no integer (22P02).
+pub(super) fn rewrite(query: &mut Query) -> Result<()> {
     match &mut query.limit_clause {
         Some(LimitClause::LimitOffset { limit, offset, .. }) => {
-            limit.as_mut().map_or(Ok(()), number)?;
-            offset.as_mut().map_or(Ok(()), |offset| number(&mut offset.value))
+            limit.as_mut().map_or(Ok(()), parse_number)?;
+            offset.as_mut().map_or(Ok(()), |offset| parse_number(&mut offset.value))
         }
         Some(LimitClause::OffsetCommaLimit { offset, limit }) => {
-            number(offset)?;
-            number(limit)
+            parse_number(offset)?;
+            parse_number(limit)
         }
         None => Ok(()),
     }
 }
 
-fn number(expr: &mut Expr) -> Result<()> {
+fn parse_number(expr: &mut Expr) -> Result<()> {
     let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = expr else {
         return Ok(());
     };
     match text.trim().parse::<i64>() {
-        // The planner says of negative ones what is wrong with them.
+        // The planner reports negative numbers.
         Ok(count) => *expr = Expr::value(Value::Number(count.to_string(), false)),
         Err(_) => {
             let message = format!("invalid input syntax for type bigint: \"{text}\"");

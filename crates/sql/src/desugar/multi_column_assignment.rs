@@ -1,4 +1,4 @@
-//! `SET (a, b) = …` of UPDATE and MERGE as assignments to one column each, which the planner knows.
+//! `SET (a, b) = …` of UPDATE and MERGE, as single-column assignments, which the planner supports.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +12,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::ast_builder::{derived_table, query_of, table_alias_of};
 
-/// Rewrites such a statement in place. A subquery is worked out once for each of the columns.
-///
-/// Errors: there are other numbers of columns and of values (42601).
+/// Rewrites such a statement in place. A subquery is evaluated once per column.
+/// Errors: the numbers of columns and values differ (42601).
 pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Prepare { statement, .. } => rewrite(statement),
@@ -46,7 +45,7 @@ fn spread(assignments: &mut Vec<Assignment>) -> Result<()> {
     Ok(())
 }
 
-/// The value for each of so many columns.
+/// Splits the source into one value per column.
 fn values_of(value: Expr, columns: usize) -> Result<Vec<Expr>> {
     let values = match value {
         Expr::Tuple(values) => values,
@@ -68,7 +67,7 @@ fn values_of(value: Expr, columns: usize) -> Result<Vec<Expr>> {
     }
 }
 
-/// The columns of a query that gives one row.
+/// The columns of a single-row subquery, each as a scalar subquery.
 fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
     let is_column =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
@@ -78,8 +77,8 @@ fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
         if select.projection.len() != columns {
             return Err(other_number());
         }
-        // As it stands, which is joined best. Of other queries a column by itself may have other rows: one
-        // beside an aggregate has none of its own.
+        // Projecting the column directly gives the best join. In other queries a column alone may have other
+        // rows: beside an aggregate it has none.
         if is_plain(query, select) {
             let part = |at: usize| {
                 let mut query = query.clone();
@@ -94,7 +93,7 @@ fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
     Ok((0..columns).map(|at| column_of(query, at, columns)).collect())
 }
 
-/// Whether every column of a query has the rows that all of them have, and in no other order.
+/// Whether projecting a single column keeps the query's rows and their order.
 fn is_plain(query: &Query, select: &Select) -> bool {
     let is_grouped = match &select.group_by {
         GroupByExpr::Expressions(keys, modifiers) => !keys.is_empty() || !modifiers.is_empty(),
@@ -116,7 +115,7 @@ fn is_plain(query: &Query, select: &Select) -> bool {
         && query.fetch.is_none()
 }
 
-/// One column of a query, whatever that is.
+/// One column of any query, as a scalar subquery over a derived table.
 fn column_of(query: &Query, at: usize, columns: usize) -> Expr {
     let name = |at: usize| Ident::new(format!("c{at}"));
     let alias = table_alias_of(Ident::new("parts"), (0..columns).map(name));

@@ -1,4 +1,4 @@
-//! Windows made of windows, `OVER (w ROWS 2 PRECEDING)`: the planner would forget what they are made of.
+//! Windows that refine a named window, `OVER (w ROWS 2 PRECEDING)`: the planner would ignore the name.
 
 use std::ops::ControlFlow;
 
@@ -12,10 +12,10 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier;
 
-/// Completes the windows of a query's functions by those of its WINDOW clause. Its subqueries have their own.
+/// Expands references to the WINDOW clause in a query's functions. Its subqueries have their own.
 ///
-/// Errors: there is no such window (42704); one is given what it has (42P20).
-pub(super) fn complete(query: &mut Query) -> Result<()> {
+/// Errors: an undefined window (42704); a clause that overrides that of the named window (42P20).
+pub(super) fn expand(query: &mut Query) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_mut() else { return Ok(()) };
     let mut windows: Vec<(String, WindowSpec)> = Vec::new();
     for definition in &mut select.named_window {
@@ -24,7 +24,7 @@ pub(super) fn complete(query: &mut Query) -> Result<()> {
                 build_on(spec, &windows)?;
                 spec.clone()
             }
-            NamedWindowExpr::NamedWindow(base) => found(base, &windows)?.clone(),
+            NamedWindowExpr::NamedWindow(base) => find_window(base, &windows)?.clone(),
         };
         definition.1 = NamedWindowExpr::WindowSpec(spec.clone());
         windows.push((identifier::plain(&definition.0), spec));
@@ -45,7 +45,7 @@ pub(super) fn complete(query: &mut Query) -> Result<()> {
 
 struct Functions<'w> {
     windows: &'w [(String, WindowSpec)],
-    /// Of subqueries.
+    /// Nesting depth of subqueries.
     depth: usize,
 }
 
@@ -71,7 +71,7 @@ impl VisitorMut for Functions<'_> {
             Some(WindowType::WindowSpec(spec)) => build_on(spec, self.windows),
             Some(over @ WindowType::NamedWindow(_)) => {
                 let WindowType::NamedWindow(name) = over else { return ControlFlow::Continue(()) };
-                found(name, self.windows).map(|spec| *over = WindowType::WindowSpec(spec.clone()))
+                find_window(name, self.windows).map(|spec| *over = WindowType::WindowSpec(spec.clone()))
             }
             None => Ok(()),
         };
@@ -82,14 +82,14 @@ impl VisitorMut for Functions<'_> {
     }
 }
 
-/// Gives a window what the one has that it is made of.
+/// Copies the clauses of the referenced window to a window.
 fn build_on(spec: &mut WindowSpec, windows: &[(String, WindowSpec)]) -> Result<()> {
     if let Some(frame) = &mut spec.window_frame {
         plain_bound(&mut frame.start_bound);
         frame.end_bound.iter_mut().for_each(plain_bound);
     }
     let Some(name) = spec.window_name.take() else { return Ok(()) };
-    let base = found(&name, windows)?;
+    let base = find_window(&name, windows)?;
     let refused = |what: &str| {
         let message = format!("cannot {what} of window \"{}\"", identifier::plain(&name));
         Err(SqlError::new(SqlState::WINDOWING_ERROR, message).into_datafusion())
@@ -110,7 +110,7 @@ fn build_on(spec: &mut WindowSpec, windows: &[(String, WindowSpec)]) -> Result<(
     Ok(())
 }
 
-fn found<'w>(name: &Ident, windows: &'w [(String, WindowSpec)]) -> Result<&'w WindowSpec> {
+fn find_window<'w>(name: &Ident, windows: &'w [(String, WindowSpec)]) -> Result<&'w WindowSpec> {
     let name = identifier::plain(name);
     match windows.iter().find(|(known, _)| *known == name) {
         Some((_, spec)) => Ok(spec),
@@ -121,7 +121,7 @@ fn found<'w>(name: &Ident, windows: &'w [(String, WindowSpec)]) -> Result<&'w Wi
     }
 }
 
-/// A bound that is a number with a cast, without it.
+/// Strips the cast of a numeric frame bound.
 fn plain_bound(bound: &mut WindowFrameBound) {
     let (WindowFrameBound::Preceding(Some(offset)) | WindowFrameBound::Following(Some(offset))) = bound
     else {

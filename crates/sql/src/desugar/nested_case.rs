@@ -1,11 +1,11 @@
-//! CASE inside of CASE, whose types are found out in a time that doubles with every level.
+//! Nested CASE, whose type inference takes time that doubles with every level.
 //!
-//! DataFusion asks a call of a function for the field of each argument, and a CASE for its type, and then
-//! whether it may be NULL: both ask the results of the CASE, and these, where they are calls, for the fields
-//! of their arguments once more. So a CASE that has more than [`LEVELS`] of them in it gets a first branch
-//! that nothing takes, `WHEN harrier_never() THEN NULL`. As it may be NULL for all that the planner knows,
-//! the CASE may be, and nobody else is asked; and once types are coerced that NULL has the type of the whole.
-//! Simplification is kept from taking the branch away (`optimizer/simplification.rs` of crate planner).
+//! For a function call DataFusion computes the field of each argument, and for a CASE its type and then its
+//! nullability. Both visit the results of the CASE, and results that are calls visit the fields of their
+//! arguments again. So a CASE with more than [`LEVELS`] nested ones gets a first branch that is never taken,
+//! `WHEN harrier_never() THEN NULL`. The planner then finds the CASE nullable at its first branch, without
+//! visiting the others, and after type coercion that NULL has the type of the CASE.
+//! `optimizer/simplification.rs` of crate planner keeps simplification from removing the branch.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,32 +17,31 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_functions::guard::never_true;
 
-/// CASE inside of CASE up to which the planner is asked no less than without this.
+/// Nesting up to which the extra branch saves nothing.
 const LEVELS: usize = 3;
 
-/// Gives deep CASEs of a statement their branch.
-pub fn settle(statement: &mut Statement) {
+/// Adds the branch to deeply nested CASEs of a statement.
+pub fn add_branches(statement: &mut Statement) {
     match statement {
-        Statement::Statement(statement) => settle_in(statement.as_mut()),
-        Statement::Explain(explain) => settle(&mut explain.statement),
+        Statement::Statement(statement) => add_branches_in(statement.as_mut()),
+        Statement::Explain(explain) => add_branches(&mut explain.statement),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => settle_in(query.as_mut()),
+            CopyToSource::Query(query) => add_branches_in(query.as_mut()),
             CopyToSource::Relation(_) => {}
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
     }
 }
 
-/// The same for an expression, or another part of a statement.
-pub fn settle_in<N: VisitMut>(node: &mut N) {
+/// Adds the branch in an expression or another part of a statement.
+pub fn add_branches_in<N: VisitMut>(node: &mut N) {
     let _: ControlFlow<()> = node.visit(&mut Cases { levels: vec![0], conditions: HashSet::new() });
 }
 
-/// How many CASEs are inside of each other's results in what has been seen of each expression that is open.
+/// For each open expression, the nesting depth of CASE in the results visited so far.
 struct Cases {
     levels: Vec<usize>,
-    /// Where the conditions of those are that are open: a CASE has the types of its results, whatever these
-    /// are.
+    /// The conditions of open CASEs: they do not affect the type of a CASE.
     conditions: HashSet<*const Expr>,
 }
 
@@ -104,9 +103,9 @@ mod tests {
     use crate::dialect::SqlDialect;
     use datafusion::sql::sqlparser::parser::Parser;
 
-    fn settled(text: &str) -> String {
+    fn with_branches(text: &str) -> String {
         let mut expr = Parser::new(&SqlDialect).try_with_sql(text).unwrap().parse_expr().unwrap();
-        settle_in(&mut expr);
+        add_branches_in(&mut expr);
         expr.to_string()
     }
 
@@ -114,20 +113,20 @@ mod tests {
     fn deep_ones_get_a_branch() {
         let nest =
             |depth| (0..depth).fold("x".to_string(), |inner, _| format!("CASE WHEN a THEN {inner} END"));
-        assert_eq!(settled(&nest(LEVELS)), nest(LEVELS));
-        let deep = settled(&nest(LEVELS + 2));
+        assert_eq!(with_branches(&nest(LEVELS)), nest(LEVELS));
+        let deep = with_branches(&nest(LEVELS + 2));
         assert_eq!(deep.matches("WHEN harrier_never() THEN NULL").count(), 2, "{deep}");
         assert!(
             deep.starts_with("CASE WHEN harrier_never() THEN NULL WHEN a THEN CASE WHEN harrier_never()")
         );
-        // Conditions have no say in the type.
+        // Conditions do not affect the type.
         let in_conditions =
             (0..LEVELS + 2).fold("x".to_string(), |inner, _| format!("CASE WHEN {inner} > 1 THEN a END"));
-        assert_eq!(settled(&in_conditions), in_conditions);
-        // Beside each other they are not deep.
+        assert_eq!(with_branches(&in_conditions), in_conditions);
+        // Side by side they are not nested.
         let side_by_side = vec![nest(LEVELS); 3].join(" + ");
-        assert_eq!(settled(&side_by_side), side_by_side);
+        assert_eq!(with_branches(&side_by_side), side_by_side);
         let simple = format!("CASE x WHEN 1 THEN {} END", nest(LEVELS));
-        assert!(settled(&simple).starts_with("CASE x WHEN NULL THEN NULL WHEN 1"));
+        assert!(with_branches(&simple).starts_with("CASE x WHEN NULL THEN NULL WHEN 1"));
     }
 }

@@ -1,5 +1,5 @@
-//! `NOT EXISTS (…) IS NULL` and `NOT EXISTS (…) = a`: NOT is about all of it, as in PostgreSQL. The parser
-//! takes NOT EXISTS for one word.
+//! `NOT EXISTS (…) IS NULL` and `NOT EXISTS (…) = a`: as in PostgreSQL, NOT applies to the whole expression.
+//! The parser takes NOT EXISTS for one operator.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, Expr, UnaryOperator};
 
@@ -15,7 +15,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// What an expression begins with, if everything that follows belongs to it more than to a NOT before it.
+/// The leftmost operand of an expression whose operators bind more tightly than NOT.
 fn first(expr: &mut Expr) -> Option<&mut Expr> {
     match expr {
         Expr::Exists { .. } => Some(expr),

@@ -1,8 +1,8 @@
-//! Constants of a query that are cast to NUMERIC without digits: `'1.50'::numeric` has two behind the point,
-//! as it is written. The planner gives all of them ten.
+//! Constants cast to NUMERIC without scale: `'1.50'::numeric` has scale 2, as it is written. The planner
+//! would give all of them scale 10.
 //!
-//! What a query only begins with, as the first part of a recursive one, and what becomes a column of a table
-//! keeps the ten digits: more may come.
+//! Constants in recursive queries, and those that define a table's column, keep scale 10: later values may
+//! have more digits.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ pub(super) fn rewrite(statement: &mut Statement) {
     }
 }
 
-/// Breaks at a recursive query.
+/// Stops at a recursive query.
 struct Recursive;
 
 impl VisitorMut for Recursive {

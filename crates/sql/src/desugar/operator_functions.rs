@@ -1,4 +1,4 @@
-//! Operators that PostgreSQL has and the planner has not, as what it has.
+//! PostgreSQL operators that DataFusion does not have, as equivalents.
 //!
 //! ```text
 //! +x                        ──►  x, which keeps a name of its own
@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Interval, UnaryOperator, Value, ValueWithSpan,
 };
 
-/// Rewrites an expression, if it is one.
+/// Rewrites an operator.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
         Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } if is_column(inner) => {
@@ -30,7 +30,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
             let difference = binary(Expr::Interval(none), BinaryOperator::Minus, Expr::clone(inner));
             *expr = Expr::Nested(Box::new(difference));
         }
-        // The planner would take the sign for one of the first number in the text.
+        // The planner would apply the sign to the first number of the string only.
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
             if matches!(inner.as_ref(), Expr::Interval(_)) =>
         {
@@ -75,7 +75,7 @@ fn is_column(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an expression is an interval of several fields.
+/// Whether an expression is an interval with several fields.
 fn is_interval(expr: &Expr) -> bool {
     match expr {
         Expr::Interval(interval) => match interval.value.as_ref() {
@@ -89,7 +89,7 @@ fn is_interval(expr: &Expr) -> bool {
     }
 }
 
-/// The earlier and the later end of a period.
+/// The start and end of a period, in order.
 fn period(expr: &Expr) -> Option<[Expr; 2]> {
     let Expr::Tuple(ends) = expr else { return None };
     let [first, last] = ends.as_slice() else { return None };
@@ -114,7 +114,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }))
 }
 
-/// Periods have their first moment, and not their last one unless they have no other.
+/// Whether half-open periods overlap. An empty period contains its start.
 fn overlap([from, to]: &[Expr; 2], [other_from, other_to]: &[Expr; 2]) -> Expr {
     use BinaryOperator::{And, Eq, Gt, Lt, Or};
     let compare = |left: &Expr, op, right: &Expr| binary(left.clone(), op, right.clone());

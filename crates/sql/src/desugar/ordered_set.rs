@@ -1,4 +1,4 @@
-//! Aggregates of ordered sets that the planner has not.
+//! Ordered-set aggregates that DataFusion does not have.
 //!
 //! ```text
 //! percentile_disc(p) WITHIN GROUP (ORDER BY x)         ──►  element ceil(p * count(x)) of array_agg(x ORDER BY x)
@@ -19,7 +19,7 @@ use crate::identifier::plain;
 
 /// Rewrites a call, if it is one.
 ///
-/// Errors: a fraction is not between 0 and 1 (22003).
+/// Errors: a fraction outside of 0 to 1 (22003).
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     let Expr::Function(function) = expr else { return Ok(()) };
     let ([key], Some(name)) = (function.within_group.as_slice(), name_of(function)) else { return Ok(()) };
@@ -88,7 +88,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-/// The first value at or behind a fraction of all that are not NULL, in their order.
+/// The first non-NULL value, in order, at or after a fraction of all of them.
 fn element(function: &Function, key: &OrderByExpr, fraction: Expr) -> Expr {
     let call = |name: &str, filter: Option<Box<Expr>>| Function {
         name: ObjectName::from(vec![Ident::new(name)]),

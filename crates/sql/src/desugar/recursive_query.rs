@@ -1,6 +1,6 @@
-//! WITH RECURSIVE, of which the order and the limit of the whole are refused, as PostgreSQL does: the planner
-//! takes no notice of them, and goes on for ever. It takes none of those of a UNION that is not recursive
-//! either, which therefore becomes a query inside of one.
+//! WITH RECURSIVE: rejects ORDER BY and LIMIT of a recursive query, as PostgreSQL does. The planner would
+//! ignore them and recurse forever. It also ignores those of a UNION that is not recursive, which therefore
+//! becomes a subquery.
 
 use std::ops::ControlFlow;
 
@@ -11,8 +11,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::plain;
 
-/// Errors: a recursive query has an order or a limit (0A000).
-pub(super) fn settle(query: &mut Query) -> Result<()> {
+/// Errors: a recursive query has ORDER BY or LIMIT (0A000).
+pub(super) fn rewrite(query: &mut Query) -> Result<()> {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return Ok(()) };
     for table in &mut with.cte_tables {
         let Some(what) = beyond_union(&table.query) else { continue };
@@ -21,14 +21,14 @@ pub(super) fn settle(query: &mut Query) -> Result<()> {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         if matches!(table.query.body.as_ref(), SetExpr::SetOperation { .. }) {
-            enclose(&mut table.query);
+            parenthesize(&mut table.query);
         }
     }
     Ok(())
 }
 
-/// Makes `(… UNION … ORDER BY … LIMIT …)` of `… UNION … ORDER BY … LIMIT …`.
-fn enclose(query: &mut Query) {
+/// Parenthesizes `… UNION … ORDER BY … LIMIT …`.
+fn parenthesize(query: &mut Query) {
     let inner = Box::new(query.clone());
     query.with = None;
     query.order_by = None;
@@ -38,7 +38,7 @@ fn enclose(query: &mut Query) {
     query.body = Box::new(SetExpr::Query(inner));
 }
 
-/// Whether a table is a UNION that reads the table itself.
+/// Whether a common table expression is a UNION that refers to itself.
 fn is_recursive(table: &Cte) -> bool {
     match table.query.body.as_ref() {
         SetExpr::SetOperation { right, .. } => reads(right.as_ref(), &plain(&table.alias.name)),
@@ -46,15 +46,15 @@ fn is_recursive(table: &Cte) -> bool {
     }
 }
 
-/// Whether a part of a query reads a table that is defined around it.
+/// Whether part of a query refers to a common table expression of an outer query.
 fn reads<N: Visit>(part: &N, name: &str) -> bool {
     part.visit(&mut Reader { name, hidden: vec![] }).is_break()
 }
 
-/// Looks for a table by its name, where that is not the name of another one.
+/// Searches for references to a common table expression, respecting shadowing.
 struct Reader<'a> {
     name: &'a str,
-    /// For each query around, whether a WITH of it gives the name to another table.
+    /// For each enclosing query, whether its WITH shadows the name.
     hidden: Vec<bool>,
 }
 
@@ -68,7 +68,8 @@ impl Visitor for Reader<'_> {
         let is_hidden = self.hidden.contains(&true);
         self.hidden.push(hides.is_some());
         if let (Some(with), Some(at), false) = (with, hides, is_hidden) {
-            // It is not known yet in what it is defined by, nor in what is defined before.
+            // The shadowing name is not visible in the common table expressions before it, and in its own
+            // definition only if it is recursive.
             let outside = if with.recursive { at } else { at + 1 };
             let others = with.cte_tables.iter().take(outside);
             if others.into_iter().any(|table| reads(table.query.as_ref(), self.name)) {
@@ -95,7 +96,7 @@ impl Visitor for Reader<'_> {
     }
 }
 
-/// What a query has beside its UNION.
+/// Clauses of a query outside of its UNION.
 fn beyond_union(query: &Query) -> Option<&'static str> {
     let (has_limit, has_offset) = match &query.limit_clause {
         Some(LimitClause::LimitOffset { limit, offset, .. }) => (limit.is_some(), offset.is_some()),

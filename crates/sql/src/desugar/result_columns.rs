@@ -1,5 +1,4 @@
-//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same
-//! name.
+//! Prepares names in a statement for the planner: file names in FROM, and duplicate column names.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -10,26 +9,29 @@ use datafusion::sql::sqlparser::ast::{
     Value, VisitMut, VisitorMut,
 };
 
-use crate::column_names::twin;
+use crate::column_names::duplicate_alias;
 
 use crate::file_names;
 use crate::identifier::{plain, without_casts};
 
-/// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
-/// planner would refuse for having the same name, as in `SELECT a, a::text`, names of their own.
-/// What a client has sent keeps its names, and means what it means to PostgreSQL.
+/// Marks single-quoted table names as file names, and makes result columns unique that the planner would
+/// reject as duplicates, as in `SELECT a, a::text`. With `is_client`, the statement is a client's, and its
+/// columns keep their names and PostgreSQL's semantics.
 pub fn prepare(statement: &mut Statement, is_client: bool) {
     match statement {
         Statement::Statement(statement) => {
-            // A table or a view has the columns that it is given, or an error.
+            // CREATE TABLE and CREATE VIEW keep the column names, or report an error.
             let defines =
                 matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
             if let ast::Statement::Query(query) = statement.as_mut() {
                 name_beside_stars(query);
             }
-            let tells_given_apart = !is_client && !defines;
-            let _ =
-                statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, as_twins: false });
+            let disambiguates_aliases = !is_client && !defines;
+            let _ = statement.visit(&mut Disambiguator {
+                disambiguates: !is_client,
+                disambiguates_aliases,
+                keeps_client_names: false,
+            });
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -40,15 +42,16 @@ pub fn prepare(statement: &mut Statement, is_client: bool) {
     }
 }
 
-/// Gives result columns names of their own, where that was left out.
-pub fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
-    let mut names = Names { tells_apart: true, tells_given_apart: false, as_twins: true };
+/// Makes duplicate result columns unique that [`prepare`] skipped.
+pub fn disambiguate_columns(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
+    let mut names =
+        Disambiguator { disambiguates: true, disambiguates_aliases: false, keeps_client_names: true };
     let _ = statement.visit(&mut names);
 }
 
-/// Gives all columns that are computed names of twins, where the planner has found that several are the same
-/// to it: `SELECT 1.0, 1.00`. Returns whether there are any; what makes columns of them keeps their names.
-pub fn tell_computed_apart(statement: &mut Statement) -> bool {
+/// Gives all computed columns unique aliases, after the planner found duplicates: `SELECT 1.0, 1.00`. Returns
+/// whether there are any; CREATE TABLE and CREATE VIEW are unchanged.
+pub fn disambiguate_computed(statement: &mut Statement) -> bool {
     let mut computed = Computed { is_changed: false };
     match statement {
         Statement::Statement(statement) => match statement.as_mut() {
@@ -57,7 +60,7 @@ pub fn tell_computed_apart(statement: &mut Statement) -> bool {
                 let _ = statement.visit(&mut computed);
             }
         },
-        Statement::Explain(explain) => return tell_computed_apart(&mut explain.statement),
+        Statement::Explain(explain) => return disambiguate_computed(&mut explain.statement),
         Statement::CopyTo(copy) => {
             if let CopyToSource::Query(query) = &mut copy.source {
                 let _ = query.visit(&mut computed);
@@ -82,7 +85,7 @@ impl VisitorMut for Computed {
             {
                 let name = name_of(&SelectItem::UnnamedExpr(expression.clone()));
                 let name = name.unwrap_or_else(|| expression.to_string());
-                let alias = Ident::with_quote('"', twin(&name, 3 * PLACES_MAX + at));
+                let alias = Ident::with_quote('"', duplicate_alias(&name, 3 * POSITIONS_MAX + at));
                 let expr = std::mem::replace(expression, Expr::value(Value::Null));
                 *item = SelectItem::ExprWithAlias { expr, alias };
                 self.is_changed = true;
@@ -92,20 +95,21 @@ impl VisitorMut for Computed {
     }
 }
 
-/// The same for a query.
+/// Like [`prepare`], for a query.
 pub fn prepare_query(query: &mut Query) {
-    let mut names = Names { tells_apart: true, tells_given_apart: true, as_twins: false };
+    let mut names =
+        Disambiguator { disambiguates: true, disambiguates_aliases: true, keeps_client_names: false };
     let _ = query.visit(&mut names);
 }
 
-struct Names {
-    tells_apart: bool,
-    tells_given_apart: bool,
-    /// With names of twins, which are shown as what they are twins of.
-    as_twins: bool,
+struct Disambiguator {
+    disambiguates: bool,
+    disambiguates_aliases: bool,
+    /// Use aliases that the client sees without their suffix.
+    keeps_client_names: bool,
 }
 
-impl VisitorMut for Names {
+impl VisitorMut for Disambiguator {
     type Break = ();
 
     fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
@@ -114,19 +118,22 @@ impl VisitorMut for Names {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if self.tells_given_apart {
-            for_selects(&mut query.body, tell_given_apart);
+        if self.disambiguates_aliases {
+            for_selects(&mut query.body, disambiguate_aliases);
         }
-        if self.tells_apart {
-            for_selects(&mut query.body, if self.as_twins { tell_twins_apart } else { tell_apart });
-            tell_sorted_apart(query);
+        if self.disambiguates {
+            for_selects(
+                &mut query.body,
+                if self.keeps_client_names { disambiguate_client_names } else { disambiguate_unnamed },
+            );
+            alias_sorted_casts(query);
         }
         ControlFlow::Continue(())
     }
 }
 
-/// Gives columns beside a star in the list of a result names of twins: the planner refuses what it has by
-/// another item already, as in `SELECT t.b, t.* FROM t`.
+/// Gives columns beside a star unique aliases: the planner rejects duplicates, as in `SELECT t.b, t.* FROM
+/// t`.
 fn name_beside_stars(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     if !select.projection.iter().any(is_star) {
@@ -138,7 +145,7 @@ fn name_beside_stars(query: &mut Query) {
             && let Some(name) = name_of(item)
             && let SelectItem::UnnamedExpr(expression) = item
         {
-            let alias = Ident::with_quote('"', twin(&name, 2 * PLACES_MAX + at));
+            let alias = Ident::with_quote('"', duplicate_alias(&name, 2 * POSITIONS_MAX + at));
             *item = SelectItem::ExprWithAlias {
                 expr: std::mem::replace(expression, Expr::value(Value::Null)),
                 alias,
@@ -160,7 +167,7 @@ pub fn mark_file(name: &mut ObjectName) {
     }
 }
 
-/// The SELECTs of a query. One in parentheses is visited by itself.
+/// Applies `change` to the SELECTs of a set operation. Parenthesized ones are visited separately.
 fn for_selects(body: &mut SetExpr, change: fn(&mut Select)) {
     match body {
         SetExpr::Select(select) => change(select),
@@ -172,8 +179,8 @@ fn for_selects(body: &mut SetExpr, change: fn(&mut Select)) {
     }
 }
 
-/// Numbers the names that a query gives to columns, from the second of a name on.
-fn tell_given_apart(select: &mut Select) {
+/// Numbers duplicate aliases, from the second one on.
+fn disambiguate_aliases(select: &mut Select) {
     let mut given: Vec<String> = Vec::new();
     for item in &mut select.projection {
         if let SelectItem::ExprWithAlias { alias, .. } = item {
@@ -187,26 +194,26 @@ fn tell_given_apart(select: &mut Select) {
     }
 }
 
-/// What the planner calls a column that is a subquery, while it looks for names that are there twice.
+/// The planner's name for a subquery column when it checks for duplicates.
 const SUBQUERY: &str = "(<subquery>)";
 
-/// The planner names a column after its expression without casts, and at last a subquery after its own
-/// column. It takes columns of the same name only if all of them are tables' own.
-fn tell_apart(select: &mut Select) {
-    tell_apart_as(select, |name, earlier, _| format!("{name}_{earlier}"));
+/// Numbers duplicate unnamed columns. The planner names a column after its expression without casts, and a
+/// subquery in the end after its own column. It accepts duplicates only if all of them are table columns.
+fn disambiguate_unnamed(select: &mut Select) {
+    disambiguate_unnamed_as(select, |name, earlier, _| format!("{name}_{earlier}"));
 }
 
-/// More than the columns of a list that are numbered by their places.
-const PLACES_MAX: usize = 1_000_000;
+/// Offset of aliases by position; exceeds the number of columns of a list.
+const POSITIONS_MAX: usize = 1_000_000;
 
-/// The same with names of twins.
-pub fn tell_twins_apart(select: &mut Select) {
-    // Beside those that are numbered by their places.
-    tell_apart_as(select, |name, _, at| twin(name, PLACES_MAX + at));
+/// Gives duplicate unnamed columns aliases that the client sees without their suffix.
+pub fn disambiguate_client_names(select: &mut Select) {
+    // Distinct from aliases numbered by position alone.
+    disambiguate_unnamed_as(select, |name, _, at| duplicate_alias(name, POSITIONS_MAX + at));
 }
 
-/// `named` makes a name of the one that several columns have, of how many have it before, and of the place.
-fn tell_apart_as(select: &mut Select, named: fn(&str, usize, usize) -> String) {
+/// `make_name` makes a unique name from the duplicate name, the number of earlier duplicates, and the position.
+fn disambiguate_unnamed_as(select: &mut Select, make_name: fn(&str, usize, usize) -> String) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
@@ -238,17 +245,17 @@ fn tell_apart_as(select: &mut Select, named: fn(&str, usize, usize) -> String) {
             };
             *item = SelectItem::ExprWithAlias {
                 expr: expression.clone(),
-                alias: Ident::with_quote('"', named(&name, earlier, at)),
+                alias: Ident::with_quote('"', make_name(&name, earlier, at)),
             };
         }
         seen.push(key);
     }
 }
 
-/// Gives casts of columns in a sorted result the names of these, as PostgreSQL does: to the planner they
-/// would be the columns themselves, which it has beside them where the order is by them. Where that says
-/// whose column it is, the cast has another name.
-fn tell_sorted_apart(query: &mut Query) {
+/// Aliases casts of columns in a query with ORDER BY by the column name, as PostgreSQL does: the planner
+/// would treat them as the columns themselves, which the sort adds to the projection. If a sort key is
+/// qualified, the cast gets another name.
+fn alias_sorted_casts(query: &mut Query) {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else { return };
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     if select.projection.iter().any(is_star) {
@@ -272,7 +279,7 @@ fn tell_sorted_apart(query: &mut Query) {
     }
 }
 
-/// One for all ways to write the name of a column.
+/// A key for all spellings of a column name.
 fn key_of(names: &[Ident]) -> String {
     names.iter().map(|name| format!("\"{}\"", plain(name))).collect::<Vec<_>>().join(".")
 }
@@ -281,7 +288,7 @@ fn is_column(expression: &Expr) -> bool {
     matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
 }
 
-/// The name of a column of a result, where it says one; a subquery's is that of its column.
+/// The name of a result column, if it has one; a subquery's is that of its column.
 fn name_of(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
@@ -298,7 +305,7 @@ fn name_of(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// An expression without the casts inside of it, either: types before texts are casts to the planner.
+/// Strips nested casts, too: typed string literals are casts in the planner.
 fn all_without_casts(expression: &Expr) -> Expr {
     struct Casts;
     impl VisitorMut for Casts {
@@ -306,7 +313,7 @@ fn all_without_casts(expression: &Expr) -> Expr {
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             match expr {
-                // Parentheses are none to the planner.
+                // The planner ignores parentheses.
                 Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => {
                     *expr = std::mem::replace(inner, Expr::value(Value::Null))
                 }

@@ -1,15 +1,15 @@
-//! ORDER BY by columns of the result.
+//! ORDER BY of result columns.
 //!
-//! A name that stands alone is one of these, by the names that PostgreSQL gives them: `SELECT sum(x) … ORDER
-//! BY sum` becomes `ORDER BY 1`. A name of several columns that are not the same means none of them.
+//! A bare name refers to a result column by its PostgreSQL name: `SELECT sum(x) … ORDER BY sum` becomes
+//! `ORDER BY 1`. A name of several different columns is ambiguous.
 //!
-//! By its number, the planner takes an expression that has no name for one over the result: `SELECT max(x) +
-//! 1 … ORDER BY 1` would be over a column x that is no key, and `SELECT abs(x) … GROUP BY x ORDER BY 1` over
-//! one that is none of the groups'. So such an expression has a name.
+//! The planner resolves an unnamed expression that is sorted by its number against the result: `SELECT max(x)
+//! + 1 … ORDER BY 1` would read a column x that is not a grouping key, and `SELECT abs(x) … GROUP BY x ORDER
+//! BY 1` one that is not in the groups. So such an expression gets an alias.
 
 use std::ops::ControlFlow;
 
-use crate::column_names::{item_name, twin};
+use crate::column_names::{duplicate_alias, item_name};
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, GroupByExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
@@ -19,13 +19,13 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::{plain, without_casts};
 
-/// Rewrites the order of a query in place.
+/// Rewrites the ORDER BY of a query in place.
 ///
-/// Errors: a name is that of several columns of the result (42702).
-pub(super) fn read(query: &mut Query) -> Result<()> {
+/// Errors: an ambiguous name (42702).
+pub(super) fn rewrite(query: &mut Query) -> Result<()> {
     let Some(order_by) = &mut query.order_by else { return Ok(()) };
     let OrderByKind::Expressions(keys) = &mut order_by.kind else { return Ok(()) };
-    let Some(select) = first(&query.body) else { return Ok(()) };
+    let Some(select) = first_select(&query.body) else { return Ok(()) };
     let is_one_of_many = matches!(query.body.as_ref(), SetExpr::SetOperation { .. });
     let has_star = select
         .projection
@@ -37,10 +37,10 @@ pub(super) fn read(query: &mut Query) -> Result<()> {
         let items = select.projection.iter().enumerate();
         let mut met = items.filter_map(|(at, item)| {
             let own = item_name(item)?;
-            (own == name).then(|| (at, inside(item)))
+            (own == name).then(|| (at, item_expression(item)))
         });
         let Some((at, first)) = met.next() else { continue };
-        if met.any(|(_, other)| is_one_of_many || differ(first, other)) {
+        if met.any(|(_, other)| is_one_of_many || are_different(first, other)) {
             let message = format!("ORDER BY \"{name}\" is ambiguous");
             return Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, message).into_datafusion());
         }
@@ -54,7 +54,7 @@ pub(super) fn read(query: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// Names expressions with calls inside of them that a SELECT is ordered by; of groups, all but columns.
+/// Aliases expressions with nested calls that are sort keys; in grouped queries, all but columns.
 fn name_expressions(query: &mut Query) {
     let Some(order_by) = &query.order_by else { return };
     let OrderByKind::Expressions(keys) = &order_by.kind else { return };
@@ -75,12 +75,12 @@ fn name_expressions(query: &mut Query) {
             continue;
         }
         let is_taken = names.iter().flatten().filter(|other| *other == name).count() > 1;
-        let name = if is_taken { twin(name, at) } else { name.clone() };
+        let name = if is_taken { duplicate_alias(name, at) } else { name.clone() };
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
     }
 }
 
-/// Whether a call is part of an expression, but not all of it.
+/// Whether an expression contains a call and is not just that call.
 fn has_inner_call(expr: &Expr) -> bool {
     let mut calls = 0;
     let _: ControlFlow<()> = ast::visit_expressions(expr, |part| {
@@ -90,24 +90,24 @@ fn has_inner_call(expr: &Expr) -> bool {
     calls > usize::from(matches!(expr, Expr::Function(_)))
 }
 
-fn first(body: &SetExpr) -> Option<&Select> {
+fn first_select(body: &SetExpr) -> Option<&Select> {
     match body {
         SetExpr::Select(select) => Some(select),
-        SetExpr::SetOperation { left, .. } => first(left),
-        SetExpr::Query(query) => first(&query.body),
+        SetExpr::SetOperation { left, .. } => first_select(left),
+        SetExpr::Query(query) => first_select(&query.body),
         _ => None,
     }
 }
 
-fn inside(item: &SelectItem) -> Option<&Expr> {
+fn item_expression(item: &SelectItem) -> Option<&Expr> {
     match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
         _ => None,
     }
 }
 
-/// Whether two columns are not the same, as far as a statement says it: `a` and `t.a` may be.
-fn differ(one: Option<&Expr>, other: Option<&Expr>) -> bool {
+/// Whether two items are different columns; `a` and `t.a` are taken to be the same.
+fn are_different(one: Option<&Expr>, other: Option<&Expr>) -> bool {
     let last = |expr: &Expr| match expr {
         Expr::Identifier(name) => Some((plain(name), 1)),
         Expr::CompoundIdentifier(parts) => Some((parts.last().map(plain)?, parts.len())),

@@ -1,6 +1,6 @@
-//! Comparisons of rows, such as `(a, b) < (1, 2)` and `(a, b) IN (SELECT x, y …)`, as comparisons of their
-//! columns. The planner compares structs, to which NULL is a value like others, and knows no subquery of
-//! several columns in an expression.
+//! Row comparisons, such as `(a, b) < (1, 2)` and `(a, b) IN (SELECT x, y …)`, as comparisons of columns.
+//! DataFusion compares structs, in which NULL is an ordinary value, and supports no multi-column subquery in
+//! an expression.
 
 use std::ops::ControlFlow;
 
@@ -17,22 +17,22 @@ use crate::ast_builder::{
     self, binary, boolean, case, derived_table, nested, number, query_where, table_alias_of, values_of_rows,
 };
 use crate::identifier::plain;
-use crate::tokens::quantified::ROWS;
+use crate::tokens::quantified_query::ROWS;
 
-/// A list of more rows is read as a table.
+/// Longer lists become a VALUES table.
 const LISTED_ROWS_MAX: usize = 32;
 
-/// A list of more rows stays one of structs where it cannot be read as a table: comparisons nested so deep
-/// take long to plan, and at some depth the stack of the thread that does.
+/// Longer lists stay struct comparisons where they cannot become a table: deeply nested comparisons take long
+/// to plan, and may overflow the thread's stack.
 const COMPARED_ROWS_MAX: usize = 200;
 
-/// Rewrites such a comparison in place; what it consists of is left to whoever goes on to it.
+/// Rewrites a row comparison in place. The caller visits its operands.
 ///
-/// Errors: rows of different lengths are compared (42601).
+/// Errors: rows of different lengths (42601).
 pub fn rewrite(expr: &mut Expr) -> Result<()> {
     let columns = match &*expr {
         Expr::BinaryOp { left, op, right } => match (row(left), row(right)) {
-            (Some(left), Some(right)) => compared(op, left, right)?,
+            (Some(left), Some(right)) => compare_rows(op, left, right)?,
             _ => None,
         },
         Expr::IsDistinctFrom(left, right) => match (row(left), row(right)) {
@@ -45,17 +45,17 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
         },
         Expr::IsNull(inner) => row(inner).map(|row| {
             let each = row.into_iter().map(|column| Expr::IsNull(Box::new(column)));
-            joined(each, BinaryOperator::And)
+            chain_or_true(each, BinaryOperator::And)
         }),
         Expr::IsNotNull(inner) => row(inner).map(|row| {
             let each = row.into_iter().map(|column| Expr::IsNotNull(Box::new(column)));
-            joined(each, BinaryOperator::And)
+            chain_or_true(each, BinaryOperator::And)
         }),
         Expr::Between { expr: inner, negated, low, high } => match (row(inner), row(low), row(high)) {
             (Some(inner), Some(low), Some(high)) => {
-                let from = compared(&BinaryOperator::GtEq, inner.clone(), low)?;
-                let to = compared(&BinaryOperator::LtEq, inner, high)?;
-                let both = joined(from.into_iter().chain(to).map(nested), BinaryOperator::And);
+                let from = compare_rows(&BinaryOperator::GtEq, inner.clone(), low)?;
+                let to = compare_rows(&BinaryOperator::LtEq, inner, high)?;
+                let both = chain_or_true(from.into_iter().chain(to).map(nested), BinaryOperator::And);
                 Some(if *negated { not(both) } else { both })
             }
             _ => None,
@@ -69,16 +69,16 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
                     for one in listed {
                         each.push(nested(all(pairs(inner.clone(), one)?, equal)));
                     }
-                    let found = joined(each, BinaryOperator::Or);
+                    let found = chain_or_true(each, BinaryOperator::Or);
                     Some(if *negated { not(found) } else { found })
                 }
                 _ => None,
             }
         }
-        // Aggregates of the query would be those of the subquery.
+        // Aggregates of the query would move into the subquery.
         other => match Search::of(other) {
-            Some(search) if search.row.iter().any(has_function) => return Err(misplaced()),
-            Some(search) => Some(search.valued()),
+            Some(search) if search.row.iter().any(has_function) => return Err(unsupported_position_error()),
+            Some(search) => Some(search.three_valued()),
             None => None,
         },
     };
@@ -88,10 +88,10 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
     Ok(())
 }
 
-/// The same for what a row has to fulfil, where NULL is as good as false: a search in a subquery becomes a
-/// join there.
-fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
-    // With whether it has to be false.
+/// Rewrites row comparisons in a filter, where NULL acts as false: IN with a subquery becomes EXISTS, which
+/// is planned as a join.
+fn in_filter(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
+    // Each part, with whether it is negated.
     let mut parts = vec![(condition, false)];
     while let Some((part, is_denied)) = parts.pop() {
         match part {
@@ -101,11 +101,11 @@ fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
                 parts.extend([(left.as_mut(), is_denied), (right.as_mut(), is_denied)]);
             }
             other => {
-                // Aggregates of the query would be those of the subquery.
+                // Aggregates of the query would move into the subquery.
                 if let Some(search) = Search::of(other)
                     && !(is_of_groups && search.row.iter().any(has_function))
                 {
-                    *other = search.decided(is_denied);
+                    *other = search.two_valued(is_denied);
                 }
             }
         }
@@ -113,31 +113,31 @@ fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
     Ok(())
 }
 
-/// [`in_condition`] of WHERE and HAVING of a query.
-pub(super) fn in_conditions_of(body: &mut SetExpr) -> Result<()> {
+/// Applies [`in_filter`] to WHERE and HAVING of a query.
+pub(super) fn in_filters(body: &mut SetExpr) -> Result<()> {
     match body {
         SetExpr::Select(select) => {
-            select.selection.iter_mut().try_for_each(|condition| in_condition(condition, false))?;
-            select.having.iter_mut().try_for_each(|condition| in_condition(condition, true))
+            select.selection.iter_mut().try_for_each(|condition| in_filter(condition, false))?;
+            select.having.iter_mut().try_for_each(|condition| in_filter(condition, true))
         }
         SetExpr::SetOperation { left, right, .. } => {
-            in_conditions_of(left)?;
-            in_conditions_of(right)
+            in_filters(left)?;
+            in_filters(right)
         }
         _ => Ok(()),
     }
 }
 
-/// [`in_condition`] of WHERE of a statement that is no query.
-pub(super) fn in_conditions_of_change(statement: &mut Statement) -> Result<()> {
+/// Applies [`in_filter`] to WHERE of UPDATE and DELETE.
+pub(super) fn in_dml_filter(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Delete(Delete { selection: Some(condition), .. })
-        | Statement::Update(Update { selection: Some(condition), .. }) => in_condition(condition, false),
+        | Statement::Update(Update { selection: Some(condition), .. }) => in_filter(condition, false),
         _ => Ok(()),
     }
 }
 
-/// A row that is looked for in the rows of a subquery.
+/// `row [NOT] IN (rows)`.
 struct Search {
     row: Vec<Expr>,
     rows: Box<Query>,
@@ -167,7 +167,7 @@ impl Search {
                 }
             }
             Expr::InList { expr, list, negated } if list.len() > LISTED_ROWS_MAX => {
-                match (row(expr), values(list)) {
+                match (row(expr), literal_rows(list)) {
                     (Some(row), Some(rows)) => {
                         Some(Self { row, rows: Box::new(values_of_rows(rows)), negated: *negated })
                     }
@@ -178,8 +178,8 @@ impl Search {
         }
     }
 
-    /// True where the search is true, and false where it is false; where it is NULL, `unknown`.
-    fn decided(self, unknown: bool) -> Expr {
+    /// As a two-valued condition, in which NULL becomes `unknown`.
+    fn two_valued(self, unknown: bool) -> Expr {
         let is_equal = self.is_equal();
         let is_found = match self.negated == unknown {
             true => is_equal,
@@ -188,8 +188,8 @@ impl Search {
         self.exists(is_found, self.negated)
     }
 
-    /// True, false or NULL.
-    fn valued(self) -> Expr {
+    /// As a three-valued expression.
+    fn three_valued(self) -> Expr {
         let is_equal = self.is_equal();
         let is_found = self.exists(is_equal.clone(), false);
         let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false);
@@ -198,8 +198,8 @@ impl Search {
     }
 
     fn is_equal(&self) -> Expr {
-        let columns: Vec<Expr> = match self.plain() {
-            Some((_, columns)) => columns.into_iter().cloned().map(closed).collect(),
+        let columns: Vec<Expr> = match self.simple_select() {
+            Some((_, columns)) => columns.into_iter().cloned().map(parenthesized).collect(),
             None => {
                 let named = (0..self.row.len()).map(|at| Expr::CompoundIdentifier(vec![rows(), column(at)]));
                 named.collect()
@@ -208,9 +208,9 @@ impl Search {
         all(self.row.iter().cloned().zip(columns), equal)
     }
 
-    /// The subquery and its columns, if conditions about these may be among its own: in one that is about the
-    /// row itself, they have to be. None of the row's columns may be taken for one of the subquery's tables.
-    fn plain(&self) -> Option<(&Select, Vec<&Expr>)> {
+    /// The subquery and its columns, if a condition on them can be added to its WHERE; a correlated subquery
+    /// requires that. No column of the row may be captured by a table of the subquery.
+    fn simple_select(&self) -> Option<(&Select, Vec<&Expr>)> {
         let Query { with: None, body, limit_clause: None, fetch: None, .. } = self.rows.as_ref() else {
             return None;
         };
@@ -239,23 +239,23 @@ impl Search {
         let names: Vec<String> = relations.map(name_of).collect::<Option<_>>()?;
         let mut is_taken = |part: &Expr| match part {
             Expr::Identifier(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
-            // In `s.t.a`, too.
+            // Including `s.t.a`.
             Expr::CompoundIdentifier(parts) => parts.iter().any(|part| names.contains(&plain(part))),
             _ => false,
         };
-        let is_any_taken = self.row.iter().any(|column| has(column, &mut is_taken));
+        let is_any_taken = self.row.iter().any(|column| contains_expr(column, &mut is_taken));
         (!names.is_empty() && !is_any_taken).then_some((select.as_ref(), columns))
     }
 
-    /// Whether there is a row of which `condition` is true.
+    /// `[NOT] EXISTS` a row that satisfies `condition`.
     fn exists(&self, condition: Expr, negated: bool) -> Expr {
-        if self.plain().is_some() {
+        if self.simple_select().is_some() {
             let mut subquery = self.rows.clone();
             if let SetExpr::Select(select) = subquery.body.as_mut() {
                 select.projection = vec![SelectItem::UnnamedExpr(boolean(true))];
                 let own = select.selection.take();
                 select.selection =
-                    Some(joined(own.into_iter().chain([condition]).map(nested), BinaryOperator::And));
+                    Some(chain_or_true(own.into_iter().chain([condition]).map(nested), BinaryOperator::And));
             }
             subquery.order_by = None;
             return Expr::Exists { subquery, negated };
@@ -267,8 +267,8 @@ impl Search {
     }
 }
 
-/// Whether `fits` says so of an expression or of one in it.
-fn has(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
+/// Whether `fits` matches an expression or a part of it.
+fn contains_expr(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
     visit_expressions(
         expr,
         |part| if fits(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) },
@@ -276,9 +276,9 @@ fn has(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
     .is_break()
 }
 
-/// Whether there may be an aggregate in it.
+/// Whether it may contain an aggregate.
 fn has_function(expr: &Expr) -> bool {
-    has(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)))
+    contains_expr(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)))
 }
 
 fn rows() -> Ident {
@@ -289,15 +289,15 @@ fn column(at: usize) -> Ident {
     Ident::with_quote('"', format!("_{}", at + 1))
 }
 
-/// The columns of `(a, b)` and `ROW(a, b)`.
+/// The columns of a row constructor, `(a, b)` or `ROW(a, b)`.
 pub fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
-        Expr::Tuple(columns) => Some(columns.iter().cloned().map(closed).collect()),
+        Expr::Tuple(columns) => Some(columns.iter().cloned().map(parenthesized).collect()),
         Expr::Nested(inner) => row(inner),
         Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
             let FunctionArguments::List(list) = &function.args else { return None };
             let column = |argument: &FunctionArg| match argument {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(column)) => Some(closed(column.clone())),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(column)) => Some(parenthesized(column.clone())),
                 _ => None,
             };
             list.args.iter().map(column).collect()
@@ -306,8 +306,8 @@ pub fn row(expr: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// In parentheses unless it is one word: it is written down as it stands where it is kept.
-fn closed(expr: Expr) -> Expr {
+/// Parenthesizes an expression unless it is atomic: stored statements are unparsed without precedence.
+fn parenthesized(expr: Expr) -> Expr {
     match expr {
         Expr::Identifier(_)
         | Expr::CompoundIdentifier(_)
@@ -319,8 +319,8 @@ fn closed(expr: Expr) -> Expr {
     }
 }
 
-/// The rows of a list, if all of them are written down in it.
-fn values(list: &[Expr]) -> Option<Vec<Vec<Expr>>> {
+/// The rows of a list of literal rows.
+fn literal_rows(list: &[Expr]) -> Option<Vec<Vec<Expr>>> {
     let row = |one: &Expr| match one {
         Expr::Tuple(columns) if columns.iter().all(is_value) => Some(columns.clone()),
         _ => None,
@@ -341,21 +341,21 @@ fn is_value(expr: &Expr) -> bool {
 fn pairs(left: Vec<Expr>, right: Vec<Expr>) -> Result<Vec<(Expr, Expr)>> {
     match left.len() == right.len() {
         true => Ok(left.into_iter().zip(right).collect()),
-        false => Err(unequal()),
+        false => Err(unequal_length_error()),
     }
 }
 
-fn misplaced() -> DataFusionError {
+fn unsupported_position_error() -> DataFusionError {
     let message = "IN with a subquery of several columns is supported in WHERE, and elsewhere without functions before it, only";
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into_datafusion()
 }
 
-fn unequal() -> DataFusionError {
+fn unequal_length_error() -> DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").into_datafusion()
 }
 
-/// `None` for an operator that compares nothing.
-fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Option<Expr>> {
+/// Compares rows column by column; `None` if the operator is no comparison.
+fn compare_rows(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Option<Expr>> {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     let first = match op {
         Eq => return Ok(Some(all(pairs(left, right)?, equal))),
@@ -366,7 +366,7 @@ fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Op
         Gt | GtEq => Gt,
         _ => return Ok(None),
     };
-    // From the last: a < x OR (a = x AND (b < y OR …)).
+    // Built from the last column: a < x OR (a = x AND (b < y OR …)).
     let mut rest: Option<Expr> = None;
     for (left, right) in pairs(left, right)?.into_iter().rev() {
         rest = Some(match rest {
@@ -382,16 +382,22 @@ fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Op
 }
 
 fn all(pairs: impl IntoIterator<Item = (Expr, Expr)>, each: fn(Box<Expr>, Box<Expr>) -> Expr) -> Expr {
-    joined(pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))), BinaryOperator::And)
+    chain_or_true(
+        pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))),
+        BinaryOperator::And,
+    )
 }
 
 fn any(pairs: impl IntoIterator<Item = (Expr, Expr)>, each: fn(Box<Expr>, Box<Expr>) -> Expr) -> Expr {
-    joined(pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))), BinaryOperator::Or)
+    chain_or_true(
+        pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))),
+        BinaryOperator::Or,
+    )
 }
 
-/// Of nothing, what is true of every row.
-fn joined(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Expr {
-    ast_builder::joined(parts, op).unwrap_or_else(|| boolean(true))
+/// A chain of `parts`; TRUE for an empty one.
+fn chain_or_true(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Expr {
+    ast_builder::operator_chain(parts, op).unwrap_or_else(|| boolean(true))
 }
 
 fn equal(left: Box<Expr>, right: Box<Expr>) -> Expr {

@@ -1,13 +1,13 @@
-//! Calls of the functions of sequences.
+//! Calls of sequence functions.
 
 use datafusion::sql::sqlparser::ast;
 
 use crate::ast_builder::text_of;
 use crate::identifier::{plain, without_casts};
 
-/// Has `nextval('s'::regclass)` be `nextval('s')`, and the same of the others: which sequence a text means is
-/// found out when they are called.
-pub(super) fn bare_name(expr: &mut ast::Expr) {
+/// Rewrites `nextval('s'::regclass)` to `nextval('s')`, and likewise the other functions: the name is
+/// resolved when they run.
+pub(super) fn rewrite(expr: &mut ast::Expr) {
     let ast::Expr::Function(function) = expr else { return };
     let is_one = |name: ast::Ident| ["nextval", "currval", "setval"].contains(&plain(&name).as_str());
     if !function.name.0.last().and_then(|part| part.as_ident()).cloned().is_some_and(is_one) {

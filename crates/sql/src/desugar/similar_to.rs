@@ -1,6 +1,6 @@
-//! `SIMILAR TO` as a regular expression: the planner takes its pattern for one.
+//! `SIMILAR TO` as a regular expression; the planner would take its pattern for one.
 
-/// The regular expression that a pattern of SIMILAR TO is; `None` where its escape is not one letter.
+/// Converts a pattern of SIMILAR TO; `None` if the escape is longer than one character.
 pub(super) fn regex_of_similar(pattern: &str, escape: Option<&str>) -> Option<String> {
     let escape = match escape {
         None => Some('\\'),
@@ -31,7 +31,7 @@ pub(super) fn regex_of_similar(pattern: &str, escape: Option<&str>) -> Option<St
                 in_brackets = true;
                 regex.push(letter);
             }
-            // They are for any letters, line breaks too.
+            // Wildcards match any characters, including line breaks.
             '%' => regex.push_str("(?s:.*)"),
             '_' => regex.push_str("(?s:.)"),
             '(' => regex.push_str("(?:"),
@@ -43,8 +43,8 @@ pub(super) fn regex_of_similar(pattern: &str, escape: Option<&str>) -> Option<St
     Some(regex)
 }
 
-/// The regular expression whose parentheses take in what `substring(text FROM pattern FOR escape)` is: what
-/// stands between two escapes with a `"` behind them, or all of the text. `None` where the pattern is wrong.
+/// A regular expression whose capture group is the result of `substring(text FROM pattern FOR escape)`: the
+/// part between two escapes that a `"` follows, or else the whole text. `None` for an invalid pattern.
 pub(super) fn regex_of_part(pattern: &str, escape: &str) -> Option<String> {
     let parts: Vec<&str> = match escape.is_empty() {
         true => vec![pattern],
@@ -56,7 +56,7 @@ pub(super) fn regex_of_part(pattern: &str, escape: &str) -> Option<String> {
     };
     match parts.as_slice() {
         [whole] => Some(format!("^({})$", inner(whole)?)),
-        // As little as can be before the part, as PostgreSQL has it.
+        // The text before the part matches non-greedily, as in PostgreSQL.
         [before, part, after] => {
             let before = inner(before)?.replace("(?s:.*)", "(?s:.*?)");
             Some(format!("^{before}({}){}$", inner(part)?, inner(after)?))

@@ -1,11 +1,11 @@
-//! Arrays of arrays in quotes, and slices of arrays that leave a bound out.
+//! Nested array literals, and array slices with omitted bounds.
 //!
 //! ```text
 //! a[2:]                   ─►  a[2:2147483647]
 //! a[:2]                   ─►  a[1:2]
 //! '{{1,2},{3,4}}'::int[]  ─►  ARRAY[ARRAY[CAST('1' AS INT), …], …]
 //! ```
-//! The type of an array says nothing of its dimensions in PostgreSQL; the planner's does.
+//! In PostgreSQL an array type does not include dimensions; in DataFusion it does.
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, CastKind, DataType, Expr, Subscript, Value,
@@ -33,7 +33,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// The type of the values in an array, however many dimensions it has.
+/// The element type of an array of any dimension.
 fn element_of(kind: &DataType) -> Option<&DataType> {
     match kind {
         DataType::Array(
@@ -43,23 +43,23 @@ fn element_of(kind: &DataType) -> Option<&DataType> {
     }
 }
 
-/// What stands between braces.
+/// An item between braces.
 #[derive(Debug, Clone, PartialEq)]
 enum Part {
     Value(Option<String>),
     Parts(Vec<Part>),
 }
 
-/// The parts of an array of arrays, of which all have as many; `None`: it is another text.
+/// The items of a nested array literal with uniform dimensions; `None` for other strings.
 fn parts_of(text: &str) -> Option<Vec<Part>> {
     let mut signs = text.trim().chars().peekable();
-    let parts = braced(&mut signs)?;
+    let parts = parse_braces(&mut signs)?;
     let is_whole = signs.next().is_none();
     let is_nested = matches!(parts.first(), Some(Part::Parts(_)));
     (is_whole && is_nested && shape(&parts).is_some()).then_some(parts)
 }
 
-/// How many parts there are in each dimension.
+/// The length of each dimension.
 fn shape(parts: &[Part]) -> Option<Vec<usize>> {
     let inner: Vec<Option<Vec<usize>>> = parts
         .iter()
@@ -76,13 +76,13 @@ fn shape(parts: &[Part]) -> Option<Vec<usize>> {
     })
 }
 
-fn braced(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<Vec<Part>> {
+fn parse_braces(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<Vec<Part>> {
     signs.next_if_eq(&'{')?;
     let mut parts = Vec::new();
     loop {
         while signs.next_if(|sign| sign.is_whitespace()).is_some() {}
         parts.push(match signs.peek()? {
-            '{' => Part::Parts(braced(signs)?),
+            '{' => Part::Parts(parse_braces(signs)?),
             '"' => {
                 signs.next();
                 let mut value = String::new();

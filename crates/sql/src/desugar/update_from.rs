@@ -1,6 +1,5 @@
-//! `UPDATE … FROM` and `DELETE … USING`, which change a table by the rows of others: the first as a MERGE,
-//! the second by whether there is such a row. A row that several others would change fails, as with MERGE
-//! (21000); PostgreSQL takes any of them.
+//! `UPDATE … FROM` and `DELETE … USING`: the first becomes a MERGE, the second an EXISTS condition. A row
+//! that several source rows would update fails, as with MERGE (21000); PostgreSQL takes any of them.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
@@ -14,8 +13,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::ast_builder::{boolean, cross_joined, number, query_where};
 use crate::identifier::plain;
 
-/// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the
-/// planner, and a DELETE with RETURNING until that is taken out of it.
+/// Rewrites such a statement in place. Clauses that neither form supports (LIMIT) leave it unchanged for the
+/// planner to reject; a DELETE with RETURNING is unchanged until the caller has removed RETURNING.
 pub fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Update(update) => {
@@ -23,7 +22,7 @@ pub fn rewrite(statement: &mut Statement) -> Result<()> {
                 *statement = merge;
             }
         }
-        // Those of the user have it, whether he has written it or not.
+        // `into` marks a MERGE of the user, with or without the keyword, for [`is_update_from`].
         Statement::Merge(merge) => merge.into = true,
         Statement::Delete(delete) => {
             if let Some(condition) = condition(delete)? {
@@ -79,12 +78,12 @@ fn merge(update: &Update) -> Result<Option<Statement>> {
     })))
 }
 
-/// Whether a statement was an `UPDATE … FROM`.
+/// Whether a statement is a rewritten `UPDATE … FROM`.
 pub fn is_update_from(statement: &Statement) -> bool {
     matches!(statement, Statement::Merge(merge) if !merge.into)
 }
 
-/// What is true of a row that there is another one for.
+/// The EXISTS condition of a DELETE … USING.
 fn condition(delete: &Delete) -> Result<Option<Expr>> {
     let Delete { using, selection, returning, output, order_by, limit, .. } = delete;
     let Some(using) = using.as_deref().filter(|using| !using.is_empty()) else { return Ok(None) };
@@ -102,7 +101,7 @@ fn condition(delete: &Delete) -> Result<Option<Expr>> {
     Ok(Some(Expr::Exists { subquery: Box::new(query), negated: false }))
 }
 
-/// Errors: another relation has the name of the table that is changed (42712).
+/// Errors: another relation has the target table's name (42712).
 fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
     let Some(own) = name_of(target) else { return Ok(()) };
     let mut relations = others
@@ -117,7 +116,7 @@ fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
     }
 }
 
-/// By which a statement knows a relation.
+/// The name or alias of a relation.
 pub(super) fn name_of(relation: &TableFactor) -> Option<String> {
     match relation {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
@@ -136,12 +135,12 @@ mod tests {
     use super::*;
     use crate::dialect::SqlDialect;
 
-    fn parsed(text: &str) -> Result<Statement> {
+    fn parse(text: &str) -> Result<Statement> {
         Ok(Parser::parse_sql(&SqlDialect, text)?.remove(0))
     }
 
     fn rewritten(sql: &str) -> String {
-        let mut statement = parsed(sql).unwrap();
+        let mut statement = parse(sql).unwrap();
         rewrite(&mut statement).unwrap();
         statement.to_string()
     }
@@ -180,7 +179,7 @@ mod tests {
         let sql = "DELETE FROM t USING s WHERE t.a IS DISTINCT FROM s.a AND false";
         let expected =
             "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE t.a IS DISTINCT FROM s.a AND false)";
-        let mut statement = parsed(sql).unwrap();
+        let mut statement = parse(sql).unwrap();
         rewrite(&mut statement).unwrap();
         assert_eq!(statement.to_string(), expected);
         let Statement::Delete(Delete { selection: Some(Expr::Exists { subquery, .. }), .. }) = statement
@@ -199,7 +198,7 @@ mod tests {
             "UPDATE t AS q SET a = 1 FROM (SELECT 1) AS q",
         ] {
             assert!(
-                rewrite(&mut parsed(sql).unwrap()).unwrap_err().to_string().contains("more than once"),
+                rewrite(&mut parse(sql).unwrap()).unwrap_err().to_string().contains("more than once"),
                 "{sql}"
             );
         }

@@ -1,20 +1,20 @@
-//! `UPDATE t SET LOCKED = TRUE`: names of columns without quotes are read in lower case, which the planner
-//! does everywhere but there.
+//! `UPDATE t SET LOCKED = TRUE`: lowercases unquoted names of assigned columns, as the planner does
+//! everywhere else.
 
 use datafusion::sql::sqlparser::ast::{AssignmentTarget, Ident, ObjectName, ObjectNamePart, Statement};
 
-/// Writes the columns that an UPDATE sets as they are meant.
-pub(super) fn read(statement: &mut Statement) {
+/// Normalizes the column names that an UPDATE assigns.
+pub(super) fn rewrite(statement: &mut Statement) {
     let Statement::Update(update) = statement else { return };
     for assignment in &mut update.assignments {
         match &mut assignment.target {
-            AssignmentTarget::ColumnName(name) => settle(name),
-            AssignmentTarget::Tuple(names) => names.iter_mut().for_each(settle),
+            AssignmentTarget::ColumnName(name) => normalize(name),
+            AssignmentTarget::Tuple(names) => names.iter_mut().for_each(normalize),
         }
     }
 }
 
-fn settle(name: &mut ObjectName) {
+fn normalize(name: &mut ObjectName) {
     for part in &mut name.0 {
         if let ObjectNamePart::Identifier(ident @ Ident { quote_style: None, .. }) = part {
             ident.value = crate::identifier::plain(ident);
@@ -27,15 +27,15 @@ mod tests {
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
     use datafusion::sql::sqlparser::parser::Parser;
 
-    fn changed(sql: &str) -> String {
+    fn rewritten(sql: &str) -> String {
         let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().pop().unwrap();
-        super::read(&mut statement);
+        super::rewrite(&mut statement);
         statement.to_string()
     }
 
     #[test]
     fn columns_that_are_set_are_read_in_lower_case() {
-        let check = |sql: &str, expected: &str| assert_eq!(changed(sql), expected);
+        let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql), expected);
         check("UPDATE t SET A = B, \"C\" = 1", "UPDATE t SET a = B, \"C\" = 1");
     }
 }

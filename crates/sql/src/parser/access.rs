@@ -1,5 +1,5 @@
-//! The text of a statement about roles, privileges, row filters and resource queues, as PostgreSQL and HAWQ
-//! write it.
+//! Parser of statements about roles, privileges, row filters and resource queues, in the syntax of PostgreSQL
+//! and HAWQ.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::nesting;
 use crate::tokens::{Tokens, offset};
-use crate::words::{StatementWords, near};
+use crate::words::{StatementWords, syntax_error_near};
 
-/// A statement about access.
+/// A statement about access control.
 #[derive(Debug, Clone)]
 pub enum AccessStatement {
     CreateRole {
@@ -51,7 +51,7 @@ pub enum AccessStatement {
         granted_by: Option<RoleName>,
     },
     Grant {
-        /// By their names, `None` for all, each with the columns it is for.
+        /// Privilege names, `None` for ALL, each with its columns.
         privileges: Vec<(Option<String>, Vec<String>)>,
         objects: Objects,
         grantees: Grantees,
@@ -59,7 +59,7 @@ pub enum AccessStatement {
         granted_by: Option<RoleName>,
     },
     Revoke {
-        /// By their names, `None` for all, each with the columns it is for.
+        /// Privilege names, `None` for ALL, each with its columns.
         privileges: Vec<(Option<String>, Vec<String>)>,
         objects: Objects,
         grantees: Grantees,
@@ -83,7 +83,7 @@ pub enum AccessStatement {
     PutRowFilter {
         table: ObjectName,
         grantee: Option<RoleName>,
-        /// As it is written.
+        /// The source text.
         predicate: String,
     },
     DropRowFilter {
@@ -105,12 +105,12 @@ pub enum AccessStatement {
     SetRole {
         /// `None`: NONE.
         role: Option<String>,
-        /// Until the end of the transaction.
+        /// SET LOCAL: until the end of the transaction.
         is_local: bool,
     },
 }
 
-/// A role as a statement names it.
+/// A role reference: a name, CURRENT_ROLE or SESSION_USER.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleName {
     Named(String),
@@ -121,20 +121,20 @@ pub enum RoleName {
 /// Roles; `None` for PUBLIC.
 pub type Grantees = Vec<Option<RoleName>>;
 
-/// What is to become of what a role's sessions begin with.
+/// A change of a role's session defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingChange {
     Set {
         name: String,
         value: String,
     },
-    /// To the value that it has in this session.
+    /// FROM CURRENT: the value in this session.
     SetToCurrent(String),
     Reset(String),
     ResetAll,
 }
 
-/// What privileges are granted on.
+/// The objects of a GRANT or REVOKE.
 #[derive(Debug, Clone)]
 pub enum Objects {
     Relations(Vec<ObjectName>),
@@ -145,7 +145,7 @@ pub enum Objects {
     Warehouse,
 }
 
-/// What CREATE and ALTER ROLE say; `None`: nothing.
+/// Options of CREATE and ALTER ROLE; `None`: not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoleOptions {
     pub superuser: Option<bool>,
@@ -156,19 +156,19 @@ pub struct RoleOptions {
     pub connection_limit: Option<Option<u32>>,
     /// A time, or `infinity`.
     pub valid_until: Option<String>,
-    /// `Some(None)`: no queue of its own.
+    /// `Some(None)`: NONE.
     pub queue: Option<Option<String>>,
-    /// Of CREATE ROLE: roles that it becomes a member of, that become its members, and that may then grant
-    /// it as well.
+    /// Only in CREATE ROLE: roles of which it becomes a member (IN ROLE), roles that become its members
+    /// (ROLE), and members with the admin option (ADMIN).
     pub in_roles: Vec<String>,
     pub members: Vec<String>,
     pub administrators: Vec<String>,
 }
 
-/// An option of a resource queue, and its value; `None`: it has no limit.
+/// Name and value of a resource queue option; `None`: no limit.
 pub type QueueOption = (String, Option<String>);
 
-/// What gets another owner.
+/// The kind of object that gets a new owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Relation,
@@ -177,11 +177,11 @@ pub enum Target {
     Warehouse,
 }
 
-/// What a role is given to prove itself with.
+/// The password clause of a role.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
     None,
-    /// As given: a password, or what one is checked against.
+    /// A password or a stored verifier.
     Given(String),
 }
 
@@ -192,7 +192,7 @@ impl fmt::Debug for Password {
 }
 
 impl AccessStatement {
-    /// PostgreSQL's tag.
+    /// PostgreSQL's command tag.
     pub fn tag(&self) -> &'static str {
         match self {
             Self::CreateRole { .. } => "CREATE ROLE",
@@ -217,7 +217,7 @@ impl AccessStatement {
         }
     }
 
-    /// As whom it is to be done.
+    /// The role of GRANTED BY.
     pub fn granted_by(&self) -> Option<&RoleName> {
         match self {
             Self::GrantRoles { granted_by, .. }
@@ -229,9 +229,9 @@ impl AccessStatement {
     }
 }
 
-/// The statement, if it is one about access; only those have more to them than a look at their first words.
+/// Parses a statement about access control; `None` for others, which its first words distinguish.
 ///
-/// Errors: it is one, and not well formed (42601).
+/// Errors: it is malformed (42601).
 pub fn parse(tokens: &Tokens<'_>) -> Result<Option<AccessStatement>> {
     const BEGINNINGS: [&str; 8] = ["create", "alter", "drop", "grant", "revoke", "reassign", "set", "reset"];
     if !tokens.is_one_of(0, &BEGINNINGS) {
@@ -243,7 +243,7 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<AccessStatement>> {
     })
 }
 
-/// The same with a predicate that has so many levels at most.
+/// Parses with a recursion limit, which bounds the predicate of a row filter.
 fn parse_within(tokens: &Tokens<'_>, levels: usize) -> Result<Option<AccessStatement>> {
     let mut words = StatementWords(tokens.parser(levels));
     let Some(statement) = statement(&mut words, tokens.text())? else {
@@ -251,7 +251,7 @@ fn parse_within(tokens: &Tokens<'_>, levels: usize) -> Result<Option<AccessState
     };
     match words.0.next_token().token {
         Token::EOF | Token::SemiColon => Ok(Some(statement)),
-        other => Err(near(&other)),
+        other => Err(syntax_error_near(&other)),
     }
 }
 
@@ -300,21 +300,21 @@ fn set_role(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
     let is_local = words.take("local");
     let _ = !is_local && words.take("session");
     if words.take("authorization") {
-        // Nobody but who has logged in is ever the session's.
+        // The session user is always the role that logged in.
         return match words.take("default") {
             true => Ok(Some(AccessStatement::SetRole { role: None, is_local })),
-            false => Err(unsupported("SET SESSION AUTHORIZATION is not supported", "SET ROLE")),
+            false => Err(unsupported_error("SET SESSION AUTHORIZATION is not supported", "SET ROLE")),
         };
     }
     if !words.take("role") {
         return Ok(None);
     }
-    // The form with an equals sign is how a parameter is set.
+    // The form with an equals sign sets the parameter `role`.
     let _ = words.0.consume_token(&Token::Eq) || words.take("to");
     let role = match words.take_any(&["none", "default"]) {
         true => None,
-        false => match words.quoted() {
-            // As the value of a parameter it is one word, quoted or not.
+        false => match words.optional_text() {
+            // As a parameter value it is one word, quoted or not.
             Some(name) => (!name.eq_ignore_ascii_case("none")).then_some(name),
             None => Some(words.name()?),
         },
@@ -331,7 +331,7 @@ fn create_role(words: &mut StatementWords<'_>, is_user: bool) -> Result<AccessSt
     Ok(AccessStatement::CreateRole { name, options: Box::new(options), password })
 }
 
-/// What stands after the name of a role.
+/// Parses the options after the name of a role.
 fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOptions, Option<Password>)> {
     let mut options = RoleOptions::default();
     let mut password = None;
@@ -348,7 +348,7 @@ fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOpt
             for (word, value) in [(name.to_string(), true), (format!("no{name}"), false)] {
                 if words.take(&word) {
                     if flag.replace(value).is_some() {
-                        return Err(twice());
+                        return Err(redundant_option_error());
                     }
                     found = true;
                 }
@@ -381,7 +381,7 @@ fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOpt
                 false => Password::Given(words.text()?),
             };
             if password.replace(given).is_some() {
-                return Err(twice());
+                return Err(redundant_option_error());
             }
         } else if words.take("valid") {
             words.expect("until")?;
@@ -393,7 +393,7 @@ fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOpt
             });
         } else if is_new && words.take("in") {
             if !words.take_any(&["role", "group"]) {
-                return Err(words.unexpected());
+                return Err(words.syntax_error());
             }
             options.in_roles = words.names()?;
         } else if is_new && words.take_any(&["role", "user"]) {
@@ -413,14 +413,14 @@ fn alter(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
             return Ok(Some(AccessStatement::RenameRole { name, to: words.name()? }));
         }
         if words.is("in") {
-            return Err(unsupported(
+            return Err(unsupported_error(
                 "parameters of roles are for the one database",
                 "ALTER ROLE … SET without IN DATABASE",
             ));
         }
         if let Some(change) = setting_change(words)? {
             if name == RoleName::Named("all".to_string()) {
-                return Err(unsupported(
+                return Err(unsupported_error(
                     "ALTER ROLE ALL is not supported",
                     "[settings] of the server's configuration is for all roles",
                 ));
@@ -481,7 +481,7 @@ fn alter(words: &mut StatementWords<'_>) -> Result<Option<AccessStatement>> {
     Ok(Some(AccessStatement::SetOwner { target, name, if_exists, owner }))
 }
 
-/// SET or RESET of a parameter, after the name of a role.
+/// Parses SET or RESET of a parameter, after the name of a role.
 fn setting_change(words: &mut StatementWords<'_>) -> Result<Option<SettingChange>> {
     let is_set = words.take("set");
     if !is_set && !words.take("reset") {
@@ -500,7 +500,7 @@ fn setting_change(words: &mut StatementWords<'_>) -> Result<Option<SettingChange
     if words.take_all(&["from", "current"]) {
         return Ok(Some(SettingChange::SetToCurrent(name)));
     }
-    // As in SET TIME ZONE, neither need be there.
+    // Both are optional, as in SET TIME ZONE.
     let _ = words.0.consume_token(&Token::Eq) || words.take("to");
     if words.take("default") {
         return Ok(Some(SettingChange::Reset(name)));
@@ -514,7 +514,7 @@ fn setting_change(words: &mut StatementWords<'_>) -> Result<Option<SettingChange
             break;
         }
     }
-    // Of several names, as in a search path, quotes belong to the value.
+    // In lists of names, such as a search path, quotes are part of the value.
     let is_list = values.len() > 1 || name.eq_ignore_ascii_case("search_path");
     let quoted = |(value, is_name): (String, bool)| match is_list && is_name {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
@@ -570,7 +570,7 @@ fn grant(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
             let members = role_names(words)?;
             let with_admin_option = words.take("with") && {
                 words.expect("admin")?;
-                // PostgreSQL 16 has WITH ADMIN TRUE.
+                // PostgreSQL 16 accepts WITH ADMIN TRUE.
                 words.take("option") || words.take("true")
             };
             let granted_by = granted_by(words)?;
@@ -621,7 +621,7 @@ enum Granted {
     Privileges(Vec<(Option<String>, Vec<String>)>),
 }
 
-/// A list that ends before ON is one of privileges, another one of roles.
+/// Parses a list of privileges if ON follows it, or else of roles.
 fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
     let mut items: Vec<(RoleName, Vec<String>)> = Vec::new();
     loop {
@@ -646,13 +646,13 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
     if !words.take("on") {
         return match items.iter().all(|(_, columns)| columns.is_empty()) {
             true => Ok(Granted::Roles(items.into_iter().map(|(name, _)| name).collect())),
-            false => Err(words.unexpected()),
+            false => Err(words.syntax_error()),
         };
     }
     let mut privileges = Vec::with_capacity(items.len());
     for (name, columns) in items {
         let RoleName::Named(name) = name else {
-            return Err(words.unexpected());
+            return Err(words.syntax_error());
         };
         let privilege = (name != "all").then_some(name);
         privileges.push((privilege, columns));
@@ -660,7 +660,7 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
     Ok(Granted::Privileges(privileges))
 }
 
-/// What stands after ON.
+/// Parses the objects after ON.
 fn objects(words: &mut StatementWords<'_>) -> Result<Objects> {
     if words.take_all(&["all", "tables", "in", "schema"]) {
         return Ok(Objects::TablesIn(words.names()?));
@@ -682,7 +682,7 @@ fn objects(words: &mut StatementWords<'_>) -> Result<Objects> {
         }
     }
     if words.take_all(&["all", "functions"]) {
-        return Err(unsupported("there are no functions to grant on", "ALL TABLES IN SCHEMA"));
+        return Err(unsupported_error("there are no functions to grant on", "ALL TABLES IN SCHEMA"));
     }
     if words.take("schema") {
         return Ok(Objects::Schemas(words.names()?));
@@ -710,7 +710,7 @@ fn grantees(words: &mut StatementWords<'_>) -> Result<Grantees> {
     }
 }
 
-/// `None`: PUBLIC.
+/// Parses a grantee; `None` for PUBLIC.
 fn grantee(words: &mut StatementWords<'_>) -> Result<Option<RoleName>> {
     match words.take("public") {
         true => Ok(None),
@@ -729,7 +729,7 @@ fn cascade(words: &mut StatementWords<'_>) -> bool {
     }
 }
 
-/// `WITH (name = value, …)` and `WITHOUT (name, …)`; one of them at least.
+/// Parses `WITH (name = value, …)` and `WITHOUT (name, …)`, at least one of them.
 fn queue_options(words: &mut StatementWords<'_>) -> Result<Vec<QueueOption>> {
     let mut options = Vec::new();
     let mut found = false;
@@ -741,7 +741,7 @@ fn queue_options(words: &mut StatementWords<'_>) -> Result<Vec<QueueOption>> {
         } else if found {
             return Ok(options);
         } else {
-            return Err(words.unexpected());
+            return Err(words.syntax_error());
         };
         found = true;
         words.0.expect_token(&Token::LParen)?;
@@ -763,11 +763,11 @@ fn queue_options(words: &mut StatementWords<'_>) -> Result<Vec<QueueOption>> {
     }
 }
 
-fn unsupported(what: &str, hint: &str) -> datafusion::error::DataFusionError {
+fn unsupported_error(what: &str, hint: &str) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint(hint).into_datafusion()
 }
 
-fn twice() -> datafusion::error::DataFusionError {
+fn redundant_option_error() -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, "conflicting or redundant options").into_datafusion()
 }
 

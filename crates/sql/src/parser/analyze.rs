@@ -1,4 +1,4 @@
-//! What `ANALYZE (…)` says about how to look at tables, which the parser does not know.
+//! Options of `ANALYZE (…)`, which the parser does not know.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -7,20 +7,20 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::tokens::Tokens;
 
-/// How much of a table ANALYZE looks at.
+/// The sample size of ANALYZE.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum SampleSize {
-    /// At all of it, unless it is large.
+    /// The whole table, unless it is large.
     #[default]
     Default,
     Full,
-    /// At about a share of it, between 0 and 1.
+    /// About this fraction of it, between 0 and 1.
     Share(f64),
 }
 
-/// Takes what an ANALYZE says about it.
+/// Takes the options of an ANALYZE.
 ///
-/// Errors: an option that ANALYZE has not, or has twice (42601), or a share that is none (22023).
+/// Errors: unknown or duplicate option (42601), invalid fraction (22023).
 pub fn take(tokens: &mut Tokens<'_>) -> Result<SampleSize> {
     if !tokens.is(0, "analyze") {
         return Ok(SampleSize::default());
@@ -74,7 +74,7 @@ fn is_on(name: &str, value: &[&Token]) -> Result<bool> {
     }
 }
 
-/// A number of hundredths as a share.
+/// Parses a percentage as a fraction.
 fn share(value: &[&Token]) -> Result<SampleSize> {
     let text: String = value.iter().map(ToString::to_string).collect();
     let Ok(percent) = text.parse::<f64>() else {

@@ -1,5 +1,5 @@
-//! `t AS OF SNAPSHOT 3` and `t AS OF TIMESTAMP '…'`: a table as it was, which the planner sees as a table of
-//! another name.
+//! Time travel: `t AS OF SNAPSHOT 3` and `t AS OF TIMESTAMP '…'`, which become table names with a marker for
+//! the planner.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -9,13 +9,13 @@ use harrier_functions::parse::datetime::DateOrder;
 use crate::dialect::SqlDialect;
 use crate::tokens::{Edit, Tokens, word};
 
-/// Between a table's name and the snapshot or time at which it is to be read.
-pub const PAST: &str = "\u{1}as of ";
+/// Separates the table name from its snapshot or time in a marked name.
+pub const AS_OF_MARK: &str = "\u{1}as of ";
 
-/// The name of the time zone that needs none.
+/// The time zone whose timestamps need no conversion.
 const UTC: &str = "UTC";
 
-/// Words that come after a table in FROM and are not its alias.
+/// Keywords that may follow a table in FROM, and so are not its alias.
 const FOLLOWS_TABLE: &[&str] = &[
     "where",
     "join",
@@ -45,18 +45,18 @@ const FOLLOWS_TABLE: &[&str] = &[
     "qualify",
 ];
 
-/// A table with a past, in FROM.
-struct Past {
-    /// Where the last part of its name and all up to the past stand among the tokens.
+/// A table with AS OF, in FROM.
+struct AsOfTable {
+    /// Token indexes of the last part of its name and of the end of the AS OF clause.
     first: usize,
     last: usize,
-    /// The name for the planner.
+    /// The marked name for the planner.
     name: String,
-    /// As what other parts of the statement know it, unless that is said behind it.
+    /// The table's own name as an alias, unless the statement gives one.
     alias: Option<String>,
 }
 
-fn find(tokens: &Tokens<'_>) -> Vec<Past> {
+fn as_of_tables(tokens: &Tokens<'_>) -> Vec<AsOfTable> {
     let found = |at: usize| {
         let name = tokens.name(at.checked_sub(1)?).filter(|_| tokens.are(at, &["as", "of"]))?;
         let has_kind = tokens.is_one_of(at + 2, &["snapshot", "version", "timestamp"]);
@@ -69,18 +69,18 @@ fn find(tokens: &Tokens<'_>) -> Vec<Past> {
         let has_alias = tokens.is(last + 1, "as")
             || tokens.name(last + 1).is_some_and(|word| !FOLLOWS_TABLE.contains(&word.as_str()));
         let alias = (!has_alias).then(|| name.clone());
-        Some(Past { first: at - 1, last, name: format!("{name}{PAST}{past}"), alias })
+        Some(AsOfTable { first: at - 1, last, name: format!("{name}{AS_OF_MARK}{past}"), alias })
     };
     (1..tokens.len()).filter_map(found).collect()
 }
 
-/// Writes the name that the planner sees for each such table.
+/// Replaces each such table by its marked name.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::OF]) {
         return;
     }
     let quoted = |name: String| Token::make_word(&name, Some('"'));
-    let edits = find(tokens).into_iter().map(|Past { first, last, name, alias }| {
+    let edits = as_of_tables(tokens).into_iter().map(|AsOfTable { first, last, name, alias }| {
         let mut table = vec![quoted(name)];
         table.extend(alias.into_iter().flat_map(|alias| [word("AS"), quoted(alias)]));
         Edit::replace(first..last + 1, table)
@@ -89,25 +89,25 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// The text of a query with the names that the planner sees.
-pub fn read_past(text: &str) -> String {
-    // What is no SQL is for the parser to complain about.
+/// Marks the AS OF tables in the text of a query.
+pub fn mark_as_of(text: &str) -> String {
+    // The parser reports the error if it is no SQL.
     let Ok(tokens) = Tokens::of(text, &SqlDialect) else { return text.to_string() };
-    let mut read = text.to_string();
-    for Past { first, last, name, alias } in find(&tokens).into_iter().rev() {
-        let alias = alias.map(|alias| format!(" AS \"{}\"", quoted(&alias))).unwrap_or_default();
-        read.replace_range(tokens.bytes(first..last + 1), &format!("\"{}\"{alias}", quoted(&name)));
+    let mut marked = text.to_string();
+    for AsOfTable { first, last, name, alias } in as_of_tables(&tokens).into_iter().rev() {
+        let alias = alias.map(|alias| format!(" AS \"{}\"", escape_quotes(&alias))).unwrap_or_default();
+        marked.replace_range(tokens.bytes(first..last + 1), &format!("\"{}\"{alias}", escape_quotes(&name)));
     }
-    read
+    marked
 }
 
-/// The text of a parsed query with the names that [`read_past`] makes as what they stand for. `zone`: in
-/// which its times are, if it is not UTC. `order`: of the numbers of its days.
-pub fn tell_past(text: &str, zone: &str, order: DateOrder) -> String {
-    let mut told = String::with_capacity(text.len());
+/// Unparses the marked names of [`mark_as_of`] to AS OF clauses. Times that are not in UTC are converted from
+/// `zone`; `order` is the order of day, month and year in them.
+pub fn unparse_as_of(text: &str, zone: &str, order: DateOrder) -> String {
+    let mut unparsed = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((before, after)) = rest.split_once(PAST) {
-        // To the end of the identifier; a doubled quote is a part of it.
+    while let Some((before, after)) = rest.split_once(AS_OF_MARK) {
+        // Up to the end of the identifier; a doubled quote is part of it.
         let mut end = 0;
         while let Some(at) = after[end..].find('"') {
             end += at;
@@ -120,25 +120,25 @@ pub fn tell_past(text: &str, zone: &str, order: DateOrder) -> String {
         let place = match past.parse::<i64>() {
             Ok(snapshot) => format!("SNAPSHOT {snapshot}"),
             Err(_) => {
-                let is_told = zone == UTC && order == DateOrder::default();
-                let moment = if is_told { None } else { in_utc(&past, zone, order) };
+                let is_default = zone == UTC && order == DateOrder::default();
+                let moment = if is_default { None } else { in_utc(&past, zone, order) };
                 format!("TIMESTAMP '{}'", moment.unwrap_or(past).replace('\'', "''"))
             }
         };
-        told.extend([before, "\" AS OF ", place.as_str()]);
+        unparsed.extend([before, "\" AS OF ", place.as_str()]);
         rest = after.get(end + 1..).unwrap_or_default();
     }
-    told + rest
+    unparsed + rest
 }
 
-fn quoted(name: &str) -> String {
+fn escape_quotes(name: &str) -> String {
     name.replace('"', "\"\"")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::testing::changed;
+    use crate::tokens::testing::edited_text;
 
     #[test]
     fn tables_are_read_as_of() {
@@ -151,8 +151,8 @@ mod tests {
             ("SELECT * FROM t AS OF TIMESTAMP '2026-01-01' x", "SELECT * FROM \"t\u{1}as of 2026-01-01\" x"),
             ("SELECT a AS of FROM t", "SELECT a AS of FROM t"),
         ] {
-            assert_eq!(read_past(sql), expected);
-            assert_eq!(changed(sql, rewrite), changed(expected, |_| ()));
+            assert_eq!(mark_as_of(sql), expected);
+            assert_eq!(edited_text(sql, rewrite), edited_text(expected, |_| ()));
         }
     }
 
@@ -167,9 +167,9 @@ mod tests {
                  WHERE true",
             ),
         ] {
-            let read = read_past(sql);
-            assert_eq!(tell_past(&read, UTC, DateOrder::default()), expected);
-            assert_eq!(read_past(expected), read);
+            let marked = mark_as_of(sql);
+            assert_eq!(unparse_as_of(&marked, UTC, DateOrder::default()), expected);
+            assert_eq!(mark_as_of(expected), marked);
         }
     }
 }

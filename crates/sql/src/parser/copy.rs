@@ -1,4 +1,4 @@
-//! The text of a COPY, as PostgreSQL writes it.
+//! Parser of COPY in PostgreSQL's syntax.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement};
@@ -16,18 +16,19 @@ use crate::nesting;
 use crate::tokens::Tokens;
 use harrier_functions::parse::datetime::DateOrder;
 
-/// A COPY.
+/// A COPY statement.
 #[derive(Debug, Clone)]
 pub struct Copy {
     pub source: CopySource,
     pub direction: Direction,
-    /// A file by its name or URL; `None` for what the client sends or gets.
+    /// File name or URL; `None` for STDIN or STDOUT.
     pub file: Option<String>,
     pub options: CopyOptions,
 }
 
 impl Copy {
-    /// Makes a query and names of files ready for the planner. `order`: of the numbers of days in it.
+    /// Desugars the query and the file names for the planner. `order` is the order of day, month and year in
+    /// literals.
     ///
     /// Errors: as [`desugar::prepare_query`].
     pub fn prepare(&mut self, order: DateOrder) -> Result<()> {
@@ -41,7 +42,7 @@ impl Copy {
         Ok(())
     }
 
-    /// The query whose rows it copies, if it has one.
+    /// The query that COPY TO exports, if it has one.
     pub fn query_mut(&mut self) -> Option<&mut Query> {
         match &mut self.source {
             CopySource::Query(query) => Some(query),
@@ -77,10 +78,10 @@ pub struct CopyOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyFormat {
-    /// Fields between tabs, `\N` for NULL, a backslash before what would be misread.
+    /// Tab-separated fields, `\N` for NULL, backslash escapes.
     Text,
     Csv,
-    /// PostgreSQL's, which only its protocol has.
+    /// PostgreSQL's binary format, only over its protocol.
     Binary,
     Json,
     Parquet,
@@ -90,7 +91,7 @@ pub enum CopyFormat {
 }
 
 impl CopyFormat {
-    /// By the name that SQL and the readers of files have for it.
+    /// The format by its name in SQL and in the file readers.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "text" => Self::Text,
@@ -123,30 +124,29 @@ impl CopyFormat {
 pub enum Header {
     Absent,
     Present,
-    /// It has to name the columns.
+    /// HEADER MATCH: it must name the columns.
     Matching,
 }
 
-/// The option of files in [`CopyFormat::Text`] that makes them files of another format that is written row by
-/// row.
+/// An option of files in [`CopyFormat::Text`] that selects another row-oriented format.
 pub const LAYOUT: &str = "layout";
 
-/// Compressions within files, which not all formats have.
+/// Codecs inside of file formats; not all formats have them.
 const CODECS: &[&str] = &["deflate", "lz4", "snappy", "zlib"];
 
-/// What happens to a row with a value that does not fit its column.
+/// The action for a row with a value that does not fit its column's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     #[default]
     Stop,
-    /// It is left out and counted.
+    /// Skip and count the row.
     Ignore,
 }
 
-/// The COPY that the statement is; `None` if it is none, or one in the words of DataFusion (`STORED AS`,
-/// `PARTITIONED BY`, `OPTIONS`).
+/// Parses a COPY; `None` for other statements, and for DataFusion's COPY (`STORED AS`, `PARTITIONED BY`,
+/// `OPTIONS`).
 ///
-/// Errors: it is one and wrong (42601), or asks for what is not there (0A000).
+/// Errors: it is malformed (42601) or not supported (0A000).
 pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
     if !tokens.is(0, "copy") {
         return Ok(None);
@@ -163,13 +163,13 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
         None => return Ok(None),
     };
     if direction == Direction::From && matches!(source, CopySource::Query(_)) {
-        return Err(wrong("COPY FROM needs a table, not a query"));
+        return Err(syntax_error("COPY FROM needs a table, not a query"));
     }
     let file = match () {
-        // PostgreSQL takes either for the client, whatever the direction.
+        // PostgreSQL accepts either for the client, in both directions.
         () if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_some() => None,
         () if parser.parse_keyword(Keyword::PROGRAM) => {
-            return Err(unsupported("COPY from or to a program is not supported"));
+            return Err(unsupported_error("COPY from or to a program is not supported"));
         }
         () => Some(parser.parse_literal_string()?),
     };
@@ -180,19 +180,19 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
     let options = options(&mut parser)?;
     check_codec(&options, file.as_deref())?;
     if parser.peek_keyword(Keyword::WHERE) {
-        return Err(unsupported("COPY … WHERE is not supported"));
+        return Err(unsupported_error("COPY … WHERE is not supported"));
     }
     match parser.next_token().token {
         Token::EOF | Token::SemiColon => {}
-        other => return Err(wrong(format!("syntax error at or near \"{other}\""))),
+        other => return Err(syntax_error(format!("syntax error at or near \"{other}\""))),
     }
     if let CopySource::Query(query) = &mut source {
-        nesting::settle(query)?;
+        nesting::balance(query)?;
     }
     Ok(Some(Copy { source, direction, file, options }))
 }
 
-/// The rows of a COPY TO, as a query.
+/// The rows that COPY TO exports, as a query.
 pub fn as_query(source: &CopySource) -> Result<Statement> {
     let query = match source {
         CopySource::Query(query) => query.clone(),
@@ -207,9 +207,9 @@ pub fn as_query(source: &CopySource) -> Result<Statement> {
     Ok(Statement::Statement(Box::new(ast::Statement::Query(query))))
 }
 
-/// The same statement in DataFusion's words, if it is a COPY TO a file.
+/// Converts COPY TO a file to DataFusion's COPY; `None` for another COPY.
 ///
-/// Errors: its format is not for files (0A000).
+/// Errors: the format is not for files (0A000).
 pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     let (Direction::To, Some(target)) = (copy.direction, &copy.file) else {
         return Ok(None);
@@ -226,7 +226,7 @@ pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     let extension = target.rsplit('/').next().unwrap_or(target).rsplit_once('.');
     let is_called =
         |known: &str| extension.is_some_and(|(_, extension)| extension.eq_ignore_ascii_case(known));
-    // What files are read by that end so: `.jsonl`, `.tsv`.
+    // The format that reads files with this extension: `.jsonl`, `.tsv`.
     let read_by = match given.format {
         Some(_) => None,
         None => EXTENSIONS.iter().find(|(known, format, _)| known != format && is_called(known)),
@@ -237,7 +237,7 @@ pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
         .or_else(|| read_by.and_then(|(_, format, _)| CopyFormat::of(format)));
     let is_in = |known: CopyFormat| format == Some(known) || format.is_none() && is_called(known.name());
     let is_parquet = is_in(CopyFormat::Parquet);
-    // What DataFusion writes by these names is not what COPY writes to STDOUT.
+    // DataFusion's formats of these names differ from those of COPY TO STDOUT.
     let own = [CopyFormat::Csv, CopyFormat::Json].into_iter().find(|known| is_in(*known));
     let source = match &copy.source {
         CopySource::Table { name, columns } if columns.is_empty() => CopyToSource::Relation(name.clone()),
@@ -292,7 +292,7 @@ fn source(parser: &mut Parser<'_>) -> Result<CopySource, ParserError> {
     Ok(CopySource::Table { name, columns })
 }
 
-/// In parentheses, or one after the other as they were before PostgreSQL 9.
+/// Parses options in parentheses, or without them in the syntax before PostgreSQL 9.
 fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
     let mut options = CopyOptions::default();
     let _ = parser.parse_keyword(Keyword::WITH);
@@ -303,7 +303,7 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
                 Token::Comma | Token::RParen => None,
                 _ => Some(value(parser)?),
             };
-            set(&mut options, &name, value)?;
+            set_option(&mut options, &name, value)?;
             if parser.consume_token(&Token::RParen) {
                 break;
             }
@@ -316,17 +316,17 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
         match name.as_str() {
             "csv" | "text" | "binary" => {
                 parser.next_token();
-                set(&mut options, "format", Some(name))?;
+                set_option(&mut options, "format", Some(name))?;
             }
             "header" => {
                 parser.next_token();
-                set(&mut options, &name, None)?;
+                set_option(&mut options, &name, None)?;
             }
             "delimiter" | "null" | "quote" | "escape" => {
                 parser.next_token();
                 let _ = parser.parse_keyword(Keyword::AS);
                 let value = value(parser)?;
-                set(&mut options, &name, Some(value))?;
+                set_option(&mut options, &name, Some(value))?;
             }
             _ => break,
         }
@@ -339,18 +339,18 @@ fn value(parser: &mut Parser<'_>) -> Result<String> {
         Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
         Token::Word(word) => Ok(word.value),
         Token::Number(number, _) => Ok(number),
-        other => Err(wrong(format!("syntax error at or near \"{other}\""))),
+        other => Err(syntax_error(format!("syntax error at or near \"{other}\""))),
     }
 }
 
-fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<()> {
-    let text = || value.clone().ok_or_else(|| wrong(format!("option \"{name}\" needs a value")));
+fn set_option(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<()> {
+    let text = || value.clone().ok_or_else(|| syntax_error(format!("option \"{name}\" needs a value")));
     match name {
         "format" => {
             let text = text()?;
             options.format = Some(
                 CopyFormat::of(&text)
-                    .ok_or_else(|| invalid(format!("COPY format \"{text}\" not recognized")))?,
+                    .ok_or_else(|| invalid_value_error(format!("COPY format \"{text}\" not recognized")))?,
             );
         }
         "header" => {
@@ -358,7 +358,7 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
                 None | Some("true" | "on" | "1") => Header::Present,
                 Some("false" | "off" | "0") => Header::Absent,
                 Some("match") => Header::Matching,
-                Some(_) => return Err(invalid("header requires a Boolean value or \"match\"")),
+                Some(_) => return Err(invalid_value_error("header requires a Boolean value or \"match\"")),
             });
         }
         "delimiter" => options.delimiter = Some(byte(name, &text()?)?),
@@ -368,7 +368,7 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
         "encoding" => {
             let text = text()?;
             if !["utf8", "utf-8"].iter().any(|known| text.eq_ignore_ascii_case(known)) {
-                return Err(unsupported(format!("encoding \"{text}\" is not supported: only UTF8 is")));
+                return Err(unsupported_error(format!("encoding \"{text}\" is not supported: only UTF8 is")));
             }
         }
         "compression" => {
@@ -380,34 +380,38 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
                 "xz" => Some("xz".to_string()),
                 "zstd" | "zst" => Some("zst".to_string()),
                 codec if CODECS.contains(&codec) => Some(codec.to_string()),
-                other => return Err(invalid(format!("compression \"{other}\" not recognized"))),
+                other => return Err(invalid_value_error(format!("compression \"{other}\" not recognized"))),
             };
         }
         "on_error" => {
             options.on_error = match text()?.to_ascii_lowercase().as_str() {
                 "stop" => OnError::Stop,
                 "ignore" => OnError::Ignore,
-                other => return Err(invalid(format!("COPY ON_ERROR \"{other}\" not recognized"))),
+                other => {
+                    return Err(invalid_value_error(format!("COPY ON_ERROR \"{other}\" not recognized")));
+                }
             };
         }
         "reject_limit" => {
             let text = text()?;
             let limit = text.parse().ok().filter(|limit| *limit > 0);
-            let bad = || invalid(format!("REJECT_LIMIT ({text}) must be a whole number greater than zero"));
+            let bad = || {
+                invalid_value_error(format!("REJECT_LIMIT ({text}) must be a whole number greater than zero"))
+            };
             options.reject_limit = Some(limit.ok_or_else(bad)?);
         }
-        // Rows are always written without a copy of them in a log.
+        // No effect: there is no write-ahead log of rows.
         "freeze" => {}
         "log_verbosity" => {}
         "force_quote" | "force_not_null" | "force_null" | "default" => {
-            return Err(unsupported(format!("COPY option \"{name}\" is not supported")));
+            return Err(unsupported_error(format!("COPY option \"{name}\" is not supported")));
         }
-        other => return Err(wrong(format!("option \"{other}\" not recognized"))),
+        other => return Err(syntax_error(format!("option \"{other}\" not recognized"))),
     }
     Ok(())
 }
 
-/// Errors: the file is of a format without such a codec within (22023).
+/// Errors: the file's format does not have the codec (22023).
 fn check_codec(options: &CopyOptions, file: Option<&str>) -> Result<()> {
     let Some(codec) = options.compression.as_deref().filter(|codec| CODECS.contains(codec)) else {
         return Ok(());
@@ -415,7 +419,7 @@ fn check_codec(options: &CopyOptions, file: Option<&str>) -> Result<()> {
     let extension = || CopyFormat::of(file?.rsplit_once('.')?.1);
     match options.format.or_else(extension) {
         Some(CopyFormat::Avro | CopyFormat::Orc | CopyFormat::Parquet) => Ok(()),
-        _ => Err(invalid(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet"))),
+        _ => Err(invalid_value_error(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet"))),
     }
 }
 
@@ -430,39 +434,39 @@ fn check(options: CopyOptions) -> Result<CopyOptions> {
             ("COMPRESSION", options.compression.is_some()),
         ];
         if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
-            return Err(wrong(format!("cannot specify {name} in BINARY mode")));
+            return Err(syntax_error(format!("cannot specify {name} in BINARY mode")));
         }
         if options.on_error == OnError::Ignore {
-            return Err(wrong("only ON_ERROR STOP is allowed in BINARY mode"));
+            return Err(syntax_error("only ON_ERROR STOP is allowed in BINARY mode"));
         }
     }
     if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
-        return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
+        return Err(invalid_value_error("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
     }
     if options.delimiter.is_some() && options.delimiter == options.quote {
-        return Err(invalid("COPY delimiter and quote must be different"));
+        return Err(invalid_value_error("COPY delimiter and quote must be different"));
     }
     Ok(options)
 }
 
-/// One character of one byte, which may be written `\t`.
+/// Parses a one-byte character, which may be written `\t`.
 pub fn byte(name: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] if !matches!(byte, b'\n' | b'\r' | 0x80..) => Ok(*byte),
         b"\\t" => Ok(b'\t'),
-        _ => Err(invalid(format!("COPY {name} must be a single one-byte character"))),
+        _ => Err(invalid_value_error(format!("COPY {name} must be a single one-byte character"))),
     }
 }
 
-fn wrong(message: impl Into<String>) -> datafusion::error::DataFusionError {
+fn syntax_error(message: impl Into<String>) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
-fn invalid(message: impl Into<String>) -> datafusion::error::DataFusionError {
+fn invalid_value_error(message: impl Into<String>) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }
 
-fn unsupported(message: impl Into<String>) -> datafusion::error::DataFusionError {
+fn unsupported_error(message: impl Into<String>) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 

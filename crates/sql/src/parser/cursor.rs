@@ -1,5 +1,5 @@
-//! Statements about cursors: DECLARE, FETCH, MOVE and CLOSE. Cursors are the client's, so that whoever talks
-//! with it runs these.
+//! Parser of cursor statements: DECLARE, FETCH, MOVE and CLOSE. Cursors belong to a client connection, and
+//! its protocol handler runs these.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -9,9 +9,9 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::dialect::SqlDialect;
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
-use crate::words::{StatementWords, near};
+use crate::words::{StatementWords, syntax_error_near};
 
-/// What these statements begin with.
+/// First keywords of these statements.
 const FIRST: [&str; 4] = ["declare", "fetch", "move", "close"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,27 +30,27 @@ pub enum CursorStatement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declare {
     pub name: String,
-    /// As it is written.
+    /// The source text.
     pub query: String,
-    /// How many characters of the statement come before the query.
+    /// Characters of the statement before the query.
     pub offset: usize,
-    /// It outlives its transaction.
+    /// WITH HOLD: it survives its transaction.
     pub is_held: bool,
     pub is_binary: bool,
-    /// FETCH may go back.
+    /// SCROLL: FETCH may go backward.
     pub scrolls: bool,
 }
 
-/// Where FETCH goes from the row of a cursor.
+/// The movement of FETCH, relative to the cursor's current row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// To the rows behind it; no row is that row itself once more.
+    /// To the following rows; 0 rows: the current row again.
     Forward(Count),
-    /// To the rows before it, the next one first.
+    /// To the preceding rows, the nearest one first.
     Backward(Count),
-    /// To one row, counted from 1; from -1 where the last is meant.
+    /// To one row, counted from 1; from -1 backward from the last.
     Absolute(i64),
-    /// To the row that is so many behind it.
+    /// To the row at this offset.
     Relative(i64),
 }
 
@@ -61,7 +61,7 @@ pub enum Count {
 }
 
 impl Step {
-    /// So many rows forward, or backward if they are less than none.
+    /// Moves `rows` forward, or backward if negative.
     fn of(rows: i64) -> Self {
         let count = Count::Rows(rows.unsigned_abs());
         if rows < 0 { Self::Backward(count) } else { Self::Forward(count) }
@@ -69,7 +69,7 @@ impl Step {
 
     fn back(self) -> Self {
         match self {
-            // Which is the row itself, either way.
+            // Re-fetches the current row in either direction.
             Self::Forward(Count::Rows(0)) => self,
             Self::Forward(count) => Self::Backward(count),
             Self::Backward(count) => Self::Forward(count),
@@ -78,16 +78,16 @@ impl Step {
     }
 }
 
-/// The statement about a cursor that a text is.
+/// Parses a cursor statement from text; `None` for other statements.
 ///
-/// Errors: as [`parse`]; a text in quotes or a comment does not end (42601).
-pub fn read(text: &str) -> Result<Option<CursorStatement>> {
+/// Errors: as [`parse`]; unterminated string literal or comment (42601).
+pub fn parse_text(text: &str) -> Result<Option<CursorStatement>> {
     parse(&Tokens::of(text, &SqlDialect)?)
 }
 
-/// The statement about a cursor that the tokens are.
+/// Parses a cursor statement; `None` for other statements.
 ///
-/// Errors: it is one and wrong (42601), or says SCROLL and NO SCROLL (42P11).
+/// Errors: it is malformed (42601), or has both SCROLL and NO SCROLL (42P11).
 pub fn parse(tokens: &Tokens<'_>) -> Result<Option<CursorStatement>> {
     if tokens.is(0, "declare") {
         return declare(tokens).map(CursorStatement::Declare).map(Some);
@@ -116,7 +116,7 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<CursorStatement>> {
 }
 
 fn declare(tokens: &Tokens<'_>) -> Result<Declare> {
-    let unexpected = |at: usize| near(tokens.token(at).unwrap_or(&Token::EOF));
+    let unexpected = |at: usize| syntax_error_near(tokens.token(at).unwrap_or(&Token::EOF));
     let name = tokens.name(1).ok_or_else(|| unexpected(1))?;
     let (mut is_held, mut is_binary, mut scrolls, mut goes_forward) = (false, false, false, false);
     let mut at = 2;
@@ -171,29 +171,33 @@ fn step(words: &mut StatementWords<'_>) -> Result<Step> {
         () if words.take("first") => Step::Absolute(1),
         () if words.take("last") => Step::Absolute(-1),
         () if words.take("all") => Step::Forward(Count::All),
-        () if words.take("absolute") => Step::Absolute(signed(words)?.ok_or_else(|| words.unexpected())?),
-        () if words.take("relative") => Step::Relative(signed(words)?.ok_or_else(|| words.unexpected())?),
+        () if words.take("absolute") => {
+            Step::Absolute(signed_integer(words)?.ok_or_else(|| words.syntax_error())?)
+        }
+        () if words.take("relative") => {
+            Step::Relative(signed_integer(words)?.ok_or_else(|| words.syntax_error())?)
+        }
         () if words.take("backward") => count(words)?.unwrap_or(one).back(),
         () if words.take("forward") => count(words)?.unwrap_or(one),
-        () => signed(words)?.map_or(one, Step::of),
+        () => signed_integer(words)?.map_or(one, Step::of),
     })
 }
 
 fn count(words: &mut StatementWords<'_>) -> Result<Option<Step>> {
     match words.take("all") {
         true => Ok(Some(Step::Forward(Count::All))),
-        false => Ok(signed(words)?.map(Step::of)),
+        false => Ok(signed_integer(words)?.map(Step::of)),
     }
 }
 
-/// The number that comes next, if one does.
-fn signed(words: &mut StatementWords<'_>) -> Result<Option<i64>> {
+/// Parses a signed integer, if one is next.
+fn signed_integer(words: &mut StatementWords<'_>) -> Result<Option<i64>> {
     let is_positive = words.0.consume_token(&Token::Plus);
     let has_sign = is_positive || words.0.peek_token().token == Token::Minus;
     match words.0.peek_token().token {
         Token::Number(..) => {}
         Token::Minus if !is_positive => {}
-        _ if has_sign => return Err(words.unexpected()),
+        _ if has_sign => return Err(words.syntax_error()),
         _ => return Ok(None),
     }
     words.integer().map(Some)
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<Option<CursorStatement>, &str>) {
-        let found = read(text).map_err(|error| harrier_sqlstate::of(&error).as_str().to_string());
+        let found = parse_text(text).map_err(|error| harrier_sqlstate::of(&error).as_str().to_string());
         assert_eq!(found, expected.map_err(str::to_string), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! Statements about indexes and constraints that sqlparser does not know.
+//! Parser of statements about indexes and constraints that sqlparser does not know.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::ObjectName;
@@ -16,7 +16,7 @@ pub struct ReindexStatement {
     pub name: ObjectName,
 }
 
-/// Of what all indexes are built anew.
+/// The object whose indexes are rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReindexKind {
     Index,
@@ -33,7 +33,7 @@ pub struct RenameIndexStatement {
     pub to: ObjectName,
 }
 
-/// `SET CONSTRAINTS names DEFERRED`, or IMMEDIATE.
+/// `SET CONSTRAINTS names DEFERRED` or IMMEDIATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetConstraintsStatement {
     /// `None`: ALL.
@@ -41,21 +41,21 @@ pub struct SetConstraintsStatement {
     pub is_deferred: bool,
 }
 
-/// Leaves out CONCURRENTLY of DROP INDEX, which says how it is done.
+/// Drops CONCURRENTLY of DROP INDEX, which has no effect.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if tokens.are(0, &["drop", "index", "concurrently"]) {
         tokens.remove(2..3);
     }
 }
 
-/// The REINDEX that the statement is.
+/// Parses a REINDEX; `None` for other statements.
 ///
-/// Errors: it is one and wrong (42601).
+/// Errors: it is malformed (42601).
 pub fn parse_reindex(tokens: &Tokens<'_>) -> Result<Option<ReindexStatement>> {
     if !tokens.is(0, "reindex") {
         return Ok(None);
     }
-    // Options in parentheses say how it is done.
+    // Options in parentheses have no effect.
     let kind = tokens.after_parentheses(1).filter(|end| *end > 2).unwrap_or(1);
     let mut words = StatementWords(tokens.part(kind..tokens.len()).parser(NESTING_MAX));
     let kind = match () {
@@ -74,9 +74,9 @@ pub fn parse_reindex(tokens: &Tokens<'_>) -> Result<Option<ReindexStatement>> {
     Ok(Some(ReindexStatement { kind, name }))
 }
 
-/// The renaming of an index that may not be there. One that has to be is sqlparser's.
+/// Parses ALTER INDEX IF EXISTS … RENAME. Without IF EXISTS, sqlparser parses it.
 ///
-/// Errors: it is one and wrong (42601).
+/// Errors: it is malformed (42601).
 pub fn parse_rename(tokens: &Tokens<'_>) -> Result<Option<RenameIndexStatement>> {
     const FIRST: [&str; 4] = ["alter", "index", "if", "exists"];
     if !tokens.are(0, &FIRST) || !tokens.is(tokens.after_name(FIRST.len()), "rename") {
@@ -92,9 +92,9 @@ pub fn parse_rename(tokens: &Tokens<'_>) -> Result<Option<RenameIndexStatement>>
     Ok(Some(RenameIndexStatement { name, to }))
 }
 
-/// The SET CONSTRAINTS that the statement is.
+/// Parses a SET CONSTRAINTS; `None` for other statements.
 ///
-/// Errors: it is one and wrong (42601).
+/// Errors: it is malformed (42601).
 pub fn parse_set_constraints(tokens: &Tokens<'_>) -> Result<Option<SetConstraintsStatement>> {
     if !tokens.are(0, &["set", "constraints"]) {
         return Ok(None);
@@ -114,7 +114,7 @@ pub fn parse_set_constraints(tokens: &Tokens<'_>) -> Result<Option<SetConstraint
 mod tests {
     use super::*;
     use crate::dialect::SqlDialect;
-    use crate::tokens::testing::changed;
+    use crate::tokens::testing::edited_text;
 
     fn tokens(text: &str) -> Tokens<'_> {
         Tokens::of(text, &SqlDialect).unwrap()
@@ -150,8 +150,8 @@ mod tests {
         }
         assert!(is_wrong(parse_rename(&tokens("ALTER INDEX IF EXISTS i RENAME"))));
         assert_eq!(
-            changed("DROP INDEX CONCURRENTLY IF EXISTS i", rewrite),
-            changed("DROP INDEX IF EXISTS i", |_| ())
+            edited_text("DROP INDEX CONCURRENTLY IF EXISTS i", rewrite),
+            edited_text("DROP INDEX IF EXISTS i", |_| ())
         );
     }
 

@@ -1,5 +1,5 @@
-//! `INSERT … INTO t PARTITION (k = 'v', other)`, as Hive has it: some table partitions named, others by the
-//! last columns of the rows.
+//! Hive's `INSERT … INTO t PARTITION (k = 'v', other)`: static partition keys have a value, dynamic ones take
+//! it from the last columns of the rows.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
@@ -11,15 +11,15 @@ use crate::identifier::plain;
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
 
-/// Keys, with their values as far as they are named.
+/// Partition keys; static ones have a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InsertPartition {
     pub keys: Vec<(String, Option<ast::Expr>)>,
 }
 
-/// Takes the clause, if there is one.
+/// Takes the PARTITION clause, if there is one.
 ///
-/// Errors: it does not name keys (42601).
+/// Errors: it is not a list of keys (42601).
 pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<InsertPartition>> {
     if !tokens.is(0, "insert") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Statements about the files of tables: OPTIMIZE, CHECK TABLE and VACUUM.
+//! Parser of statements about the files of tables: OPTIMIZE, CHECK TABLE and VACUUM.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
@@ -10,13 +10,13 @@ use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
 use crate::words::StatementWords;
 
-/// `OPTIMIZE [TABLE] [name]`: the small files of a table become large ones.
+/// `OPTIMIZE [TABLE] [name]`: compacts small files into large ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptimizeStatement {
     pub table: Option<ObjectName>,
 }
 
-/// `CHECK TABLE name`: whether its files are there and what the catalog says of them.
+/// `CHECK TABLE name`: verifies that the files exist and match the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckTableStatement {
     pub table: ObjectName,
@@ -32,9 +32,9 @@ pub struct VacuumStatement {
     pub analyzes: bool,
 }
 
-/// The OPTIMIZE that the statement is.
+/// Parses an OPTIMIZE; `None` for other statements.
 ///
-/// Errors: it is one and wrong (42601).
+/// Errors: it is malformed (42601).
 pub fn parse_optimize(tokens: &Tokens<'_>) -> Result<Option<OptimizeStatement>> {
     if !tokens.is(0, "optimize") {
         return Ok(None);
@@ -48,9 +48,9 @@ pub fn parse_optimize(tokens: &Tokens<'_>) -> Result<Option<OptimizeStatement>> 
     Ok(Some(OptimizeStatement { table }))
 }
 
-/// The CHECK TABLE that the statement is.
+/// Parses a CHECK TABLE; `None` for other statements.
 ///
-/// Errors: it is one and wrong (42601).
+/// Errors: it is malformed (42601).
 pub fn parse_check_table(tokens: &Tokens<'_>) -> Result<Option<CheckTableStatement>> {
     if !tokens.are(0, &["check", "table"]) {
         return Ok(None);
@@ -62,7 +62,7 @@ pub fn parse_check_table(tokens: &Tokens<'_>) -> Result<Option<CheckTableStateme
     Ok(Some(CheckTableStatement { table }))
 }
 
-/// Whether the statement is VACUUM DRY RUN: which files VACUUM would remove.
+/// Whether the statement is VACUUM DRY RUN, which lists the files that VACUUM would remove.
 pub fn is_vacuum_dry_run(tokens: &Tokens<'_>) -> bool {
     tokens.are(0, &["vacuum", "dry", "run"]) && tokens.ends_at(3)
 }

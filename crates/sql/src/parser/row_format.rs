@@ -1,5 +1,5 @@
-//! `ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' …` of CREATE EXTERNAL TABLE, as Hive has it: options of its
-//! text files.
+//! Hive's `ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' …` of CREATE EXTERNAL TABLE, as options of text
+//! files.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -10,23 +10,23 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::tokens::Tokens;
 
-/// What a clause says.
+/// The options that a ROW FORMAT clause sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowFormat {
-    /// Names and values of options.
+    /// Option names and values.
     options: Vec<(&'static str, String)>,
 }
 
-/// Takes the clause, if there is one.
+/// Takes the ROW FORMAT clause, if there is one.
 ///
-/// Errors: it is wrong (42601), or says what text files here have not (0A000).
+/// Errors: it is malformed (42601), or not supported for text files (0A000).
 pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<RowFormat>> {
     if !tokens.is(0, "create") || !(1..5).any(|at| tokens.is(at, "external")) {
         return Ok(None);
     }
     let mut start = 1;
     while !tokens.are(start, &["row", "format"]) {
-        // The columns may be called anything.
+        // Columns may have any names.
         start = match tokens.token(start) {
             None => return Ok(None),
             Some(Token::LParen) => tokens.after_parentheses(start).unwrap_or(start + 1),
@@ -73,9 +73,9 @@ pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<RowFormat>> {
 }
 
 impl RowFormat {
-    /// Gives the statement its options.
+    /// Adds the options to the statement.
     ///
-    /// Errors: it makes no table of text files (42601).
+    /// Errors: the statement creates no table of text files (42601).
     pub fn apply(self, statement: &mut Statement) -> Result<()> {
         match statement {
             Statement::CreateExternalTable(create) if create.file_type.eq_ignore_ascii_case("textfile") => {

@@ -1,4 +1,4 @@
-//! The text of a statement about sequences, which may say their options in any order.
+//! Parser of sequence statements, whose options may come in any order.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::ObjectName;
@@ -10,7 +10,7 @@ use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
 use crate::words::StatementWords;
 
-/// A statement about sequences.
+/// A statement about sequences or identity columns.
 #[derive(Debug, Clone)]
 pub enum SequenceStatement {
     Create { name: ObjectName, if_not_exists: bool, options: SequenceOptions },
@@ -20,7 +20,7 @@ pub enum SequenceStatement {
     AlterIdentity { table: ObjectName, if_exists: bool, column: String, change: IdentityChange },
 }
 
-/// What is said of a sequence; `None`: nothing.
+/// Options of a sequence; `None`: not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SequenceOptions {
     pub kind: Option<SequenceType>,
@@ -33,13 +33,13 @@ pub struct SequenceOptions {
     pub cycles: Option<bool>,
     /// Inner `None`: OWNED BY NONE.
     pub owned_by: Option<Option<ObjectName>>,
-    /// Inner `None`: at its start.
+    /// Inner `None`: at its start value.
     pub restart: Option<Option<i64>>,
-    /// SEQUENCE NAME, of an identity column.
+    /// SEQUENCE NAME of an identity column.
     pub name: Option<ObjectName>,
 }
 
-/// What may be written to an identity column.
+/// Whether an identity column accepts explicit values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     Always,
@@ -47,7 +47,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// As the tag says it.
+    /// As the `GENERATED` clause names it, in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -56,7 +56,7 @@ impl Identity {
     }
 }
 
-/// What ALTER COLUMN does to an identity column.
+/// A change of an identity column by ALTER COLUMN.
 #[derive(Debug, Clone)]
 pub enum IdentityChange {
     Add(Identity, SequenceOptions),
@@ -64,7 +64,7 @@ pub enum IdentityChange {
     Set(Option<Identity>, SequenceOptions),
 }
 
-/// A column of a new table, or a new one, that has a sequence of its own.
+/// A serial or identity column of CREATE TABLE or ADD COLUMN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratedColumn {
     pub column: String,
@@ -73,16 +73,16 @@ pub struct GeneratedColumn {
     pub options: SequenceOptions,
 }
 
-/// What an INSERT says of values for identity columns.
+/// The OVERRIDING clause of an INSERT, for identity columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overriding {
-    /// They are written.
+    /// Explicit values are written.
     SystemValue,
-    /// They are left out.
+    /// Explicit values are ignored.
     UserValue,
 }
 
-/// The integers that a sequence gives.
+/// The integer type of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceType {
     SmallInt,
@@ -90,10 +90,9 @@ pub enum SequenceType {
     BigInt,
 }
 
-/// The statement, if it is one about sequences; only those have more to them than a look at their first
-/// words.
+/// Parses a sequence statement; `None` for others, which their words distinguish.
 ///
-/// Errors: it is one, and not well formed (42601).
+/// Errors: it is malformed (42601).
 pub fn parse(tokens: &Tokens<'_>) -> Result<Option<SequenceStatement>> {
     const WORDS: [&str; 4] = ["sequence", "identity", "generated", "restart"];
     let may_be_one = tokens.is_one_of(0, &["create", "alter", "drop"])
@@ -107,19 +106,19 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<SequenceStatement>> {
     };
     match words.0.peek_token().token {
         Token::EOF | Token::SemiColon => Ok(Some(statement)),
-        _ => Err(words.unexpected()),
+        _ => Err(words.syntax_error()),
     }
 }
 
-/// The options that the tokens are.
+/// Parses sequence options.
 ///
-/// Errors: they are none, or one is there twice (42601).
+/// Errors: unknown or duplicate option (42601).
 pub fn options_of(tokens: &Tokens<'_>) -> Result<SequenceOptions> {
     let mut words = StatementWords(tokens.parser(NESTING_MAX));
     let options = options(&mut words)?;
     match words.0.peek_token().token {
         Token::EOF => Ok(options),
-        _ => Err(words.unexpected()),
+        _ => Err(words.syntax_error()),
     }
 }
 
@@ -172,7 +171,7 @@ fn statement(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatement>
         }
         let options = options(words)?;
         return match options == SequenceOptions::default() {
-            true => Err(words.unexpected()),
+            true => Err(words.syntax_error()),
             false => Ok(Some(SequenceStatement::Alter { name, if_exists, options })),
         };
     }
@@ -182,7 +181,7 @@ fn statement(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatement>
     Ok(None)
 }
 
-/// `ALTER TABLE t ALTER COLUMN c …`, if that is all and it is about the identity of the column.
+/// Parses `ALTER TABLE t ALTER COLUMN c …`, if it is one change of the column's identity.
 fn alter_table(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatement>> {
     let if_exists = words.take_all(&["if", "exists"]);
     let _ = words.take("only");
@@ -195,7 +194,7 @@ fn alter_table(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatemen
     let change = if words.take_all(&["drop", "identity"]) {
         IdentityChange::Drop { if_exists: words.take_all(&["if", "exists"]) }
     } else if words.take_all(&["add", "generated"]) {
-        let identity = generated(words)?;
+        let identity = identity_kind(words)?;
         words.expect("as")?;
         words.expect("identity")?;
         let options = match words.0.consume_token(&Token::LParen) {
@@ -214,7 +213,7 @@ fn alter_table(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatemen
                 one_option(words, &mut all)?;
             } else if words.is("set") && words.is_at(1, "generated") {
                 let _ = words.take_all(&["set", "generated"]);
-                identity = Some(generated(words)?);
+                identity = Some(identity_kind(words)?);
             } else if words.is("set") && OPTIONS.iter().any(|option| words.is_at(1, option)) {
                 let _ = words.take("set");
                 one_option(words, &mut all)?;
@@ -234,7 +233,7 @@ fn alter_table(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatemen
     Ok(Some(SequenceStatement::AlterIdentity { table, if_exists, column, change }))
 }
 
-fn generated(words: &mut StatementWords<'_>) -> Result<Identity> {
+fn identity_kind(words: &mut StatementWords<'_>) -> Result<Identity> {
     if words.take("always") {
         return Ok(Identity::Always);
     }
@@ -243,7 +242,7 @@ fn generated(words: &mut StatementWords<'_>) -> Result<Identity> {
     Ok(Identity::ByDefault)
 }
 
-/// The words that options begin with.
+/// First keywords of options.
 const OPTIONS: [&str; 11] = [
     "as",
     "increment",
@@ -268,42 +267,42 @@ fn options(words: &mut StatementWords<'_>) -> Result<SequenceOptions> {
 
 fn one_option(words: &mut StatementWords<'_>, options: &mut SequenceOptions) -> Result<()> {
     if words.take("as") {
-        set(&mut options.kind, kind(words)?)
+        set_once(&mut options.kind, kind(words)?)
     } else if words.take("increment") {
         let _ = words.take("by");
-        set(&mut options.increment, number(words)?)
+        set_once(&mut options.increment, number(words)?)
     } else if words.take("minvalue") {
-        set(&mut options.min, Some(number(words)?))
+        set_once(&mut options.min, Some(number(words)?))
     } else if words.take("maxvalue") {
-        set(&mut options.max, Some(number(words)?))
+        set_once(&mut options.max, Some(number(words)?))
     } else if words.take_all(&["no", "minvalue"]) {
-        set(&mut options.min, None)
+        set_once(&mut options.min, None)
     } else if words.take_all(&["no", "maxvalue"]) {
-        set(&mut options.max, None)
+        set_once(&mut options.max, None)
     } else if words.take_all(&["no", "cycle"]) {
-        set(&mut options.cycles, false)
+        set_once(&mut options.cycles, false)
     } else if words.take("cycle") {
-        set(&mut options.cycles, true)
+        set_once(&mut options.cycles, true)
     } else if words.take("start") {
         let _ = words.take("with");
-        set(&mut options.start, number(words)?)
+        set_once(&mut options.start, number(words)?)
     } else if words.take("cache") {
-        set(&mut options.cache, number(words)?)
+        set_once(&mut options.cache, number(words)?)
     } else if words.take_all(&["owned", "by"]) {
         let owner = if words.take("none") { None } else { Some(words.object()?) };
-        set(&mut options.owned_by, owner)
+        set_once(&mut options.owned_by, owner)
     } else if words.take("restart") {
         let has_number = words.take("with")
             || matches!(words.0.peek_token().token, Token::Number(..) | Token::Minus | Token::Plus);
-        set(&mut options.restart, if has_number { Some(number(words)?) } else { None })
+        set_once(&mut options.restart, if has_number { Some(number(words)?) } else { None })
     } else if words.take_all(&["sequence", "name"]) {
-        set(&mut options.name, words.object()?)
+        set_once(&mut options.name, words.object()?)
     } else {
-        Err(words.unexpected())
+        Err(words.syntax_error())
     }
 }
 
-fn set<T>(option: &mut Option<T>, value: T) -> Result<()> {
+fn set_once<T>(option: &mut Option<T>, value: T) -> Result<()> {
     match option.replace(value) {
         None => Ok(()),
         Some(_) => Err(error(SqlState::SYNTAX_ERROR, "conflicting or redundant options")),
@@ -314,7 +313,7 @@ fn number(words: &mut StatementWords<'_>) -> Result<i64> {
     let is_negative = words.0.consume_token(&Token::Minus);
     let _ = !is_negative && words.0.consume_token(&Token::Plus);
     let Token::Number(digits, _) = words.0.peek_token().token else {
-        return Err(words.unexpected());
+        return Err(words.syntax_error());
     };
     let text = format!("{}{digits}", if is_negative { "-" } else { "" });
     let Ok(number) = text.parse::<i64>() else {

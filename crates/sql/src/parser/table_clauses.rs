@@ -1,5 +1,5 @@
-//! How a table is kept: `DISTRIBUTED BY`, `PARTITION BY`, `ORDER BY`, `WITH` and what else Harrier's SQL says
-//! of tables and views beyond the parser's.
+//! Storage clauses of tables and views that the parser does not know: `DISTRIBUTED BY`, `PARTITION BY`,
+//! `ORDER BY`, `WITH` and others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,13 +21,14 @@ mod views;
 
 pub use like::LikeOptions;
 pub use lists::{is_storage_parameter, table_option};
-pub use partitions::{CutClause, DividedBy, Division, HoldsClause, PartitionChange, PartitionClause, Which};
+pub use partitions::{
+    BoundClause, DividedBy, Division, HoldsClause, PartitionChange, PartitionClause, PartitionRef,
+};
 
-/// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks
-/// share them evenly.
+/// Default number of buckets of a table distributed by key: more than ranks, so ranks share them evenly.
 const BUCKETS: u32 = 16;
 
-/// What table partitions are made of, of a column.
+/// A partition transform of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transform {
     Identity,
@@ -35,31 +36,31 @@ pub enum Transform {
     Month,
     Day,
     Hour,
-    /// A hash of the value, modulo this many.
+    /// Hash of the value, modulo this.
     Bucket(u32),
 }
 
-/// How a table is to be kept.
+/// Storage clauses of a table or view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableClauses {
-    /// Names of columns.
+    /// Columns with their partition transforms.
     pub partition: Option<Vec<(String, Transform)>>,
-    /// By ranges or lists of values.
+    /// Partitions by ranges or lists of values.
     pub division: Option<Division>,
-    /// Of the table partitions that the division has.
+    /// ALTER TABLE … PARTITION of such a table.
     pub change: Option<PartitionChange>,
     pub sort: Option<Vec<SortClause>>,
-    /// By DuckLake's names.
+    /// Keyed by DuckLake's option names.
     pub options: BTreeMap<String, String>,
-    /// Of the query that it is made of, it has the columns only.
+    /// WITH NO DATA: CREATE TABLE AS takes the query's columns only.
     pub no_data: bool,
-    /// It is a view that no condition gets below.
+    /// security_barrier: filters are not pushed below the view.
     pub is_barrier: bool,
-    /// Columns with a sequence of their own.
+    /// Serial and identity columns.
     pub generated: Vec<GeneratedColumn>,
-    /// Of the table that it is made like, what is taken along.
+    /// INCLUDING options of LIKE.
     pub like: Option<LikeOptions>,
-    /// Of an INSERT: what becomes of values for identity columns.
+    /// OVERRIDING of an INSERT, for identity columns.
     pub overriding: Option<Overriding>,
 }
 
@@ -70,10 +71,10 @@ pub struct SortClause {
     pub nulls_first: bool,
 }
 
-/// Takes what a statement says of how tables and views are kept.
+/// Takes the storage clauses of a statement.
 ///
-/// Errors: a clause is not well formed (42601), an option has no such value (22023), or what it asks for is
-/// not supported (0A000).
+/// Errors: a clause is malformed (42601), an option has an invalid value (22023), or is not supported
+/// (0A000).
 pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<TableClauses>> {
     let generated = tokens.take_generated()?;
     let overriding = tokens.take_overriding();
@@ -97,7 +98,7 @@ pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<TableClauses>> {
 }
 
 impl Tokens<'_> {
-    /// From after the name of the table that is created to the end, unless it is not kept in a warehouse.
+    /// The tokens after the table name of a CREATE TABLE; `None` for a table outside of the warehouse.
     fn table_definition(&self) -> Option<Range<usize>> {
         if !self.is(0, "create") {
             return None;
@@ -116,8 +117,7 @@ impl Tokens<'_> {
         Some(self.after_name(at)..self.len())
     }
 
-    /// Where `WITH [NO] DATA` at `at` ends, if it is there, and whether it says NO. It is the last of a
-    /// query.
+    /// The index after `WITH [NO] DATA` at `at`, and whether it has NO. It must end the query.
     fn with_data(&self, at: usize, end: usize) -> Option<(usize, bool)> {
         let no_data = self.is(at + 1, "no");
         let last = if no_data { at + 2 } else { at + 1 };
@@ -214,8 +214,8 @@ impl Tokens<'_> {
         Ok(Some(clauses))
     }
 
-    /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are
-    /// empty.
+    /// Takes `ALTER TABLE t SET PARTITIONED BY (…)` and the like, which leaves `ALTER TABLE t SET (…)` with a
+    /// placeholder option.
     fn take_of_alter(&mut self) -> Result<Option<TableClauses>> {
         if let Some((change, range)) = self.partition_change()? {
             self.mark(range);
@@ -252,7 +252,7 @@ impl Tokens<'_> {
         Ok(Some(clauses))
     }
 
-    /// Puts something in the place of `range` that the parser knows and that says nothing.
+    /// Replaces `range` by a placeholder option that the parser accepts.
     fn mark(&mut self, range: Range<usize>) {
         let zero = Token::Number("1".to_string(), false);
         self.replace(range, [word("SET"), Token::LParen, word("a"), Token::Eq, zero, Token::RParen]);
@@ -300,7 +300,7 @@ impl Tokens<'_> {
         if descending || self.is(at, "asc") {
             at += 1;
         }
-        // As PostgreSQL has it: NULLs are greater than all values.
+        // PostgreSQL's default: NULLs are larger than all values.
         let mut nulls_first = descending;
         if self.is(at, "nulls") {
             nulls_first = self.is(at + 1, "first");
@@ -318,8 +318,8 @@ mod tests {
     use super::*;
     use crate::dialect::SqlDialect;
 
-    /// What is left of a statement, and the clauses.
-    pub(super) fn taken(sql: &str) -> Result<(String, Option<TableClauses>)> {
+    /// The remaining text of a statement, and its clauses.
+    pub(super) fn take_clauses(sql: &str) -> Result<(String, Option<TableClauses>)> {
         let mut tokens = Tokens::of(sql, &SqlDialect)?;
         let clauses = take(&mut tokens)?;
         Ok((tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), clauses))
@@ -329,7 +329,7 @@ mod tests {
     fn clauses_are_taken() {
         let sql = "CREATE TABLE t (a int, b timestamp)\nPARTITION BY (year(b), a) ORDER BY (a DESC)\nWITH (compression=zstd) \
                    AS SELECT 1 ORDER BY 1 DISTRIBUTED BY (a)";
-        let (text, clauses) = taken(sql).unwrap();
+        let (text, clauses) = take_clauses(sql).unwrap();
         assert_eq!(text, "CREATE TABLE t ( a int , b timestamp ) AS SELECT 1 ORDER BY 1");
         let clauses = clauses.unwrap();
         let keys = [("b", Transform::Year), ("a", Transform::Identity), ("a", Transform::Bucket(BUCKETS))];
@@ -352,7 +352,7 @@ mod tests {
         ] {
             let same: Vec<String> =
                 Tokens::of(sql, &SqlDialect).unwrap().iter().map(ToString::to_string).collect();
-            assert_eq!(taken(sql).unwrap(), (same.join(" "), None), "{sql}");
+            assert_eq!(take_clauses(sql).unwrap(), (same.join(" "), None), "{sql}");
         }
     }
 
@@ -366,16 +366,16 @@ mod tests {
             "CREATE TABLE t (a int) WITH (speed = 1)",
             "CREATE TABLE t (a int) DISTRIBUTED BY (a, b)",
         ] {
-            assert!(taken(sql).is_err(), "{sql}");
+            assert!(take_clauses(sql).is_err(), "{sql}");
         }
     }
 
     #[test]
     fn partitionings_are_altered() {
-        let (text, clauses) = taken("ALTER TABLE t SET PARTITIONED BY (a)").unwrap();
+        let (text, clauses) = take_clauses("ALTER TABLE t SET PARTITIONED BY (a)").unwrap();
         assert_eq!(text, "ALTER TABLE t SET ( a = 1 )");
         assert_eq!(clauses.unwrap().partition.unwrap().len(), 1);
-        let (_, clauses) = taken("ALTER TABLE t RESET SORTED BY").unwrap();
+        let (_, clauses) = take_clauses("ALTER TABLE t RESET SORTED BY").unwrap();
         assert_eq!(clauses.unwrap().sort.unwrap(), []);
     }
 }

@@ -1,11 +1,11 @@
-//! `[NOT] DEFERRABLE` among the modes of a transaction: one never waits for others to end before it begins,
-//! so that the words say nothing.
+//! `[NOT] DEFERRABLE` among transaction modes: transactions never wait for others before they begin, so it
+//! has no effect.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::tokens::{Edit, Tokens};
 
-/// Leaves the words out.
+/// Drops the mode.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     let sets_modes = tokens.is(0, "set") && tokens.is_one_of(1, &["transaction", "session"]);
     if !sets_modes && !tokens.is_one_of(0, &["begin", "start"]) {
@@ -28,7 +28,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::testing::changed;
+    use crate::tokens::testing::edited_text;
 
     #[test]
     fn modes_that_say_nothing_are_left_out() {
@@ -44,7 +44,7 @@ mod tests {
             ),
             ("SET deferrable = 1", "SET deferrable = 1"),
         ] {
-            assert_eq!(changed(sql, rewrite), expected);
+            assert_eq!(edited_text(sql, rewrite), expected);
         }
     }
 }

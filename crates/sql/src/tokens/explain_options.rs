@@ -1,18 +1,17 @@
-//! `EXPLAIN (…)` with the options that PostgreSQL's clients write, as DataFusion's parser takes them: a
-//! format has another name, and options about what only PostgreSQL measures are left out, as is VERBOSE with
-//! a format.
+//! `EXPLAIN (…)` with the options that PostgreSQL's clients send: renames the format for DataFusion's parser,
+//! and drops options about what only PostgreSQL measures, and VERBOSE beside a format.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Tokens, word};
 
-/// What they ask for is not there, and nothing is wrong without it.
+/// Options accepted without effect.
 const IGNORED: [&str; 6] = ["BUFFERS", "WAL", "SETTINGS", "GENERIC_PLAN", "MEMORY", "SERIALIZE"];
 
-/// How a plan is told.
+/// Output format of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
-    /// As Harrier does.
+    /// Harrier's own text format.
     #[default]
     Text,
     Json,
@@ -21,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    fn named(token: &Token) -> Option<Self> {
+    fn from_token(token: &Token) -> Option<Self> {
         let formats = [("text", Self::Text), ("json", Self::Json), ("xml", Self::Xml), ("yaml", Self::Yaml)];
         let name = match token {
             Token::Word(word) => &word.value,
@@ -32,23 +31,24 @@ impl Format {
     }
 }
 
-/// What an EXPLAIN asks for beside the plan.
+/// EXPLAIN options that the parser does not keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExplainOptions {
     pub format: Format,
     pub is_verbose: bool,
 }
 
-/// One option, as it is written.
-type Written = Vec<Token>;
+/// The tokens of one option.
+type OptionTokens = Vec<Token>;
 
-/// Writes what the parser knows for the options of an EXPLAIN. Returns what they ask for.
+/// Rewrites the options of an EXPLAIN for the parser. Returns the requested ones.
 pub fn rewrite(tokens: &mut Tokens<'_>) -> ExplainOptions {
     let Some((options, end)) = options_of(tokens) else { return ExplainOptions::default() };
     let is_run = options.iter().any(|option| is_on(option, "ANALYZE"));
     let format = format(&options).unwrap_or_default();
-    let asked = ExplainOptions { format, is_verbose: options.iter().any(|option| is_on(option, "VERBOSE")) };
-    let is_left_out = |option: &Written| {
+    let requested =
+        ExplainOptions { format, is_verbose: options.iter().any(|option| is_on(option, "VERBOSE")) };
+    let is_left_out = |option: &OptionTokens| {
         let is_one = |name: &str| option.first().is_some_and(|token| is(token, name));
         IGNORED.iter().any(|name| is_one(name))
             || is_one("FORMAT")
@@ -56,36 +56,36 @@ pub fn rewrite(tokens: &mut Tokens<'_>) -> ExplainOptions {
                 && self::format(std::slice::from_ref(option)).is_some()
             || is_one("VERBOSE") && format != Format::Text
     };
-    let kept: Vec<Written> = options
+    let kept: Vec<OptionTokens> = options
         .into_iter()
         .filter(|option| !is_left_out(option))
         .map(|option| with_format(option, is_run))
         .collect();
     match kept.is_empty() {
-        // Without parentheses.
+        // Drops the parentheses, too.
         true => tokens.remove(1..end),
         false => tokens.replace(2..end - 1, kept.join(&Token::Comma)),
     }
-    asked
+    requested
 }
 
-/// The options in parentheses behind EXPLAIN, and the token behind these.
-fn options_of(tokens: &Tokens<'_>) -> Option<(Vec<Written>, usize)> {
+/// The parenthesized options after EXPLAIN, and the index after them.
+fn options_of(tokens: &Tokens<'_>) -> Option<(Vec<OptionTokens>, usize)> {
     if !tokens.is(0, "explain") || !tokens.is_token(1, &Token::LParen) {
         return None;
     }
     let close = (2..tokens.len()).find(|at| tokens.is_token(*at, &Token::RParen))?;
     let options: Vec<Token> = (2..close).filter_map(|at| tokens.token(at).cloned()).collect();
-    // A query in parentheses has no such options.
+    // It is a parenthesized query instead.
     if options.is_empty() || options.contains(&Token::LParen) {
         return None;
     }
     Some((options.split(|token| *token == Token::Comma).map(<[_]>::to_vec).collect(), close + 1))
 }
 
-fn format(options: &[Written]) -> Option<Format> {
+fn format(options: &[OptionTokens]) -> Option<Format> {
     options.iter().find_map(|option| match option.as_slice() {
-        [name, format] if is(name, "FORMAT") => Format::named(format),
+        [name, format] if is(name, "FORMAT") => Format::from_token(format),
         _ => None,
     })
 }
@@ -105,11 +105,11 @@ fn is(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.value.eq_ignore_ascii_case(word))
 }
 
-/// All that is told as one text is JSON to the parser. What has run is told so in JSON alone.
-fn with_format(mut option: Written, is_run: bool) -> Written {
+/// Maps every format other than text to the parser's `pgjson`; of EXPLAIN ANALYZE only JSON.
+fn with_format(mut option: OptionTokens, is_run: bool) -> OptionTokens {
     if let [name, format] = option.as_mut_slice()
         && is(name, "FORMAT")
-        && let Some(known) = Format::named(format)
+        && let Some(known) = Format::from_token(format)
         && (known == Format::Json || !is_run)
     {
         *format = word("pgjson");
@@ -119,17 +119,17 @@ fn with_format(mut option: Written, is_run: bool) -> Written {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
     use crate::dialect::SqlDialect;
 
     fn of(text: &str) -> String {
-        changed(text, |tokens| {
+        edited_text(text, |tokens| {
             rewrite(tokens);
         })
     }
 
-    fn asked(text: &str) -> (Format, bool) {
+    fn options(text: &str) -> (Format, bool) {
         let ExplainOptions { format, is_verbose } = rewrite(&mut Tokens::of(text, &SqlDialect).unwrap());
         (format, is_verbose)
     }
@@ -147,18 +147,18 @@ mod tests {
         assert_eq!(of("EXPLAIN (VERBOSE on, FORMAT TEXT) SELECT 1"), "EXPLAIN ( VERBOSE on ) SELECT 1");
         assert_eq!(of("EXPLAIN (ANALYZE, FORMAT xml) SELECT 1"), "EXPLAIN ( ANALYZE , FORMAT xml ) SELECT 1");
         assert_eq!(of("EXPLAIN (FORMAT tree) SELECT 1"), "EXPLAIN ( FORMAT tree ) SELECT 1");
-        assert_eq!(asked("EXPLAIN (VERBOSE, FORMAT yaml) SELECT 1"), (Format::Yaml, true));
-        assert_eq!(asked("explain (verbose off, format 'json') select 1"), (Format::Json, false));
-        assert_eq!(asked("EXPLAIN SELECT 1"), (Format::Text, false));
+        assert_eq!(options("EXPLAIN (VERBOSE, FORMAT yaml) SELECT 1"), (Format::Yaml, true));
+        assert_eq!(options("explain (verbose off, format 'json') select 1"), (Format::Json, false));
+        assert_eq!(options("EXPLAIN SELECT 1"), (Format::Text, false));
     }
 
     #[test]
     fn others_are_left_alone() {
         for text in ["SELECT 1", "EXPLAIN SELECT (1)", "EXPLAIN (SELECT (1))", "explained", "EXPLAIN (", "é"]
         {
-            assert_eq!(of(text), changed(text, |_| ()), "{text}");
+            assert_eq!(of(text), edited_text(text, |_| ()), "{text}");
         }
-        // A query, of which nothing is an option.
+        // A parenthesized query.
         assert_eq!(of("EXPLAIN (SELECT 1)"), "EXPLAIN ( SELECT 1 )");
     }
 }

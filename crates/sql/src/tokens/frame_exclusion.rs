@@ -1,4 +1,5 @@
-//! `EXCLUDE` at the end of a frame of a window. `EXCLUDE NO OTHERS` says nothing; the others are not there.
+//! `EXCLUDE` at the end of a window frame: `EXCLUDE NO OTHERS` is the default and is dropped; the other kinds
+//! are not supported.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -7,14 +8,14 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Edit, Tokens};
 
-/// Leaves out what says nothing.
+/// Drops `EXCLUDE NO OTHERS`.
 ///
-/// Errors: a frame leaves rows out (0A000).
+/// Errors: another kind of exclusion (0A000).
 pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
     const KINDS: [&[&str]; 4] = [&["no", "others"], &["current", "row"], &["group"], &["ties"]];
     let mut edits = Vec::new();
     for at in 1..tokens.len() {
-        // Behind a bound: elsewhere the word is a name.
+        // Only after a frame bound: elsewhere the word is a name.
         if !tokens.is(at, "exclude") || !tokens.is_one_of(at - 1, &["row", "preceding", "following"]) {
             continue;
         }

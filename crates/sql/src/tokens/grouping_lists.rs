@@ -1,13 +1,13 @@
-//! Elements of ROLLUP, CUBE and GROUPING SETS that begin with a parenthesis and go on behind it:
-//! `ROLLUP (a, (b)::int)`. The parser takes the parenthesis for a list of columns; so they get a pair of
-//! their own.
+//! Elements of ROLLUP, CUBE and GROUPING SETS that begin with a parenthesis and continue after it: `ROLLUP
+//! (a, (b)::int)`. The parser would take the parenthesis for a column list, so the element gets its own
+//! parentheses.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
 
-/// Puts such elements in parentheses.
+/// Parenthesizes such elements.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::ROLLUP, Keyword::CUBE, Keyword::SETS]) {
         return;
@@ -21,7 +21,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(added);
 }
 
-/// Adds parentheses around the elements of the list that is opened at `open` where they need them.
+/// Adds parentheses where needed to the elements of the list opened at `open`.
 fn elements(tokens: &Tokens<'_>, open: usize, added: &mut Vec<Edit>) {
     let mut first = open + 1;
     while first < tokens.len() {
@@ -38,7 +38,7 @@ fn elements(tokens: &Tokens<'_>, open: usize, added: &mut Vec<Edit>) {
     }
 }
 
-/// The last token of the element that begins at `first`.
+/// The index of the last token of the element that begins at `first`.
 fn last_of(tokens: &Tokens<'_>, first: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for at in first..tokens.len() {
@@ -55,7 +55,7 @@ fn last_of(tokens: &Tokens<'_>, first: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -70,7 +70,7 @@ mod tests {
             ),
             ("SELECT cube(2)", "SELECT cube ( 2 )"),
         ] {
-            assert_eq!(changed(sql, rewrite), expected);
+            assert_eq!(edited_text(sql, rewrite), expected);
         }
     }
 }

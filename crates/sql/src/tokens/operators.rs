@@ -1,12 +1,11 @@
-//! `OPERATOR(pg_catalog.=) ANY (…)`, whose operator the parser wants to be a plain one before ANY, ALL and
-//! SOME.
+//! `OPERATOR(pg_catalog.=) ANY (…)`: before ANY, ALL and SOME the parser accepts only plain operators.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
 
-/// Writes such operators without their schema.
+/// Drops the schema of such operators.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::OPERATOR]) {
         return;
@@ -26,7 +25,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -36,7 +35,7 @@ mod tests {
             ("SELECT a operator(pg_catalog.~~) ALL (b)", "SELECT a ~~ ALL ( b )"),
             ("SELECT a OPERATOR(pg_catalog.=) b", "SELECT a OPERATOR ( pg_catalog . = ) b"),
         ] {
-            assert_eq!(changed(sql, rewrite), expected);
+            assert_eq!(edited_text(sql, rewrite), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for
+//! `TABLE t` as `SELECT * FROM t`: the parser knows it in a few places only, and takes the words after it for
 //! parts of the name.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
 
-/// Writes `SELECT * FROM t` for such a query.
+/// Rewrites `TABLE t` to `SELECT * FROM t`.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::TABLE]) {
         return;
@@ -17,7 +17,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// Whether the word there begins a query.
+/// Whether TABLE at `at` begins a query.
 fn is_query(tokens: &Tokens<'_>, at: usize) -> bool {
     const BEFORE: [&str; 8] = ["as", "union", "except", "intersect", "all", "distinct", "explain", "verbose"];
     let is_word = |at: usize| matches!(tokens.token(at), Some(Token::Word(_)));
@@ -35,7 +35,7 @@ fn is_query(tokens: &Tokens<'_>, at: usize) -> bool {
     }
 }
 
-/// Whether an INSERT names its table, with `last` as the last part of the name.
+/// Whether the name that ends at `last` is the target of an INSERT.
 fn inserts_into(tokens: &Tokens<'_>, last: usize) -> bool {
     let mut first = last;
     while first >= 2 && tokens.is_token(first - 1, &Token::Period) {
@@ -46,7 +46,7 @@ fn inserts_into(tokens: &Tokens<'_>, last: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             ("INSERT INTO TABLE t TABLE u", "INSERT INTO TABLE t TABLE u"),
             ("CREATE TABLE t AS TABLE u", "CREATE TABLE t AS SELECT * FROM u"),
         ] {
-            assert_eq!(changed(text, rewrite), expected);
+            assert_eq!(edited_text(text, rewrite), expected);
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
             "SELECT 'TABLE t', \"table\" t FROM u",
             "é table",
         ] {
-            assert_eq!(changed(text, rewrite), changed(text, |_| ()), "{text}");
+            assert_eq!(edited_text(text, rewrite), edited_text(text, |_| ()), "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `ALTER VIEW v RENAME …`, which the parser takes for a table only: `ALTER TABLE v RENAME …`, as PostgreSQL
-//! has it, too.
+//! `ALTER VIEW v RENAME …`, which the parser accepts for tables only, as `ALTER TABLE v RENAME …`, which
+//! PostgreSQL also accepts for views.
 
 use super::{Tokens, word};
 
-/// Writes TABLE for VIEW. Returns whether it was such a statement.
+/// Replaces VIEW by TABLE. Returns whether the statement was such a rename.
 pub fn rewrite(tokens: &mut Tokens<'_>) -> bool {
     if !tokens.are(0, &["alter", "view"]) {
         return false;

@@ -3,7 +3,7 @@
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, SelectItem};
-use harrier_sql::column_names::without_twin;
+use harrier_sql::column_names::client_name;
 use harrier_sql::identifier;
 
 /// A column of a relation, or of a join.
@@ -27,7 +27,7 @@ impl Column {
             }
             None => Expr::Identifier(name),
         };
-        let own = without_twin(field.name()).to_string();
+        let own = client_name(field.name()).to_string();
         Self { name: own, value, is_joined: false, data_type: field.data_type().clone() }
     }
 

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit, Visitor,
 };
-use harrier_sql::column_names::{column_count, without_twin};
+use harrier_sql::column_names::{client_name, column_count};
 use harrier_sql::identifier::{plain, without_casts};
 
 use crate::planning::using_columns::from_clause::relations;
@@ -100,8 +100,8 @@ fn named(own: Twins, alias: Option<&TableAlias>, count: Option<usize>) -> Twins 
     let twins = Twins {
         any: false,
         names: given
-            .filter(|name| without_twin(name) != name)
-            .map(|name| without_twin(&name).to_string())
+            .filter(|name| client_name(name) != name)
+            .map(|name| client_name(&name).to_string())
             .collect(),
     };
     match count {
@@ -135,7 +135,7 @@ fn of_select(select: &Select, common: &Common) -> Twins {
     for item in &select.projection {
         match name_of(item) {
             Some(name) => {
-                let own = without_twin(&name);
+                let own = client_name(&name);
                 if own != name || !seen.insert(own.to_string()) {
                     twins.names.insert(own.to_string());
                 }

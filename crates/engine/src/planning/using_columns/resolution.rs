@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItemQualifiedWildcardKind, SetExpr, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_sql::column_names::twin;
+use harrier_sql::column_names::duplicate_alias;
 use harrier_sql::desugar::result_columns;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
@@ -84,7 +84,7 @@ pub(super) fn rewrite(
     };
     replace(select, order_by, &shown, &meanings(columns, around), marks);
     if is_written {
-        result_columns::tell_twins_apart(select);
+        result_columns::disambiguate_client_names(select);
     }
     Ok(())
 }
@@ -191,7 +191,7 @@ fn replace(
             && !matches!(value, Expr::CompoundIdentifier(_))
         {
             let alias = match shown.names.contains(&identifier::plain(name)) {
-                true => Ident::with_quote('"', twin(&identifier::plain(name), 1)),
+                true => Ident::with_quote('"', duplicate_alias(&identifier::plain(name), 1)),
                 false => name.clone(),
             };
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };

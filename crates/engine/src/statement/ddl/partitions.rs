@@ -33,7 +33,7 @@ use crate::warehouse::table::stored_values::parse_one;
 use harrier_planner::analyzer::session_time_zone::session_zone;
 use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::parser::table_clauses::{
-    self, CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
+    self, BoundClause, Division, HoldsClause, PartitionChange, PartitionClause, PartitionRef, TableClauses,
 };
 
 /// A bound as a value.
@@ -169,7 +169,7 @@ impl Ddl<'_> {
 
     async fn bound(
         &self,
-        clause: Option<&CutClause>,
+        clause: Option<&BoundClause>,
         column: &Column,
         kind: &DataType,
     ) -> Result<Option<Bound>> {
@@ -271,13 +271,13 @@ impl Ddl<'_> {
         &self,
         table: &Table,
         partitions: &TablePartitions,
-        which: &Which,
+        which: &PartitionRef,
     ) -> Result<Option<usize>> {
         let all = &partitions.partitions;
         Ok(match which {
-            Which::Name(name) => all.iter().position(|partition| partition.name == *name),
-            Which::Default => all.iter().position(|partition| partition.holds == Holds::Rest),
-            Which::Of(value) => {
+            PartitionRef::Name(name) => all.iter().position(|partition| partition.name == *name),
+            PartitionRef::Default => all.iter().position(|partition| partition.holds == Holds::Rest),
+            PartitionRef::Of(value) => {
                 let (_, column) = column_of(table, partitions)?;
                 let value = self.constant(value, column, &type_of(column, false)?).await?;
                 let ids = partitions.of(&value.to_array()?)?;
@@ -350,11 +350,11 @@ fn division_of(table: &Table) -> Result<TablePartitions> {
     })
 }
 
-fn missing(table: &Table, which: &Which) -> DataFusionError {
+fn missing(table: &Table, which: &PartitionRef) -> DataFusionError {
     let what = match which {
-        Which::Name(name) => format!("partition \"{name}\""),
-        Which::Default => "a default partition".to_string(),
-        Which::Of(value) => format!("a partition for {value}"),
+        PartitionRef::Name(name) => format!("partition \"{name}\""),
+        PartitionRef::Default => "a default partition".to_string(),
+        PartitionRef::Of(value) => format!("a partition for {value}"),
     };
     error(SqlState::UNDEFINED_OBJECT, format!("{what} of relation \"{}\" does not exist", table.name))
 }

@@ -1,5 +1,5 @@
-//! Columns that have a sequence of their own: `serial`, and `GENERATED … AS IDENTITY (…)`, whose options come
-//! in any order: the parser sees columns of integers in their place. And `OVERRIDING … VALUE` of an INSERT.
+//! Serial and identity columns: `serial` and `GENERATED … AS IDENTITY (…)` with options in any order, which
+//! become integer columns for the parser. Also `OVERRIDING … VALUE` of an INSERT.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::super::sequence::{GeneratedColumn, Identity, Overriding, SequenceOptions, options_of};
 use crate::tokens::{Edit, Tokens, word};
 
-/// Types with the one that the parser sees.
+/// Serial types, with the integer type that replaces each.
 const SERIALS: [(&str, &str); 6] = [
     ("serial", "int"),
     ("serial4", "int"),
@@ -22,13 +22,13 @@ const SERIALS: [(&str, &str); 6] = [
     ("serial2", "int2"),
 ];
 
-/// What a list of columns has that is none.
+/// Keywords of elements of a column list that are not columns.
 const NO_COLUMNS: [&str; 7] = ["constraint", "primary", "unique", "foreign", "check", "exclude", "like"];
 
 impl Tokens<'_> {
-    /// Takes what makes columns generated. Returns these columns.
+    /// Takes the serial types and identity clauses. Returns their columns.
     ///
-    /// Errors: options are not well formed (42601); the table is a temporary one (0A000).
+    /// Errors: malformed options (42601); a temporary table (0A000).
     pub(super) fn take_generated(&mut self) -> Result<Vec<GeneratedColumn>> {
         let mut found = Vec::new();
         let mut cuts = Vec::new();
@@ -59,7 +59,7 @@ impl Tokens<'_> {
         Ok(found)
     }
 
-    /// The definitions of columns, and whether they are those of a temporary table.
+    /// The column definitions, and whether they are those of a temporary table.
     fn column_definitions(&self) -> (Vec<Range<usize>>, bool) {
         let is_temporary = self.is(0, "create") && (self.is(1, "temp") || self.is(1, "temporary"));
         let definitions = if self.is(0, "alter") && self.is(1, "table") {
@@ -77,7 +77,7 @@ impl Tokens<'_> {
         (definitions.into_iter().filter(is_column).collect(), is_temporary)
     }
 
-    /// Those of `ADD [COLUMN] [IF NOT EXISTS] …`.
+    /// The column definitions of `ADD [COLUMN] [IF NOT EXISTS] …`.
     fn added_columns(&self) -> Vec<Range<usize>> {
         let mut definitions: Vec<Range<usize>> = Vec::new();
         let (mut at, mut begins) = (2, true);
@@ -113,7 +113,7 @@ impl Tokens<'_> {
         definitions.into_iter().map(|definition| definition.start..definition.end.min(self.len())).collect()
     }
 
-    /// `GENERATED … AS IDENTITY` at `at`, and the token after it.
+    /// Parses `GENERATED … AS IDENTITY` at `at`. Returns it with the index after it.
     fn identity(&self, at: usize, end: usize) -> Result<Option<(Identity, SequenceOptions, usize)>> {
         let (identity, next) = if self.is(at, "generated") && self.is(at + 1, "always") {
             (Identity::Always, at + 2)

@@ -1,8 +1,8 @@
-//! What `CREATE TABLE t (LIKE u INCLUDING …)` takes along, of which the parser knows defaults alone.
+//! Options of `CREATE TABLE t (LIKE u INCLUDING …)`, of which the parser knows only DEFAULTS.
 
 use crate::tokens::{Tokens, word};
 
-/// What a table takes along from the one that it is made like, beside columns, their types and NOT NULL.
+/// Properties copied from the LIKE table beside columns, their types and NOT NULL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LikeOptions {
     defaults: bool,
@@ -10,13 +10,13 @@ pub struct LikeOptions {
     pub constraints: bool,
     /// Indexes, primary keys and unique constraints.
     pub indexes: bool,
-    /// Of columns.
+    /// Comments of columns.
     pub comments: bool,
 }
 
 impl LikeOptions {
-    /// `None`: there is no such option.
-    fn set(&mut self, option: &str, is_taken: bool) -> Option<()> {
+    /// Sets an option; `None` for an unknown one.
+    fn set_option(&mut self, option: &str, is_taken: bool) -> Option<()> {
         match option {
             "all" => {
                 *self =
@@ -26,7 +26,7 @@ impl LikeOptions {
             "constraints" => self.constraints = is_taken,
             "indexes" => self.indexes = is_taken,
             "comments" => self.comments = is_taken,
-            // Of such there is nothing to be taken.
+            // Tables have no such properties.
             "compression" | "generated" | "identity" | "statistics" | "storage" => {}
             _ => return None,
         }
@@ -34,7 +34,7 @@ impl LikeOptions {
     }
 }
 
-/// Has the clause say nothing but what the parser knows. Returns the options, if there are any.
+/// Reduces the clause to INCLUDING or EXCLUDING DEFAULTS. Returns the options, if there are any.
 pub(super) fn take(tokens: &mut Tokens<'_>) -> Option<LikeOptions> {
     if !tokens.is(0, "create") {
         return None;
@@ -48,7 +48,7 @@ pub(super) fn take(tokens: &mut Tokens<'_>) -> Option<LikeOptions> {
         if !is_taken && !tokens.is(at, "excluding") {
             break;
         }
-        options.set(&tokens.name(at + 1)?, is_taken)?;
+        options.set_option(&tokens.name(at + 1)?, is_taken)?;
         at += 2;
     }
     if at == begin {

@@ -1,4 +1,4 @@
-//! Lists in parentheses, and options of tables, which are such lists.
+//! Parenthesized lists, and lists of table options.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::tokens::Tokens;
 
 impl Tokens<'_> {
-    /// The elements, as ranges of tokens, of the list in parentheses at `open`, and the token after it.
+    /// Splits the parenthesized list at `open` into token ranges. Returns them and the index after the list.
     pub(super) fn list(&self, open: usize) -> Result<(Vec<Range<usize>>, usize)> {
         let end = match self.token(open) {
             Some(Token::LParen) => self.after_parentheses(open),
@@ -53,7 +53,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// An option, as its tokens say it.
+    /// Parses an option.
     pub(super) fn option(&self, option: Range<usize>) -> Result<(String, String)> {
         let name = self.option_name(&option).ok_or_else(|| syntax("an option needs a name"))?;
         if name.starts_with("toast.") {
@@ -112,7 +112,7 @@ pub fn is_storage_parameter(name: &str) -> bool {
     }
 }
 
-/// An option by the name that DuckLake gives it, with its value checked.
+/// Checks a table option's value, and maps its name to DuckLake's.
 pub fn table_option(name: &str, value: &str) -> Result<(String, String)> {
     let number = || value.parse::<u64>().ok().filter(|number| *number > 0).map(|number| number.to_string());
     let known = match name {

@@ -1,4 +1,4 @@
-//! Ranges and lists of `PARTITION BY`, and `ALTER TABLE … PARTITION`, as HAWQ has them.
+//! HAWQ's `PARTITION BY RANGE` and `LIST`, and `ALTER TABLE … PARTITION`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::lists::syntax;
 use crate::tokens::Tokens;
 
-/// How table partitions divide the values of a column.
+/// Whether table partitions are ranges or lists of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DividedBy {
     Range,
     List,
 }
 
-/// `RANGE (column) (…)` or `LIST (column) (…)`. Values are expressions in SQL.
+/// `RANGE (column) (…)` or `LIST (column) (…)`. Values are SQL expressions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Division {
     pub by: DividedBy,
@@ -26,51 +26,51 @@ pub struct Division {
     pub partitions: Vec<PartitionClause>,
 }
 
-/// One table partition, or with `EVERY` several.
+/// One table partition, or several with `EVERY`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionClause {
     pub name: Option<String>,
     pub holds: HoldsClause,
-    /// `WITH (…)`: how its files differ from those of the table.
+    /// `WITH (…)`: options of its files that differ from the table's.
     pub options: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldsClause {
-    Range { start: Option<CutClause>, end: Option<CutClause>, every: Option<String> },
+    Range { start: Option<BoundClause>, end: Option<BoundClause>, every: Option<String> },
     Values(Vec<String>),
     Rest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutClause {
+pub struct BoundClause {
     pub value: String,
-    /// It lies behind the value, not before it.
+    /// The bound is just after the value, not just before it.
     pub after: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartitionChange {
     Add(PartitionClause),
-    Drop { which: Which, if_exists: bool },
-    Truncate(Which),
-    Rename(Which, String),
+    Drop { which: PartitionRef, if_exists: bool },
+    Truncate(PartitionRef),
+    Rename(PartitionRef, String),
 }
 
-/// A table partition that is there.
+/// A reference to an existing table partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
+pub enum PartitionRef {
     Name(String),
     Default,
-    /// The one that holds this value.
+    /// FOR (value): the one that contains this value.
     Of(String),
 }
 
-/// Of the files of a table, by the names that DuckLake has for them.
+/// Options of data files, by DuckLake's names.
 const FILE_OPTIONS: [&str; 4] =
     ["parquet_compression", "parquet_compression_level", "parquet_row_group_size", "target_file_size"];
 
-fn unsupported(what: &str) -> datafusion::error::DataFusionError {
+fn unsupported_error(what: &str) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).into_datafusion()
 }
 
@@ -79,7 +79,7 @@ impl Tokens<'_> {
         self.source(range).to_string()
     }
 
-    /// The division at `at`, and the token after it; `None` if the keys there are others.
+    /// Parses PARTITION BY RANGE or LIST at `at`. Returns it and the index after it; `None` for other keys.
     pub(super) fn division(&self, at: usize) -> Result<Option<(Division, usize)>> {
         let by = match () {
             () if self.is(at, "range") => DividedBy::Range,
@@ -88,12 +88,12 @@ impl Tokens<'_> {
         };
         let (columns, end) = self.list(at + 1)?;
         let [column] = &columns[..] else {
-            return Err(unsupported("PARTITION BY RANGE or LIST of more than one column"));
+            return Err(unsupported_error("PARTITION BY RANGE or LIST of more than one column"));
         };
         let column = self.name(column.start).filter(|_| column.len() == 1);
         let column = column.ok_or_else(|| syntax("PARTITION BY RANGE and LIST need the name of a column"))?;
         if self.is(end, "subpartition") {
-            return Err(unsupported("SUBPARTITION BY"));
+            return Err(unsupported_error("SUBPARTITION BY"));
         }
         if !matches!(self.token(end), Some(Token::LParen)) {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "the table partitions in parentheses are missing")
@@ -109,15 +109,15 @@ impl Tokens<'_> {
         let (partition, end) = self.partition(element.start)?;
         match end == element.end {
             true => Ok(partition),
-            false => Err(self.unexpected(end)),
+            false => Err(self.syntax_error_at(end)),
         }
     }
 
-    fn unexpected(&self, at: usize) -> datafusion::error::DataFusionError {
+    fn syntax_error_at(&self, at: usize) -> datafusion::error::DataFusionError {
         match () {
-            () if self.is(at, "subpartition") => unsupported("SUBPARTITION"),
+            () if self.is(at, "subpartition") => unsupported_error("SUBPARTITION"),
             () if self.is_one_of(at, &["tablespace", "column"]) => {
-                unsupported("TABLESPACE or COLUMN of a table partition")
+                unsupported_error("TABLESPACE or COLUMN of a table partition")
             }
             () => syntax(
                 "a table partition is START (…) END (…) EVERY (…), VALUES (…), or DEFAULT PARTITION name",
@@ -125,7 +125,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// The table partition that is defined at `at`, and the token after it.
+    /// Parses the definition of a table partition at `at`. Returns it and the index after it.
     fn partition(&self, at: usize) -> Result<(PartitionClause, usize)> {
         let (mut partition, end) = self.partition_without_options(at)?;
         if !self.is(end, "with") || !matches!(self.token(end + 1), Some(Token::LParen)) {
@@ -158,7 +158,7 @@ impl Tokens<'_> {
         if self.is(at, "partition") {
             at += 1;
             if !self.is_definition(at) {
-                name = Some(self.name(at).ok_or_else(|| self.unexpected(at))?);
+                name = Some(self.name(at).ok_or_else(|| self.syntax_error_at(at))?);
                 at += 1;
             }
         }
@@ -168,14 +168,14 @@ impl Tokens<'_> {
             return Ok((PartitionClause { name, holds: HoldsClause::Values(values), options }, end));
         }
         if !self.is_definition(at) {
-            return Err(self.unexpected(at));
+            return Err(self.syntax_error_at(at));
         }
         let (mut start, mut end, mut every) = (None, None, None);
         if self.is(at, "start") {
-            (start, at) = self.cut_at(at, false)?;
+            (start, at) = self.bound_at(at, false)?;
         }
         if self.is(at, "end") {
-            (end, at) = self.cut_at(at, true)?;
+            (end, at) = self.bound_at(at, true)?;
         }
         if self.is(at, "every") {
             let value;
@@ -185,13 +185,13 @@ impl Tokens<'_> {
         Ok((PartitionClause { name, holds: HoldsClause::Range { start, end, every }, options }, at))
     }
 
-    /// Whether what a table partition holds begins here.
+    /// Whether the bounds or values of a table partition begin at `at`.
     fn is_definition(&self, at: usize) -> bool {
         self.is_one_of(at, &["start", "end", "values"]) && matches!(self.token(at + 1), Some(Token::LParen))
     }
 
-    /// START includes its value unless it says otherwise, END excludes it.
-    fn cut_at(&self, at: usize, is_end: bool) -> Result<(Option<CutClause>, usize)> {
+    /// Parses a bound. By default START is inclusive and END exclusive.
+    fn bound_at(&self, at: usize, is_end: bool) -> Result<(Option<BoundClause>, usize)> {
         let (value, end) = self.only_value(at + 1)?;
         let value = self.sql(value);
         let (is_included, at) = match () {
@@ -199,7 +199,7 @@ impl Tokens<'_> {
             () if self.is(end, "exclusive") => (false, end + 1),
             () => (!is_end, end),
         };
-        Ok((Some(CutClause { value, after: is_included == is_end }), at))
+        Ok((Some(BoundClause { value, after: is_included == is_end }), at))
     }
 
     fn only_value(&self, open: usize) -> Result<(Range<usize>, usize)> {
@@ -210,8 +210,8 @@ impl Tokens<'_> {
         }
     }
 
-    /// What an ALTER TABLE does to table partitions, with the tokens that say so; `None` if it is about
-    /// something else.
+    /// Parses an ALTER TABLE of table partitions. Returns the change and its tokens; `None` for other
+    /// statements.
     pub(super) fn partition_change(&self) -> Result<Option<(PartitionChange, Range<usize>)>> {
         let mut at = 2;
         if self.is(at, "if") && self.is(at + 1, "exists") {
@@ -230,11 +230,10 @@ impl Tokens<'_> {
             return Ok(None);
         }
         if self.is_one_of(begin, &["split", "exchange"]) {
-            return Err(unsupported("ALTER TABLE … SPLIT or EXCHANGE PARTITION"));
+            return Err(unsupported_error("ALTER TABLE … SPLIT or EXCHANGE PARTITION"));
         }
         let (change, mut end) = match () {
-            // A column may have that name, too, and external tables have partitions that are called by their
-            // keys.
+            // A column may be called `partition`, and external tables have partitions named by their keys.
             () if self.is(begin, "add") => {
                 if !is_default && !self.is_definition(noun + 1) && !self.is_definition(noun + 2) {
                     return Ok(None);
@@ -248,17 +247,17 @@ impl Tokens<'_> {
                 if if_exists {
                     at += 2;
                 }
-                let Some((which, end)) = self.which(is_default, at)? else { return Ok(None) };
+                let Some((which, end)) = self.partition_ref(is_default, at)? else { return Ok(None) };
                 (PartitionChange::Drop { which, if_exists }, end)
             }
             () if self.is(begin, "truncate") => {
                 let at = if is_default { noun + 2 } else { noun + 1 };
-                let Some((which, end)) = self.which(is_default, at)? else { return Ok(None) };
+                let Some((which, end)) = self.partition_ref(is_default, at)? else { return Ok(None) };
                 (PartitionChange::Truncate(which), end)
             }
             () if self.is(begin, "rename") => {
                 let at = if is_default { noun + 2 } else { noun + 1 };
-                let Some((which, to)) = self.which(is_default, at)? else { return Ok(None) };
+                let Some((which, to)) = self.partition_ref(is_default, at)? else { return Ok(None) };
                 let Some(name) = self.name(to + 1).filter(|_| self.is(to, "to")) else { return Ok(None) };
                 (PartitionChange::Rename(which, name), to + 2)
             }
@@ -269,33 +268,33 @@ impl Tokens<'_> {
         }
         match end == self.len() {
             true => Ok(Some((change, begin..end))),
-            false => Err(self.unexpected(end)),
+            false => Err(self.syntax_error_at(end)),
         }
     }
 
-    fn which(&self, is_default: bool, at: usize) -> Result<Option<(Which, usize)>> {
+    fn partition_ref(&self, is_default: bool, at: usize) -> Result<Option<(PartitionRef, usize)>> {
         if is_default {
-            return Ok(Some((Which::Default, at)));
+            return Ok(Some((PartitionRef::Default, at)));
         }
         if self.is(at, "for") && matches!(self.token(at + 1), Some(Token::LParen)) {
             let (value, end) = self.only_value(at + 1)?;
-            return Ok(Some((Which::Of(self.sql(value)), end)));
+            return Ok(Some((PartitionRef::Of(self.sql(value)), end)));
         }
-        Ok(self.name(at).map(|name| (Which::Name(name), at + 1)))
+        Ok(self.name(at).map(|name| (PartitionRef::Name(name), at + 1)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::taken;
+    use super::super::tests::take_clauses;
     use super::*;
 
     fn division(sql: &str) -> Division {
-        taken(sql).unwrap().1.unwrap().division.unwrap()
+        take_clauses(sql).unwrap().1.unwrap().division.unwrap()
     }
 
-    fn at(value: &str, after: bool) -> Option<CutClause> {
-        Some(CutClause { value: value.to_string(), after })
+    fn at(value: &str, after: bool) -> Option<BoundClause> {
+        Some(BoundClause { value: value.to_string(), after })
     }
 
     #[test]
@@ -352,14 +351,14 @@ mod tests {
         assert_eq!(options(1), ["parquet_row_group_size=100"]);
         for options in ["inline_rows = 1", "format = parquet", "compression = arj", "speed = 1"] {
             let sql = format!("CREATE TABLE t (a int) PARTITION BY LIST (a) (VALUES (1) WITH ({options}))");
-            assert!(taken(&sql).is_err(), "{options}");
+            assert!(take_clauses(&sql).is_err(), "{options}");
         }
     }
 
     #[test]
     fn partitions_are_altered() {
-        let change = |sql: &str| taken(sql).unwrap().1.and_then(|clauses| clauses.change);
-        let name = |name: &str| Which::Name(name.to_string());
+        let change = |sql: &str| take_clauses(sql).unwrap().1.and_then(|clauses| clauses.change);
+        let name = |name: &str| PartitionRef::Name(name.to_string());
         for (sql, expected) in [
             (
                 "ALTER TABLE t DROP PARTITION p1",
@@ -371,11 +370,11 @@ mod tests {
             ),
             (
                 "ALTER TABLE t DROP PARTITION FOR (1 + 2)",
-                PartitionChange::Drop { which: Which::Of("1 + 2".to_string()), if_exists: false },
+                PartitionChange::Drop { which: PartitionRef::Of("1 + 2".to_string()), if_exists: false },
             ),
             (
                 "ALTER TABLE t DROP DEFAULT PARTITION",
-                PartitionChange::Drop { which: Which::Default, if_exists: false },
+                PartitionChange::Drop { which: PartitionRef::Default, if_exists: false },
             ),
             ("ALTER TABLE t TRUNCATE PARTITION p1", PartitionChange::Truncate(name("p1"))),
             (
@@ -400,7 +399,7 @@ mod tests {
             ),
         ] {
             assert_eq!(change(sql), Some(expected), "{sql}");
-            assert!(taken(sql).unwrap().0.contains("SET ( a = 1 )"), "{sql}");
+            assert!(take_clauses(sql).unwrap().0.contains("SET ( a = 1 )"), "{sql}");
         }
         for sql in [
             "ALTER TABLE t ADD PARTITION int",
@@ -427,7 +426,7 @@ mod tests {
             "ALTER TABLE t DROP PARTITION p q",
             "ALTER TABLE t SET PARTITIONED BY RANGE (a) (START (1))",
         ] {
-            assert!(taken(sql).is_err(), "{sql}");
+            assert!(take_clauses(sql).is_err(), "{sql}");
         }
     }
 }

@@ -8,10 +8,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::tokens::Tokens;
 
 impl Tokens<'_> {
-    /// Takes the options of a view. Returns whether no condition gets below it; `None` if the statement makes
+    /// Takes the options of a view. Returns whether it is a security barrier; `None` if the statement creates
     /// no view with options.
     ///
-    /// Errors: an option is not known, or has no such value (22023), or is not supported (0A000).
+    /// Errors: an option is unknown or has an invalid value (22023), or is not supported (0A000).
     pub(super) fn take_view(&mut self) -> Result<Option<bool>> {
         let Some(with) = self.view_options() else { return Ok(None) };
         let (options, end) = self.list(with + 1)?;
@@ -50,7 +50,7 @@ impl Tokens<'_> {
         Ok(Some(is_barrier))
     }
 
-    /// Where WITH stands in `CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] WITH
+    /// The index of WITH in `CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] WITH
     /// (options) AS`.
     fn view_options(&self) -> Option<usize> {
         if !self.is(0, "create") {

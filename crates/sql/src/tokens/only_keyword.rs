@@ -1,11 +1,11 @@
-//! `FROM ONLY t`, which leaves out what inherits from a table: nothing does here, so the word says nothing.
+//! `FROM ONLY t`, which excludes inheriting tables: there is no inheritance here, so ONLY is dropped.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
 
-/// What may stand behind the name of a table.
+/// Keywords that may follow a table name.
 const CLAUSES: [&str; 29] = [
     "as",
     "cross",
@@ -38,10 +38,10 @@ const CLAUSES: [&str; 29] = [
     "window",
 ];
 
-/// Words behind which, in the same parentheses, commas are between tables: `FROM a, ONLY b`.
+/// Keywords after which commas in the same parentheses separate tables: `FROM a, ONLY b`.
 const LISTS: [&str; 4] = ["from", "using", "truncate", "lock"];
 
-/// Words behind which they no longer are.
+/// Keywords that end such a list.
 const AFTER_LISTS: [&str; 16] = [
     "except",
     "fetch",
@@ -61,21 +61,21 @@ const AFTER_LISTS: [&str; 16] = [
     "window",
 ];
 
-/// Leaves the word out where it says nothing.
+/// Drops ONLY before table names.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     const BEFORE: [&str; 6] = ["from", "join", "update", "truncate", "table", "using"];
     if !tokens.may_have(&[Keyword::ONLY]) {
         return;
     }
     let mut edits = Vec::new();
-    // Whether commas are between tables, in each of the parentheses that are open.
+    // For each open parenthesis, whether commas separate tables.
     let (mut is_list, mut outer) = (false, Vec::new());
     for at in 0..tokens.len() {
         match tokens.token(at) {
             Some(Token::LParen) => outer.push(std::mem::take(&mut is_list)),
             Some(Token::RParen) => is_list = outer.pop().unwrap_or_default(),
             Some(Token::Word(_)) if tokens.is_one_of(at, &LISTS) => {
-                // `a IS DISTINCT FROM b, c` are values.
+                // In `a IS DISTINCT FROM b, c`, commas separate values.
                 is_list = at == 0 || !tokens.is(at - 1, "distinct");
             }
             Some(Token::Word(_)) if tokens.is_one_of(at, &AFTER_LISTS) => is_list = false,
@@ -83,7 +83,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
                 let is_next = is_list && tokens.is_token(at - 1, &Token::Comma);
                 let is_merged = tokens.is(at - 1, "into") && at > 1 && tokens.is(at - 2, "merge");
                 if is_next || is_merged || tokens.is_one_of(at - 1, &BEFORE) {
-                    leave_out(tokens, at, &mut edits);
+                    drop_only(tokens, at, &mut edits);
                 }
             }
             _ => {}
@@ -92,10 +92,10 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// Leaves out ONLY at `at` if the name of a table is behind it, and parentheses around that.
-fn leave_out(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
+/// Drops ONLY at `at` if a table name follows, and parentheses around that name.
+fn drop_only(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     let is_word = |at: usize| matches!(tokens.token(at), Some(Token::Word(_)));
-    // Before the word of a clause it is the name of something, as the planner allows.
+    // Before a clause keyword, `only` is itself a name, as the planner allows.
     if is_word(at + 1) && !tokens.is_one_of(at + 1, &CLAUSES) {
         edits.push(Edit::remove(at..at + 1));
     } else if tokens.is_token(at + 1, &Token::LParen) && is_word(at + 2) {
@@ -108,7 +108,7 @@ fn leave_out(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -133,8 +133,8 @@ mod tests {
             ("SELECT a FROM t FETCH FIRST 1 ROW ONLY", None),
             ("SELECT only FROM \"only\"", None),
         ] {
-            let same = changed(sql, |_| ());
-            assert_eq!(changed(sql, rewrite), expected.map_or(same, str::to_string));
+            let same = edited_text(sql, |_| ());
+            assert_eq!(edited_text(sql, rewrite), expected.map_or(same, str::to_string));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Literals in quotes in a column of VALUES that is NUMERIC by a cast: `VALUES (1.25::numeric(8,2)),
-//! ('10.499')`. The planner casts them to the type of that one, digits and all; to PostgreSQL they are
-//! NUMERIC with the digits that they have.
+//! String literals in a VALUES column that another row casts to NUMERIC: `VALUES (1.25::numeric(8,2)),
+//! ('10.499')`. The planner would cast them to that type with its scale; in PostgreSQL they are NUMERIC with
+//! their own scale.
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Value, Values};
 
 use super::exact_number::exact_decimal;
 use crate::ast_builder::text_of;
 
-/// Rewrites rows that are no rows of a table.
+/// Rewrites VALUES outside of INSERT.
 pub(super) fn rewrite(values: &mut Values) {
     let columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..columns {
@@ -32,7 +32,7 @@ fn is_numeric(expr: &Expr) -> bool {
     }
 }
 
-/// The number that a text is.
+/// A string as an exact number.
 fn exact(text: &str) -> Option<Expr> {
     let text = text.trim();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);

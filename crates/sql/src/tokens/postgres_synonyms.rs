@@ -1,5 +1,5 @@
-//! Words that PostgreSQL has beside others for the same, and the parser has not: ABORT, LOCAL before
-//! TEMPORARY, ARRAY behind a type. And those of transactions in two phases, of which there are none.
+//! PostgreSQL synonyms that the parser does not know: ABORT, LOCAL before TEMPORARY, ARRAY after a type. Also
+//! rejects the statements of two-phase commit, which is not supported.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -9,7 +9,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Edit, Tokens, word};
 
-/// The last words of types behind which ARRAY makes an array of them.
+/// The last words of types that ARRAY may follow.
 const TYPES: [&str; 30] = [
     "bigint",
     "bool",
@@ -43,9 +43,9 @@ const TYPES: [&str; 30] = [
     "zone",
 ];
 
-/// Writes the parser's words for those of PostgreSQL.
+/// Rewrites the synonyms.
 ///
-/// Errors: a transaction in two phases (0A000).
+/// Errors: two-phase commit (0A000).
 pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
     check_phases(tokens)?;
     abort(tokens);
@@ -54,7 +54,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
     Ok(())
 }
 
-/// PREPARE TRANSACTION, COMMIT PREPARED and ROLLBACK PREPARED.
+/// Rejects PREPARE TRANSACTION, COMMIT PREPARED and ROLLBACK PREPARED.
 fn check_phases(tokens: &Tokens<'_>) -> Result<()> {
     let is_about = tokens.are(0, &["prepare", "transaction"])
         || tokens.is_one_of(0, &["commit", "rollback"]) && tokens.is(1, "prepared");
@@ -67,14 +67,14 @@ fn check_phases(tokens: &Tokens<'_>) -> Result<()> {
         .into_datafusion())
 }
 
-/// ABORT is ROLLBACK.
+/// Rewrites ABORT to ROLLBACK.
 fn abort(tokens: &mut Tokens<'_>) {
     if tokens.is(0, "abort") {
         tokens.replace(0..1, [word("ROLLBACK")]);
     }
 }
 
-/// LOCAL and GLOBAL before TEMPORARY say nothing.
+/// Drops LOCAL and GLOBAL before TEMPORARY, which have no effect.
 fn temporary(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::LOCAL, Keyword::GLOBAL]) {
         return;
@@ -92,7 +92,7 @@ fn temporary(tokens: &mut Tokens<'_>) {
     }
 }
 
-/// `int ARRAY[4]` is `int[]`.
+/// Rewrites `int ARRAY[4]` to `int[]`.
 fn arrays(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::ARRAY]) {
         return;
@@ -109,7 +109,7 @@ fn arrays(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// Whether a type ends there, `numeric(10, 2)` with its modifiers.
+/// Whether a type ends at `at`, `numeric(10, 2)` with its modifiers.
 fn ends_type(tokens: &Tokens<'_>, at: usize) -> bool {
     let mut last = at;
     if tokens.is_token(at, &Token::RParen) {
@@ -124,7 +124,7 @@ fn ends_type(tokens: &Tokens<'_>, at: usize) -> bool {
     tokens.is_one_of(last, &TYPES)
 }
 
-/// Whether an array of values begins there: `ARRAY[a, b]` and `ARRAY(SELECT 1)`.
+/// Whether an array constructor begins at `at`: `ARRAY[a, b]` or `ARRAY(SELECT 1)`.
 fn begins_array(tokens: &Tokens<'_>, at: usize) -> bool {
     match tokens.token(at + 1) {
         Some(Token::LBracket) => !matches!(
@@ -138,12 +138,12 @@ fn begins_array(tokens: &Tokens<'_>, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
     use crate::dialect::SqlDialect;
 
-    fn read(text: &str) -> String {
-        changed(text, |tokens| rewrite(tokens).unwrap())
+    fn rewritten(text: &str) -> String {
+        edited_text(text, |tokens| rewrite(tokens).unwrap())
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             ("CREATE TABLE t (l double precision ARRAY)", "CREATE TABLE t ( l double precision [ ] )"),
             ("SELECT CAST(x AS int ARRAY)", "SELECT CAST ( x AS int [ ] )"),
         ] {
-            assert_eq!(read(text), expected, "{text}");
+            assert_eq!(rewritten(text), expected, "{text}");
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
             "SELECT (1), ARRAY(SELECT 1)",
             "SELECT 'local temporary', \"array\" FROM t",
         ] {
-            assert_eq!(read(text), changed(text, |_| ()), "{text}");
+            assert_eq!(rewritten(text), edited_text(text, |_| ()), "{text}");
         }
     }
 

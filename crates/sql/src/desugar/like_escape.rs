@@ -1,11 +1,9 @@
-//! `LIKE … ESCAPE ''`: nothing in the pattern is an escape character, so that a backslash is one of the
-//! characters that are meant.
+//! `LIKE … ESCAPE ''`: the pattern has no escape character, so a backslash matches itself.
 
 use crate::ast_builder::function_call;
 use datafusion::sql::sqlparser::ast::{Expr, Value, ValueWithSpan};
 
-/// Rewrites such a LIKE in place: the pattern gets backslashes before its backslashes, which the planner
-/// takes for escape characters.
+/// Doubles the backslashes in the pattern of such a LIKE, which the planner takes for escape characters.
 pub(super) fn rewrite(expr: &mut Expr) {
     let (Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }) = expr else {
         return;

@@ -1,8 +1,8 @@
-//! Texts in quotes one after the other, which are one text if they stand on lines of their own, whatever
-//! comments are between: `'a' -- one` and `'b'` below it are `'ab'`. On one line they are an error, as in
-//! PostgreSQL; the parser takes the second one for a name there.
+//! String literal continuation: literals on consecutive lines are one literal, with line comments between
+//! them or not: `'a' -- one` and `'b'` below it are `'ab'`. On one line they are an error, as in PostgreSQL;
+//! the parser would take the second one for an alias.
 //!
-//! `OPTIONS ('key' 'value')` of tables and files has pairs of them.
+//! `OPTIONS ('key' 'value')` of tables and files is exempt.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
@@ -11,12 +11,12 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Edit, Tokens};
 
-/// Joins texts on several lines.
+/// Concatenates literals on consecutive lines.
 ///
 /// Errors: they are on one line (42601).
 pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
     let mut edits = Vec::new();
-    // Whether pairs are meant, in each of the parentheses that are open.
+    // For each open parenthesis, whether it is a list of key-value pairs.
     let mut open = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
@@ -29,7 +29,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
                 open.pop();
             }
             Some(first) if open.last() != Some(&true) => {
-                if let Some((joined, behind)) = joined(tokens, first, at)? {
+                if let Some((joined, behind)) = continued_literal(tokens, first, at)? {
                     edits.push(Edit::replace(at..behind, [joined]));
                     at = behind;
                     continue;
@@ -43,8 +43,8 @@ pub fn rewrite(tokens: &mut Tokens<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The text that those from one on are, and the token behind them; `None`: no other one follows.
-fn joined(tokens: &Tokens<'_>, first: &Token, at: usize) -> Result<Option<(Token, usize)>> {
+/// The concatenated literal that begins at `at`, and the index after it; `None` if no other literal follows.
+fn continued_literal(tokens: &Tokens<'_>, first: &Token, at: usize) -> Result<Option<(Token, usize)>> {
     let make: fn(String) -> Token = match first {
         Token::SingleQuotedString(_) => Token::SingleQuotedString,
         Token::EscapedStringLiteral(_) => Token::EscapedStringLiteral,
@@ -70,7 +70,7 @@ fn blanks_before<'b>(tokens: &'b Tokens<'_>, at: usize) -> &'b [TokenWithSpan] {
     tokens.all.get(at).map_or(&[], |placed| &tokens.blanks[placed.blanks.clone()])
 }
 
-/// Whether a line ends among blanks, of which none is a comment of several lines.
+/// Whether these blanks contain a line break, and no block comment.
 fn are_lines(blanks: &[TokenWithSpan]) -> bool {
     let is_long =
         |blank: &TokenWithSpan| matches!(blank.token, Token::Whitespace(Whitespace::MultiLineComment(_)));

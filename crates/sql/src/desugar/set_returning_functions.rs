@@ -1,5 +1,4 @@
-//! Functions that give rows, in FROM and in the list of a SELECT, as `unnest` of a function that gives a
-//! list.
+//! Set-returning functions, in FROM and in select lists, as `unnest` of a function that returns a list.
 //!
 //! ```text
 //! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key, unnest(harrier_jsonb_each(t.j)) AS value) AS e
@@ -7,8 +6,8 @@
 //! SELECT day + generate_series(0, 6)  ──►  SELECT day + unnest(generate_series(0, 6))
 //! ```
 //!
-//! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list
-//! that DataFusion and DuckDB have it give.
+//! Inside of array functions (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list
+//! function of DataFusion and DuckDB.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -25,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::json;
 use crate::identifier::plain;
 
-/// The functions, with the columns of their rows; where there is none, it is called as the relation is.
+/// The set-returning functions with their result columns; without any, the column has the relation's name.
 const OF_ROWS: [(&str, &[&str]); 16] = [
     ("json_array_elements", &["value"]),
     ("json_array_elements_text", &["value"]),
@@ -45,13 +44,13 @@ const OF_ROWS: [(&str, &[&str]); 16] = [
     ("unnest", &[]),
 ];
 
-/// Columns of the catalogs whose subscripts begin at 0.
+/// Catalog columns of type int2vector and oidvector, whose subscripts begin at 0.
 const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes", "tgattr"];
 
-/// Rewrites the functions of rows in one query, those in its subqueries aside.
+/// Rewrites the set-returning functions of one query, but not of its subqueries.
 pub(super) fn unfold(query: &mut Query) {
     unfold_body(&mut query.body);
-    tell_apart(query);
+    disambiguate_columns(query);
     let names = match query.body.as_ref() {
         SetExpr::Select(select) if has_series(select) => names_in(query),
         _ => HashSet::new(),
@@ -63,7 +62,7 @@ pub(super) fn unfold(query: &mut Query) {
     }
 }
 
-/// The same in the SELECTs of a set operation.
+/// Rewrites them in the SELECTs of a set operation.
 fn unfold_members(body: &mut SetExpr) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
@@ -81,12 +80,12 @@ fn unfold_members(body: &mut SetExpr) {
     }
 }
 
-/// Makes calls in FROM subqueries; returns their names and those of their columns.
+/// Rewrites calls in FROM to subqueries. Returns their names and those of their columns.
 fn unfold_from(select: &mut Select, names: &HashSet<(Option<String>, String)>) -> Vec<(String, String)> {
     for table in &mut select.from {
         let factors =
             std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
-        factors.for_each(|factor| call_it_value(factor, names));
+        factors.for_each(|factor| name_series_value(factor, names));
     }
     let mut aliases = Vec::new();
     for table in &mut select.from {
@@ -107,10 +106,10 @@ fn unfold_from(select: &mut Select, names: &HashSet<(Option<String>, String)>) -
     aliases
 }
 
-/// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as `SELECT
-/// __rows.__1 AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. What has
-/// a name of its own for every item, and is not grouped.
-fn tell_apart(query: &mut Query) {
+/// Rewrites `SELECT unnest(a), n + 1 AS n`, in which `n` is ambiguous to the planner, to `SELECT __rows.__1
+/// AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. Only for queries
+/// without grouping whose items all have names.
+fn disambiguate_columns(query: &mut Query) {
     let is_by_name = |by: &OrderByExpr| matches!(&by.expr, Expr::Identifier(_) | Expr::Value(_));
     let is_ordered_by_names = match query.order_by.as_ref().map(|order| &order.kind) {
         None => true,
@@ -122,7 +121,7 @@ fn tell_apart(query: &mut Query) {
     if !is_ordered_by_names || is_grouped || select.having.is_some() || select.distinct.is_some() {
         return;
     }
-    let Some(names) = names_meant_twice(&select.projection) else { return };
+    let Some(names) = ambiguous_names(&select.projection) else { return };
     let relation = Ident::new("__rows");
     let mut outer = select_all(&ObjectName::from(vec![relation.clone()]));
     outer.projection.clear();
@@ -143,9 +142,9 @@ fn tell_apart(query: &mut Query) {
     *query.body = SetExpr::Select(Box::new(outer));
 }
 
-/// The names of the items of a list with `unnest` in which an expression is called as a column that an item
-/// is made of; `None`: there is none such, or an item has no name.
-fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
+/// The item names of a select list with `unnest` in which an alias equals the name of a column that an item
+/// reads; `None` if there is none, or an item has no name.
+fn ambiguous_names(items: &[SelectItem]) -> Option<Vec<Ident>> {
     let mut names = Vec::with_capacity(items.len());
     let (mut columns, mut aliases) = (HashSet::new(), HashSet::new());
     let mut has_unnest = false;
@@ -185,19 +184,20 @@ fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
     (has_unnest && !columns.is_disjoint(&aliases)).then_some(names)
 }
 
-/// Unfolds what is in the lists of its SELECTs.
+/// Rewrites the select lists of a query.
 fn unfold_body(body: &mut SetExpr) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
             unfold_body(left);
             unfold_body(right);
         }
-        SetExpr::Values(values) => json::level_values(values),
+        SetExpr::Values(values) => json::cast_values(values),
         SetExpr::Select(select) => {
             for item in &mut select.projection {
                 match item {
                     SelectItem::UnnamedExpr(expr) => {
-                        let name = called(expr).map(|(name, _)| name).filter(|name| *name != "unnest");
+                        let name =
+                            set_function_call(expr).map(|(name, _)| name).filter(|name| *name != "unnest");
                         if unfold_value(expr)
                             && let Some(name) = name
                         {
@@ -211,21 +211,21 @@ fn unfold_body(body: &mut SetExpr) {
                     _ => {}
                 }
             }
-            tell_lists_apart(&mut select.projection);
+            disambiguate_lists(&mut select.projection);
         }
         _ => {}
     }
 }
 
-/// `SELECT unnest((SELECT a …)), unnest((SELECT b …))`, whose lists have one name to the planner, which then
-/// takes them for one, as `SELECT unnest((SELECT a …)), unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. So it
-/// is with what differs in nothing but casts.
-fn tell_lists_apart(items: &mut [SelectItem]) {
-    /// The lists that were met, each with what the planner's name says of it.
+/// Makes lists distinguishable: in `SELECT unnest((SELECT a …)), unnest((SELECT b …))` the planner gives both
+/// the same name and merges them. The second becomes `unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. The same
+/// holds for lists that differ in casts only.
+fn disambiguate_lists(items: &mut [SelectItem]) {
+    /// The visited lists, each with the expression that the planner's name shows.
     #[derive(Default)]
     struct Lists {
         depth: usize,
-        met: Vec<(Expr, Expr)>,
+        seen: Vec<(Expr, Expr)>,
     }
     impl VisitorMut for Lists {
         type Break = ();
@@ -244,15 +244,17 @@ fn tell_lists_apart(items: &mut [SelectItem]) {
             if self.depth > 0 {
                 return ControlFlow::Continue(());
             }
-            let Some(("unnest", arguments)) = called(expr) else { return ControlFlow::Continue(()) };
+            let Some(("unnest", arguments)) = set_function_call(expr) else {
+                return ControlFlow::Continue(());
+            };
             let [list] = arguments.as_slice() else { return ControlFlow::Continue(()) };
-            let shown = shown(list);
-            let place = self.met.iter().position(|(met, _)| met == list);
-            let is_like = |(met, other): &(Expr, Expr)| *other == shown && met != list;
-            let at = place.unwrap_or(self.met.len());
-            if self.met[..at].iter().any(is_like) {
+            let displayed = displayed_expr(list);
+            let place = self.seen.iter().position(|(met, _)| met == list);
+            let is_like = |(met, other): &(Expr, Expr)| *other == displayed && met != list;
+            let at = place.unwrap_or(self.seen.len());
+            if self.seen[..at].iter().any(is_like) {
                 let count = number(&(at + 1).to_string());
-                *expr = unnested(Expr::Case {
+                *expr = unnest_call(Expr::Case {
                     case_token: AttachedToken::empty(),
                     end_token: AttachedToken::empty(),
                     operand: Some(Box::new(count.clone())),
@@ -261,7 +263,7 @@ fn tell_lists_apart(items: &mut [SelectItem]) {
                 });
             }
             if place.is_none() {
-                self.met.push((list.clone(), shown));
+                self.seen.push((list.clone(), displayed));
             }
             ControlFlow::Continue(())
         }
@@ -274,14 +276,14 @@ fn tell_lists_apart(items: &mut [SelectItem]) {
     }
 }
 
-/// An expression without what the planner's name of it does not say: casts, and which query a subquery is.
-fn shown(expr: &Expr) -> Expr {
-    struct Unseen;
-    impl VisitorMut for Unseen {
+/// An expression without what the planner's name omits: casts, and the contents of subqueries.
+fn displayed_expr(expr: &Expr) -> Expr {
+    struct Undisplayed;
+    impl VisitorMut for Undisplayed {
         type Break = ();
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let shown = match expr {
+            let displayed = match expr {
                 Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => Some((**inner).clone()),
                 Expr::Subquery(_) => Some(Expr::value(Value::Null)),
                 Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
@@ -289,18 +291,19 @@ fn shown(expr: &Expr) -> Expr {
                 }
                 _ => None,
             };
-            if let Some(shown) = shown {
-                *expr = shown;
+            if let Some(displayed) = displayed {
+                *expr = displayed;
             }
             ControlFlow::Continue(())
         }
     }
-    let mut shown = expr.clone();
-    let _ = VisitMut::visit(&mut shown, &mut Unseen);
-    shown
+    let mut displayed = expr.clone();
+    let _ = VisitMut::visit(&mut displayed, &mut Undisplayed);
+    displayed
 }
 
-/// Has a whole relation that has one column be that column: `e->>'a'` is of `jsonb_array_elements(j) e`.
+/// Replaces a whole-row reference to a single-column relation by the column: `e->>'a'` of
+/// `jsonb_array_elements(j) e`.
 struct Rows<'a> {
     aliases: &'a [(String, String)],
     depth: usize,
@@ -320,7 +323,7 @@ impl VisitorMut for Rows<'_> {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        // The relations that were made of functions are subqueries, with such names among their arguments.
+        // The rewritten function calls are subqueries whose arguments may contain such names.
         if let Expr::Identifier(name) = expr
             && self.depth <= 2
             && let Some((_, column)) = self.aliases.iter().find(|(relation, _)| *relation == plain(name))
@@ -331,15 +334,15 @@ impl VisitorMut for Rows<'_> {
     }
 }
 
-/// The function that an expression calls, if it is one of these, with its arguments.
-fn called(expr: &Expr) -> Option<(&'static str, Vec<Expr>)> {
+/// The name and arguments of a call of one of these functions.
+fn set_function_call(expr: &Expr) -> Option<(&'static str, Vec<Expr>)> {
     let Expr::Function(function) = expr else { return None };
     let FunctionArguments::List(list) = &function.args else { return None };
     let (name, _) = of_rows(&function.name)?;
     Some((name, values(&list.args)?))
 }
 
-/// `None`: some are named, or none are values.
+/// `None` if an argument is named or is no expression.
 fn values(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
     let value = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
@@ -357,8 +360,7 @@ fn of_rows(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])>
     OF_ROWS.into_iter().find(|(known, _)| *known == name)
 }
 
-/// The list whose elements are the rows of a function, or one of their columns; `None` if it takes other
-/// arguments.
+/// The list whose elements are the rows of a function or one of their columns; `None` for other arguments.
 fn list_of(name: &str, column: usize, arguments: &[Expr]) -> Option<Expr> {
     let call = |name: &str| Expr::Function(function_call(name, arguments.to_vec()));
     Some(match (name, arguments) {
@@ -379,8 +381,8 @@ fn list_of(name: &str, column: usize, arguments: &[Expr]) -> Option<Expr> {
     })
 }
 
-/// Has the step of a series be an interval if it is a text.
-fn read_step<'a>(mut arguments: impl Iterator<Item = &'a mut FunctionArg>) {
+/// Rewrites a string literal as the step of a series to an interval.
+fn rewrite_step<'a>(mut arguments: impl Iterator<Item = &'a mut FunctionArg>) {
     if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(step))) = arguments.nth(2)
         && let Some(interval) = interval(step)
     {
@@ -388,7 +390,7 @@ fn read_step<'a>(mut arguments: impl Iterator<Item = &'a mut FunctionArg>) {
     }
 }
 
-/// The interval that a text says; `None` if the expression is no text.
+/// A string literal as an interval.
 fn interval(step: &Expr) -> Option<Expr> {
     let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = step else { return None };
     Some(Expr::Interval(Interval {
@@ -400,7 +402,7 @@ fn interval(step: &Expr) -> Option<Expr> {
     }))
 }
 
-/// The subscripts of an array in one of its dimensions.
+/// The subscripts of one dimension of an array.
 fn subscripts(array: &Expr, dimension: &Expr) -> Expr {
     let column = match array {
         Expr::Identifier(name) => Some(name),
@@ -435,15 +437,15 @@ fn big(value: Expr) -> Expr {
     }
 }
 
-fn unnested(list: Expr) -> Expr {
+fn unnest_call(list: Expr) -> Expr {
     Expr::Function(function_call("unnest", vec![list]))
 }
 
-/// Unfolds the calls in an expression of the list of a SELECT; tells whether there were any.
+/// Rewrites the calls in an expression of a select list. Returns whether there were any.
 fn unfold_value(expr: &mut Expr) -> bool {
     #[derive(Default)]
     struct Calls {
-        /// How many queries and functions of arrays are around.
+        /// Nesting depth of queries and array functions.
         depth: usize,
         found: bool,
     }
@@ -468,14 +470,14 @@ fn unfold_value(expr: &mut Expr) -> bool {
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             self.depth -= usize::from(takes_lists(expr));
             if self.depth == 0
-                && let Some((name, arguments)) = called(expr)
-                // A row of two columns is no value here.
+                && let Some((name, arguments)) = set_function_call(expr)
+                // A row of two columns cannot be a value here.
                 && !name.contains("_each")
-                // The planner knows it.
+                // The planner supports it.
                 && name != "unnest"
                 && let Some(list) = list_of(name, 0, &arguments)
             {
-                *expr = unnested(list);
+                *expr = unnest_call(list);
                 self.found = true;
             }
             ControlFlow::Continue(())
@@ -486,7 +488,7 @@ fn unfold_value(expr: &mut Expr) -> bool {
     calls.found
 }
 
-/// Whether an expression is a call of a function of arrays, to which `generate_series` is a list.
+/// Whether an expression calls an array function, in which `generate_series` is a list.
 fn takes_lists(expr: &Expr) -> bool {
     let Expr::Function(function) = expr else { return false };
     let Some(name) = function.name.0.last().and_then(|part| part.as_ident()).map(plain) else { return false };
@@ -496,9 +498,10 @@ fn takes_lists(expr: &Expr) -> bool {
         || name.starts_with("map_")
 }
 
-/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other
-/// relations, and of a series those of whole numbers that are known, which it does not keep in memory.
-fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
+/// Whether a call in FROM needs the rewrite. The planner's own table functions cannot refer to columns of
+/// other relations; its `generate_series` takes constant integers only, and streams them instead of building
+/// a list.
+fn needs_unfolding(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
     match name {
         "unnest" => is_lateral,
         "generate_series" => is_lateral || !arguments.iter().all(is_whole),
@@ -506,7 +509,7 @@ fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
     }
 }
 
-/// Whether a value can be a whole number that is known before anything is read.
+/// Whether a value can be a constant integer.
 fn is_whole(value: &Expr) -> bool {
     match value {
         Expr::Value(value) => match &value.value {
@@ -546,7 +549,7 @@ fn is_whole(value: &Expr) -> bool {
     }
 }
 
-/// Whether there is a series in the FROM of a SELECT itself.
+/// Whether FROM of the SELECT itself contains `generate_series`.
 fn has_series(select: &Select) -> bool {
     let mut factors = select.from.iter().flat_map(|table| {
         std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
@@ -559,7 +562,7 @@ fn has_series(select: &Select) -> bool {
     })
 }
 
-/// The names of columns in a query, each with the one before it, if any.
+/// The column names in a query, each with its qualifier.
 fn names_in(query: &impl Visit) -> HashSet<(Option<String>, String)> {
     let mut names = HashSet::new();
     let _: ControlFlow<()> = visit_expressions(query, |expr| {
@@ -579,9 +582,9 @@ fn names_in(query: &impl Visit) -> HashSet<(Option<String>, String)> {
     names
 }
 
-/// Has the column of a series be `value`, as the planner and DuckDB's `range` call it, where a query calls it
-/// so and not by its own name.
-fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
+/// Names the column of a series `value`, as DataFusion and DuckDB's `range` do, if the query refers to that
+/// name and not to the column's own.
+fn name_series_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
     let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { return };
     if of_rows(name).is_none_or(|(function, _)| function != "generate_series")
         || alias.as_ref().is_some_and(|alias| !alias.columns.is_empty())
@@ -603,14 +606,14 @@ fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, Stri
     }
 }
 
-/// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not
-/// called as it is.
+/// Rewrites a call in FROM to a subquery. Returns its name and its column's, if it has a single column with
+/// another name.
 fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
     let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
         TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
             let known = of_rows(name)?;
             if known.0 == "generate_series" {
-                read_step(args.args.iter_mut());
+                rewrite_step(args.args.iter_mut());
             }
             let is_counted = known.0 == "generate_series" && *with_ordinality;
             (known, values(&args.args)?, *with_ordinality, alias.clone(), is_counted)
@@ -623,10 +626,10 @@ fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
         }
         _ => return None,
     };
-    if !is_unfolded(function, &arguments, is_lateral || has_ordinality) {
+    if !needs_unfolding(function, &arguments, is_lateral || has_ordinality) {
         return None;
     }
-    // Each of several arrays is a column of its own.
+    // Each of several arrays is a column.
     let arrays = if function == "unnest" { arguments.len() } else { 0 };
     let mut alias = alias.unwrap_or_else(|| TableAlias {
         explicit: true,
@@ -647,7 +650,7 @@ fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
             0 => list_of(function, at, &arguments)?,
             _ => arguments.get(at)?.clone(),
         };
-        projection.push(SelectItem::ExprWithAlias { expr: unnested(list), alias });
+        projection.push(SelectItem::ExprWithAlias { expr: unnest_call(list), alias });
     }
     if has_ordinality {
         let lists = match arrays {
@@ -664,7 +667,7 @@ fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
         };
         let numbers = Expr::Function(function_call("generate_series", vec![number("1"), length]));
         let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', "ordinality"));
-        projection.push(SelectItem::ExprWithAlias { expr: unnested(numbers), alias });
+        projection.push(SelectItem::ExprWithAlias { expr: unnest_call(numbers), alias });
     }
     let subquery = Box::new(query_of(projection, vec![]));
     *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };

@@ -1,5 +1,5 @@
-//! `THEN DO NOTHING` of MERGE, which the parser does not know: it is given a clause that assigns to a column
-//! of no table, and the planner one that assigns nothing.
+//! `THEN DO NOTHING` of MERGE, which the parser does not know. For the parser it becomes an assignment to a
+//! placeholder column, for the planner an UPDATE without assignments.
 
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, MergeAction, MergeUpdateExpr, ObjectName, Statement,
@@ -9,15 +9,15 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
 
-/// The column.
+/// Name of the placeholder column.
 const NOTHING: &str = "\u{1}nothing";
 
-/// Writes a clause that the parser knows for each that does nothing.
+/// Replaces each DO NOTHING by a clause that the parser knows.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::MERGE]) || !tokens.may_have(&[Keyword::NOTHING]) {
         return;
     }
-    // Whether the clause is about rows that are not in the table.
+    // Whether the current clause is WHEN NOT MATCHED [BY TARGET].
     let mut inserts = None;
     let mut edits = Vec::new();
     for at in 1..tokens.len() {
@@ -49,8 +49,8 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// Has the clauses that do nothing assign nothing.
-pub fn settle(statement: &mut Statement) {
+/// Removes the assignments to the placeholder column.
+pub fn remove_placeholders(statement: &mut Statement) {
     match statement {
         Statement::Merge(merge) => {
             for clause in &mut merge.clauses {
@@ -72,7 +72,7 @@ pub fn settle(statement: &mut Statement) {
                 }
             }
         }
-        Statement::Prepare { statement, .. } => settle(statement),
+        Statement::Prepare { statement, .. } => remove_placeholders(statement),
         _ => {}
     }
 }
@@ -85,7 +85,7 @@ fn is_nothing(name: &ObjectName) -> bool {
 mod tests {
     use super::*;
     use crate::dialect::SqlDialect;
-    use crate::tokens::testing::changed;
+    use crate::tokens::testing::edited_text;
 
     #[test]
     fn clauses_that_do_nothing_assign_nothing() {
@@ -95,7 +95,7 @@ mod tests {
         let mut tokens = Tokens::of(text, &SqlDialect).unwrap();
         rewrite(&mut tokens);
         let mut statement = tokens.parser(50).parse_statement().unwrap();
-        settle(&mut statement);
+        remove_placeholders(&mut statement);
         let Statement::Merge(merge) = statement else { panic!("a MERGE") };
         let assigned: Vec<_> = merge
             .clauses
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn others_are_left_alone() {
         for text in ["INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "SELECT 'merge nothing'", "é"] {
-            assert_eq!(changed(text, rewrite), changed(text, |_| ()), "{text}");
+            assert_eq!(edited_text(text, rewrite), edited_text(text, |_| ()), "{text}");
         }
     }
 }

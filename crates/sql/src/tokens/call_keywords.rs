@@ -1,5 +1,5 @@
-//! Words inside of calls that the parser does not know: `concat(VARIADIC a)`, `trim(BOTH FROM a)`,
-//! `substring(a SIMILAR p ESCAPE e)`. They become a call of [`VARIADIC`], the blank that is meant, and
+//! Keywords inside of calls that the parser does not know: `concat(VARIADIC a)`, `trim(BOTH FROM a)`,
+//! `substring(a SIMILAR p ESCAPE e)`. They become a call of [`VARIADIC`], the default character to trim, and
 //! commas.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -7,10 +7,10 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
 
-/// The function that stands for VARIADIC before an argument, which `calls` resolves.
+/// Placeholder function for VARIADIC before an argument; `desugar/calls.rs` resolves it.
 pub const VARIADIC: &str = "_harrier_variadic";
 
-/// Writes what the parser knows for such words.
+/// Rewrites such keywords.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[
         Keyword::VARIADIC,
@@ -30,8 +30,8 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// The places from `from` on that are in no parentheses of their own, and that of the parenthesis which
-/// closes those around them.
+/// The indexes from `from` on that are at the same parenthesis depth, and that of the parenthesis which
+/// closes it.
 fn inside(tokens: &Tokens<'_>, from: usize) -> Option<(Vec<usize>, usize)> {
     let mut depth = 0_usize;
     let mut direct = Vec::new();
@@ -47,7 +47,7 @@ fn inside(tokens: &Tokens<'_>, from: usize) -> Option<(Vec<usize>, usize)> {
     None
 }
 
-/// `VARIADIC a` as an argument.
+/// Rewrites `VARIADIC a` as an argument.
 fn variadic(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     let is_argument = matches!(tokens.token(at - 1), Some(Token::LParen | Token::Comma));
     if !is_argument || !tokens.is(at, "variadic") {
@@ -58,7 +58,7 @@ fn variadic(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     edits.push(Edit::replace(at..at + 1, [word(VARIADIC), Token::LParen]));
 }
 
-/// `trim(BOTH FROM a)`.
+/// Rewrites `trim(BOTH FROM a)`.
 fn trimmed_blanks(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     let is_trim = tokens.is_token(at - 1, &Token::LParen) && at > 1 && tokens.is(at - 2, "trim");
     if is_trim && tokens.is_one_of(at, &["both", "leading", "trailing"]) && tokens.is(at + 1, "from") {
@@ -66,7 +66,7 @@ fn trimmed_blanks(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     }
 }
 
-/// `substring(a SIMILAR p ESCAPE e)`.
+/// Rewrites `substring(a SIMILAR p ESCAPE e)`.
 fn similar_part(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     if !tokens.is_token(at, &Token::LParen) || !tokens.is(at - 1, "substring") {
         return;
@@ -80,7 +80,7 @@ fn similar_part(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -91,12 +91,12 @@ mod tests {
             ("trim(both from a)", "trim ( both ' ' from a )"),
             ("substring(a SIMILAR 'b' ESCAPE '#')", "substring ( a , 'b' , '#' )"),
         ] {
-            assert_eq!(changed(sql, rewrite), expected);
+            assert_eq!(edited_text(sql, rewrite), expected);
         }
         for same in
             ["SELECT 1", "trim(both 'x' from a)", "SELECT variadic FROM t", "a SIMILAR TO substring(b, 1)"]
         {
-            assert_eq!(changed(same, rewrite), changed(same, |_| ()), "{same}");
+            assert_eq!(edited_text(same, rewrite), edited_text(same, |_| ()), "{same}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! `= ANY ((SELECT …) UNION (SELECT …))` and `= ANY (VALUES …)`: behind ANY, ALL and SOME the parser knows a
-//! query only by the word SELECT or WITH that it begins with. Such a query is read from a derived table.
+//! `= ANY ((SELECT …) UNION (SELECT …))` and `= ANY (VALUES …)`: after ANY, ALL and SOME the parser
+//! recognizes a query only by a leading SELECT or WITH. Other queries become `SELECT * FROM (query) AS rows`.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
 
-/// The derived table.
+/// Alias of the derived table.
 pub const ROWS: &str = "_harrier_rows";
 
-/// What makes a query of parenthesised ones.
+/// Keywords that combine or continue parenthesized queries.
 const BETWEEN_QUERIES: [&str; 7] = ["union", "intersect", "except", "order", "limit", "offset", "fetch"];
 
-/// Has such queries be read from a derived table.
+/// Wraps such queries in a derived table.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if !tokens.may_have(&[Keyword::ANY, Keyword::ALL, Keyword::SOME]) {
         return;
@@ -26,7 +26,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
     tokens.edit(edits);
 }
 
-/// The parentheses of the query behind ANY, ALL or SOME at `at`, if it is one that the parser does not know.
+/// The parentheses of the query after ANY, ALL or SOME at `at`, if the parser does not recognize it.
 fn query_behind(tokens: &Tokens<'_>, at: usize) -> Option<(usize, usize)> {
     let is_compared = matches!(
         tokens.token(at.checked_sub(1)?)?,
@@ -51,7 +51,7 @@ fn query_behind(tokens: &Tokens<'_>, at: usize) -> Option<(usize, usize)> {
     is_query.then_some((open, close))
 }
 
-/// Whether a word between queries stands in these parentheses and in none inside of them.
+/// Whether a keyword of [`BETWEEN_QUERIES`] stands at the top level of these parentheses.
 fn has_operator(tokens: &Tokens<'_>, open: usize, close: usize) -> bool {
     let mut depth = 0;
     (open + 1..close).any(|at| {
@@ -66,7 +66,7 @@ fn has_operator(tokens: &Tokens<'_>, open: usize, close: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::changed;
+    use super::super::testing::edited_text;
     use super::*;
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
                  _harrier_rows ) ) LIMIT 1 ) AS _harrier_rows ) , 2",
             ),
         ] {
-            assert_eq!(changed(sql, rewrite), expected);
+            assert_eq!(edited_text(sql, rewrite), expected);
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
             "SELECT 1 UNION ALL (VALUES (1))",
             "SELECT a = ANY (SELECT 1 UNION SELECT 2)",
         ] {
-            assert_eq!(changed(sql, rewrite), changed(sql, |_| ()), "{sql}");
+            assert_eq!(edited_text(sql, rewrite), edited_text(sql, |_| ()), "{sql}");
         }
     }
 }
