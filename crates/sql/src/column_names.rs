@@ -34,10 +34,10 @@ const UNKNOWN: &str = "?column?";
 /// for the column, and as planned where a `*` stands for it. Returns as many names as `planned` has.
 pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
-    let Some(items) = items(query) else { return planned.to_vec() };
+    let Some(items) = select_items(query) else { return planned.to_vec() };
     let mut names: Vec<String> = planned.iter().map(|name| client_name(name).to_string()).collect();
     if reads_queries(query) {
-        without_numbers(&mut names);
+        strip_number_suffixes(&mut names);
     }
     let is_star =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
@@ -68,7 +68,7 @@ fn reads_queries(query: &Query) -> bool {
 }
 
 /// Strips the suffix `:1` that the planner gives the second column called `a` of a query.
-fn without_numbers(names: &mut [String]) {
+fn strip_number_suffixes(names: &mut [String]) {
     let mut seen: HashSet<String> = HashSet::new();
     for name in names {
         if let Some((own, number)) = name.rsplit_once(':')
@@ -81,7 +81,7 @@ fn without_numbers(names: &mut [String]) {
     }
 }
 
-fn items(query: &Query) -> Option<&[SelectItem]> {
+fn select_items(query: &Query) -> Option<&[SelectItem]> {
     let mut body = &*query.body;
     loop {
         match body {
@@ -160,7 +160,7 @@ fn figure_column_name(expr: &Expr) -> Option<(String, bool)> {
         }
         Expr::Array(_) => strong("array"),
         Expr::Exists { .. } => strong("exists"),
-        Expr::Subquery(query) => match items(query)?.first()? {
+        Expr::Subquery(query) => match select_items(query)?.first()? {
             SelectItem::ExprWithAlias { alias, .. } => Some((plain(alias), true)),
             SelectItem::UnnamedExpr(expr) => figure_column_name(expr),
             _ => None,

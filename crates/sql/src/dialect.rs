@@ -145,7 +145,7 @@ impl Dialect for SqlDialect {
 }
 
 /// Keywords after a parenthesized query that continue the query.
-const QUERY_CONTINUATIONS: [Keyword; 7] = [
+const CONTINUATIONS: [Keyword; 7] = [
     Keyword::UNION,
     Keyword::INTERSECT,
     Keyword::EXCEPT,
@@ -169,7 +169,7 @@ fn begins_query(parser: &Parser) -> bool {
         return false;
     }
     let tokens = tokens_from(parser, parser.index()).skip(1);
-    matches!(token_after_query(tokens), Some(Token::Word(word)) if QUERY_CONTINUATIONS.contains(&word.keyword))
+    matches!(token_after_query(tokens), Some(Token::Word(word)) if CONTINUATIONS.contains(&word.keyword))
 }
 
 /// Parses `((SELECT 1) UNION SELECT 2)`.
@@ -225,7 +225,7 @@ fn begins_list_with_query(parser: &Parser) -> bool {
     }
     match token_after_query(tokens) {
         None | Some(Token::RParen | Token::EOF) => false,
-        Some(Token::Word(word)) => !QUERY_CONTINUATIONS.contains(&word.keyword),
+        Some(Token::Word(word)) => !CONTINUATIONS.contains(&word.keyword),
         Some(_) => true,
     }
 }

@@ -37,16 +37,16 @@ pub mod view_rename;
 pub struct Tokens<'t> {
     text: &'t str,
     dialect: &'t dyn Dialect,
-    all: Vec<Placed>,
+    all: Vec<PositionedToken>,
     /// Whitespace and comments of the whole text.
     blanks: Arc<[TokenWithSpan]>,
     /// Trailing whitespace and comments.
-    last: Range<usize>,
+    trailing: Range<usize>,
     keywords: KeywordSet,
 }
 
 #[derive(Clone)]
-struct Placed {
+struct PositionedToken {
     /// Whitespace and comments before it, as a range of `Tokens::blanks`.
     blanks: Range<usize>,
     token: TokenWithSpan,
@@ -123,13 +123,13 @@ impl<'t> Tokens<'t> {
                 _ => {
                     let bytes = byte(token.span.start)..byte(token.span.end);
                     keywords.add(&token.token);
-                    all.push(Placed { blanks: first..blanks.len(), token, bytes });
+                    all.push(PositionedToken { blanks: first..blanks.len(), token, bytes });
                     first = blanks.len();
                 }
             }
         }
-        let last = first..blanks.len();
-        Ok(Self { text, dialect, all, blanks: blanks.into(), last, keywords })
+        let trailing = first..blanks.len();
+        Ok(Self { text, dialect, all, blanks: blanks.into(), trailing, keywords })
     }
 
     /// Whether any of these words may occur unquoted. A rewrite that looks for them can skip a text that has
@@ -236,7 +236,7 @@ impl<'t> Tokens<'t> {
 
     /// Replaces the tokens in `range`, which is not empty.
     pub fn replace(&mut self, range: Range<usize>, tokens: impl IntoIterator<Item = Token>) {
-        let placed = self.at(range.start, tokens);
+        let placed = self.position_at(range.start, tokens);
         self.all.splice(range, placed);
     }
 
@@ -248,9 +248,9 @@ impl<'t> Tokens<'t> {
             return;
         }
         edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
-        let edits: Vec<(Range<usize>, Vec<Placed>)> = edits
+        let edits: Vec<(Range<usize>, Vec<PositionedToken>)> = edits
             .into_iter()
-            .map(|Edit { range, tokens }| (range.clone(), self.at(range.start, tokens)))
+            .map(|Edit { range, tokens }| (range.clone(), self.position_at(range.start, tokens)))
             .collect();
         let mut old = std::mem::take(&mut self.all).into_iter();
         let mut at = 0;
@@ -265,38 +265,38 @@ impl<'t> Tokens<'t> {
     }
 
     /// Gives new tokens the position of the token at `at`, or of the last one.
-    fn at(&mut self, at: usize, tokens: impl IntoIterator<Item = Token>) -> Vec<Placed> {
+    fn position_at(&mut self, at: usize, tokens: impl IntoIterator<Item = Token>) -> Vec<PositionedToken> {
         let near = self.all.get(at).or_else(|| self.all.last());
         let (span, bytes) = near.map_or((Span::empty(), 0..0), |near| (near.token.span, near.bytes.clone()));
         let blanks = near.map(|near| near.blanks.clone()).unwrap_or_default();
         let placed = |(count, token): (usize, Token)| {
             self.keywords.add(&token);
             let blanks = if count == 0 { blanks.clone() } else { 0..0 };
-            Placed { blanks, token: TokenWithSpan { token, span }, bytes: bytes.clone() }
+            PositionedToken { blanks, token: TokenWithSpan { token, span }, bytes: bytes.clone() }
         };
         tokens.into_iter().enumerate().map(placed).collect()
     }
 
     /// Appends a token.
     pub fn push(&mut self, token: Token) {
-        let placed = self.at(self.len(), [token]);
+        let placed = self.position_at(self.len(), [token]);
         self.all.extend(placed);
     }
 
     /// A copy of the tokens in `range`.
     pub fn part(&self, range: Range<usize>) -> Self {
-        Self { all: self.all[range].to_vec(), last: 0..0, ..self.with_text() }
+        Self { all: self.all[range].to_vec(), trailing: 0..0, ..self.empty_copy() }
     }
 
     /// An empty list over the same text.
-    fn with_text(&self) -> Self {
+    fn empty_copy(&self) -> Self {
         let (blanks, keywords) = (Arc::clone(&self.blanks), self.keywords.clone());
         Self {
             text: self.text,
             dialect: self.dialect,
             all: vec![],
             blanks,
-            last: self.last.clone(),
+            trailing: self.trailing.clone(),
             keywords,
         }
     }
@@ -318,7 +318,7 @@ impl<'t> Tokens<'t> {
             parsed.extend_from_slice(&self.blanks[blanks]);
             parsed.push(token);
         }
-        parsed.extend_from_slice(&self.blanks[self.last.clone()]);
+        parsed.extend_from_slice(&self.blanks[self.trailing.clone()]);
         parsed
     }
 

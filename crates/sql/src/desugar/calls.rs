@@ -50,7 +50,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 return;
             }
-            count_pairs(function);
+            regr_count(function);
             if let Some(named) = interval_of_named(function) {
                 *expr = Expr::Function(named);
                 return;
@@ -59,15 +59,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
             let found = match (name.as_str(), arguments.as_slice()) {
                 ("substring", [text, from]) => substring_match(text, from, None),
                 ("substring", [text, from, escape]) => substring_match(text, from, Some(escape)),
-                ("to_timestamp", [text, pattern]) if !is_of_chrono(pattern) => {
+                ("to_timestamp", [text, pattern]) if !is_strftime(pattern) => {
                     let read = call("harrier_to_timestamp", text, pattern);
                     let moment = DataType::Timestamp(Some(6), TimezoneInfo::Tz);
                     Some(cast(&read, moment))
                 }
-                ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_of_chrono(pattern) => {
+                ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_strftime(pattern) => {
                     Some(call(&format!("harrier_{name}"), value, pattern))
                 }
-                ("date_format", [value, pattern]) if !is_of_chrono(pattern) => date_format(value, pattern),
+                ("date_format", [value, pattern]) if !is_strftime(pattern) => date_format(value, pattern),
                 ("regexp_replace", [text, pattern, replacement, flags @ ..])
                     if flags.len() < 2 && !is_call_of(replacement, REPLACEMENT) =>
                 {
@@ -312,7 +312,7 @@ fn is_row(expr: &Expr) -> bool {
 
 /// Rewrites `regr_count(y, x)` to a `count` of `y` where `x` is not NULL: DataFusion's returns an unsigned
 /// integer.
-fn count_pairs(function: &mut Function) {
+fn regr_count(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     let [
         FunctionArg::Unnamed(FunctionArgExpr::Expr(first)),
@@ -439,7 +439,7 @@ fn date_format(value: &Expr, pattern: &Expr) -> Option<Expr> {
 }
 
 /// Whether a pattern is strftime's, as in DataFusion's own functions (`%Y`), which PostgreSQL's are not.
-fn is_of_chrono(pattern: &Expr) -> bool {
+fn is_strftime(pattern: &Expr) -> bool {
     let is_letter = |text: &str| {
         text.split('%')
             .skip(1)

@@ -26,7 +26,7 @@ pub(super) fn rewrite(statement: &mut Statement) {
             };
             let mut change = change.clone();
             if let Some(with) = &query.with {
-                give(with, &mut change);
+                push_down_with(with, &mut change);
             }
             *statement = change;
         }
@@ -34,9 +34,9 @@ pub(super) fn rewrite(statement: &mut Statement) {
     }
 }
 
-fn give(with: &With, change: &mut Statement) {
-    let named = with.cte_tables.iter().map(|table| plain(&table.alias.name)).collect();
-    let mut relations = Relations { named, depth: 0 };
+fn push_down_with(with: &With, change: &mut Statement) {
+    let names = with.cte_tables.iter().map(|table| plain(&table.alias.name)).collect();
+    let mut relations = Relations { names, depth: 0 };
     let mut queries = Queries { with, depth: 0 };
     let _ = match change {
         Statement::Insert(Insert { source, returning, .. }) => {
@@ -65,7 +65,7 @@ fn give(with: &With, change: &mut Statement) {
 
 /// Wraps references to common table expressions outside of queries in a subquery.
 struct Relations {
-    named: HashSet<String>,
+    names: HashSet<String>,
     depth: usize,
 }
 
@@ -87,7 +87,7 @@ impl VisitorMut for Relations {
         if self.depth == 0
             && let TableFactor::Table { name, alias, args: None, .. } = relation
             && let [ObjectNamePart::Identifier(own)] = name.0.as_slice()
-            && self.named.contains(&plain(own))
+            && self.names.contains(&plain(own))
         {
             let own = TableAlias { explicit: true, name: own.clone(), columns: vec![], at: None };
             let body = SetExpr::Select(Box::new(crate::ast_builder::select_all(name)));

@@ -21,7 +21,7 @@ pub(super) fn rewrite(statement: &mut Statement) {
             None => ControlFlow::Continue(()),
         },
         Statement::Update(update) => {
-            update.assignments.iter_mut().for_each(|assignment| inner(&mut assignment.value));
+            update.assignments.iter_mut().for_each(|assignment| rewrite_results(&mut assignment.value));
             update.from.visit(&mut Items)
         }
         Statement::Merge(merge) => {
@@ -29,11 +29,14 @@ pub(super) fn rewrite(statement: &mut Statement) {
                 match &mut clause.action {
                     MergeAction::Insert(insert) => {
                         if let MergeInsertKind::Values(values) = &mut insert.kind {
-                            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(exact);
+                            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(rewrite_literal);
                         }
                     }
                     MergeAction::Update(update) => {
-                        update.assignments.iter_mut().for_each(|assignment| exact(&mut assignment.value));
+                        update
+                            .assignments
+                            .iter_mut()
+                            .for_each(|assignment| rewrite_literal(&mut assignment.value));
                     }
                     _ => {}
                 }
@@ -58,7 +61,7 @@ impl VisitorMut for Items {
         if let TableFactor::Derived { subquery, .. } = factor
             && let SetExpr::Values(values) = subquery.body.as_mut()
         {
-            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(exact);
+            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(rewrite_literal);
         }
         ControlFlow::Continue(())
     }
@@ -66,7 +69,9 @@ impl VisitorMut for Items {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         for item in &mut select.projection {
             match item {
-                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => exact(expr),
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                    rewrite_literal(expr)
+                }
                 _ => {}
             }
         }
@@ -75,17 +80,19 @@ impl VisitorMut for Items {
 }
 
 /// Makes decimals of the literals among the arguments of conditional expressions.
-fn inner(expr: &mut Expr) {
+fn rewrite_results(expr: &mut Expr) {
     match expr {
-        Expr::Nested(inner_one) => inner(inner_one),
+        Expr::Nested(inner_one) => rewrite_results(inner_one),
         Expr::Case { conditions, else_result, .. } => {
-            conditions.iter_mut().for_each(|when| exact(&mut when.result));
-            else_result.iter_mut().for_each(|result| exact(result));
+            conditions.iter_mut().for_each(|when| rewrite_literal(&mut when.result));
+            else_result.iter_mut().for_each(|result| rewrite_literal(result));
         }
-        Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) if chooses(name) => {
+        Expr::Function(Function { name, args: FunctionArguments::List(list), .. })
+            if returns_argument(name) =>
+        {
             for argument in &mut list.args {
                 if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
-                    exact(argument);
+                    rewrite_literal(argument);
                 }
             }
         }
@@ -94,17 +101,19 @@ fn inner(expr: &mut Expr) {
 }
 
 /// Whether a function returns one of its arguments.
-fn chooses(name: &ObjectName) -> bool {
+fn returns_argument(name: &ObjectName) -> bool {
     let name = name.to_string();
     ["coalesce", "nullif", "greatest", "least"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Makes a decimal of a literal with a point.
-fn exact(expr: &mut Expr) {
+fn rewrite_literal(expr: &mut Expr) {
     match expr {
-        Expr::Case { .. } | Expr::Function(_) => inner(expr),
+        Expr::Case { .. } | Expr::Function(_) => rewrite_results(expr),
         Expr::Nested(number)
-        | Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr: number } => exact(number),
+        | Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr: number } => {
+            rewrite_literal(number)
+        }
         Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) if text.contains('.') => {
             if let Some(decimal) = exact_decimal(text) {
                 *expr = decimal;

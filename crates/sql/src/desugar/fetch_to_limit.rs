@@ -51,12 +51,12 @@ fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
         OrderByKind::Expressions(keys) => keys.iter().any(|key| matches!(key.expr, Expr::Value(_))),
         OrderByKind::All(_) => return None,
     };
-    if !is_of_rows(&query.body, has_places) {
-        wrap(query)?;
+    if !has_row_ranks(&query.body, has_places) {
+        wrap_in_subquery(query)?;
     }
     let OrderByKind::Expressions(keys) = &query.order_by.as_ref()?.kind else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
-    let order_by = keys.iter().map(|key| of_row(key, &select.projection)).collect::<Option<Vec<_>>>()?;
+    let order_by = keys.iter().map(|key| resolve_key(key, &select.projection)).collect::<Option<Vec<_>>>()?;
     let last = match offset {
         Some(offset) => Expr::BinaryOp {
             left: Box::new(Expr::Nested(Box::new(count))),
@@ -74,19 +74,19 @@ fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
 }
 
 /// Whether the rank can be computed in the SELECT itself: it has one result row for each of its rows.
-fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
+fn has_row_ranks(body: &SetExpr, has_places: bool) -> bool {
     let SetExpr::Select(select) = body else { return false };
     let has_window = ast::visit_expressions(&select.projection, |part| match part {
         Expr::Function(Function { over: Some(_), .. }) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
-    let is_known = !has_places || select.projection.iter().all(is_one);
+    let is_known = !has_places || select.projection.iter().all(is_column);
     select.qualify.is_none() && select.distinct.is_none() && has_window.is_continue() && is_known
 }
 
 /// Wraps the query as `SELECT * FROM (…)` ordered by column names. `None` if a sort key is not a result
 /// column, or its name is ambiguous.
-fn wrap(query: &mut Query) -> Option<()> {
+fn wrap_in_subquery(query: &mut Query) -> Option<()> {
     let names = result_names(&query.body)?;
     let only = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
     let OrderByKind::Expressions(keys) = &mut query.order_by.as_mut()?.kind else { return None };
@@ -142,14 +142,14 @@ fn relation_names(factor: &TableFactor) -> Option<Vec<String>> {
 }
 
 /// Resolves a sort key from the result columns to the expressions of the select list.
-fn of_row(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
+fn resolve_key(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
     let expr = match &key.expr {
         Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
             let before = items.get(..number.parse::<usize>().ok()?)?;
             match before.last()? {
                 // A `*` before it would shift the position.
                 SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }
-                    if before.iter().all(is_one) =>
+                    if before.iter().all(is_column) =>
                 {
                     expr.clone()
                 }
@@ -158,7 +158,7 @@ fn of_row(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
         }
         Expr::Identifier(name) => {
             let named = items.iter().find_map(|item| match item {
-                SelectItem::ExprWithAlias { expr, alias } if same(alias, name) => Some(expr),
+                SelectItem::ExprWithAlias { expr, alias } if is_same_name(alias, name) => Some(expr),
                 _ => None,
             });
             named.unwrap_or(&key.expr).clone()
@@ -168,11 +168,11 @@ fn of_row(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
     Some(OrderByExpr { expr, ..key.clone() })
 }
 
-fn is_one(item: &SelectItem) -> bool {
+fn is_column(item: &SelectItem) -> bool {
     matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
 }
 
-fn same(one: &Ident, other: &Ident) -> bool {
+fn is_same_name(one: &Ident, other: &Ident) -> bool {
     crate::identifier::plain(one) == crate::identifier::plain(other)
 }
 

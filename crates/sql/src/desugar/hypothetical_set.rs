@@ -62,17 +62,17 @@ pub(super) fn rewrite_groups(query: &mut Query) -> Result<()> {
 struct Keys {
     columns: Vec<Expr>,
     /// ROLLUP, CUBE or GROUPING SETS.
-    are_sets: bool,
+    has_grouping_sets: bool,
 }
 
 impl Keys {
     fn of(select: &Select) -> Self {
         let GroupByExpr::Expressions(given, modifiers) = &select.group_by else { return Self::default() };
-        let mut keys = Self { columns: vec![], are_sets: !modifiers.is_empty() };
+        let mut keys = Self { columns: vec![], has_grouping_sets: !modifiers.is_empty() };
         for key in given {
             match key {
                 Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
-                    keys.are_sets = true;
+                    keys.has_grouping_sets = true;
                     keys.columns.extend(sets.iter().flatten().cloned());
                 }
                 Expr::Value(ValueWithSpan { value: Value::Number(place, _), .. }) => {
@@ -161,14 +161,14 @@ fn rewrite_with(expr: &mut Expr, grouped: &Keys) -> Result<()> {
         return Ok(());
     }
     // In the argument a column is the group's, in FILTER each row's.
-    let mut of_groups: Vec<Expr> = Vec::new();
+    let mut group_columns: Vec<Expr> = Vec::new();
     for value in &values {
         let Some(found) = grouped.columns_in(value) else { return reject(grouped) };
-        of_groups.extend(found);
+        group_columns.extend(found);
     }
-    of_groups.dedup();
+    group_columns.dedup();
     let Some(call) = count_expression(function, &name, keys, &values) else { return Ok(()) };
-    *expr = match (grouped.are_sets, of_groups.as_slice()) {
+    *expr = match (grouped.has_grouping_sets, group_columns.as_slice()) {
         (false, _) | (true, []) => call,
         (true, [key]) => {
             let missing = values.iter().map(|value| with_null(value, key)).collect::<Vec<_>>();

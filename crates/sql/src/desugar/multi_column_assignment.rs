@@ -17,16 +17,16 @@ use crate::ast_builder::{derived_table, query_of, table_alias_of};
 pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Prepare { statement, .. } => rewrite(statement),
-        Statement::Update(update) => spread(&mut update.assignments),
+        Statement::Update(update) => split_assignments(&mut update.assignments),
         Statement::Merge(merge) => merge.clauses.iter_mut().try_for_each(|clause| match &mut clause.action {
-            MergeAction::Update(update) => spread(&mut update.assignments),
+            MergeAction::Update(update) => split_assignments(&mut update.assignments),
             MergeAction::Insert(_) | MergeAction::Delete { .. } => Ok(()),
         }),
         _ => Ok(()),
     }
 }
 
-fn spread(assignments: &mut Vec<Assignment>) -> Result<()> {
+fn split_assignments(assignments: &mut Vec<Assignment>) -> Result<()> {
     if !assignments.iter().any(|one| matches!(one.target, AssignmentTarget::Tuple(_))) {
         return Ok(());
     }
@@ -50,32 +50,32 @@ fn values_of(value: Expr, columns: usize) -> Result<Vec<Expr>> {
     let values = match value {
         Expr::Tuple(values) => values,
         Expr::Nested(value) => vec![*value],
-        Expr::Subquery(query) => parts_of(&query, columns)?,
+        Expr::Subquery(query) => subquery_columns(&query, columns)?,
         Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
-            let FunctionArguments::List(list) = function.args else { return Err(no_row()) };
+            let FunctionArguments::List(list) = function.args else { return Err(not_a_row_error()) };
             let value = |argument| match argument {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Ok(value),
-                _ => Err(no_row()),
+                _ => Err(not_a_row_error()),
             };
             list.args.into_iter().map(value).collect::<Result<_>>()?
         }
-        _ => return Err(no_row()),
+        _ => return Err(not_a_row_error()),
     };
     match values.len() == columns {
         true => Ok(values),
-        false => Err(other_number()),
+        false => Err(column_count_error()),
     }
 }
 
 /// The columns of a single-row subquery, each as a scalar subquery.
-fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
+fn subquery_columns(query: &Query, columns: usize) -> Result<Vec<Expr>> {
     let is_column =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     if let SetExpr::Select(select) = query.body.as_ref()
         && select.projection.iter().all(is_column)
     {
         if select.projection.len() != columns {
-            return Err(other_number());
+            return Err(column_count_error());
         }
         // Projecting the column directly gives the best join. In other queries a column alone may have other
         // rows: beside an aggregate it has none.
@@ -123,12 +123,12 @@ fn column_of(query: &Query, at: usize, columns: usize) -> Expr {
     Expr::Subquery(Box::new(query_of(vec![item], vec![derived_table(query.clone(), alias)])))
 }
 
-fn no_row() -> datafusion::error::DataFusionError {
+fn not_a_row_error() -> datafusion::error::DataFusionError {
     let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
     SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
-fn other_number() -> datafusion::error::DataFusionError {
+fn column_count_error() -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values")
         .into_datafusion()
 }

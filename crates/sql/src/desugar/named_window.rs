@@ -21,7 +21,7 @@ pub(super) fn expand(query: &mut Query) -> Result<()> {
     for definition in &mut select.named_window {
         let spec = match &mut definition.1 {
             NamedWindowExpr::WindowSpec(spec) => {
-                build_on(spec, &windows)?;
+                inherit_clauses(spec, &windows)?;
                 spec.clone()
             }
             NamedWindowExpr::NamedWindow(base) => find_window(base, &windows)?.clone(),
@@ -68,7 +68,7 @@ impl VisitorMut for Functions<'_> {
             return ControlFlow::Continue(());
         }
         let done = match &mut function.over {
-            Some(WindowType::WindowSpec(spec)) => build_on(spec, self.windows),
+            Some(WindowType::WindowSpec(spec)) => inherit_clauses(spec, self.windows),
             Some(over @ WindowType::NamedWindow(_)) => {
                 let WindowType::NamedWindow(name) = over else { return ControlFlow::Continue(()) };
                 find_window(name, self.windows).map(|spec| *over = WindowType::WindowSpec(spec.clone()))
@@ -83,7 +83,7 @@ impl VisitorMut for Functions<'_> {
 }
 
 /// Copies the clauses of the referenced window to a window.
-fn build_on(spec: &mut WindowSpec, windows: &[(String, WindowSpec)]) -> Result<()> {
+fn inherit_clauses(spec: &mut WindowSpec, windows: &[(String, WindowSpec)]) -> Result<()> {
     if let Some(frame) = &mut spec.window_frame {
         plain_bound(&mut frame.start_bound);
         frame.end_bound.iter_mut().for_each(plain_bound);

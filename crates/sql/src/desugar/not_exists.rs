@@ -8,7 +8,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     if matches!(expr, Expr::Exists { .. }) {
         return;
     }
-    if let Some(Expr::Exists { negated: negated @ true, .. }) = first(expr) {
+    if let Some(Expr::Exists { negated: negated @ true, .. }) = leftmost_operand(expr) {
         *negated = false;
         let all = std::mem::replace(expr, Expr::Tuple(vec![]));
         *expr = Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(all))) };
@@ -16,7 +16,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
 }
 
 /// The leftmost operand of an expression whose operators bind more tightly than NOT.
-fn first(expr: &mut Expr) -> Option<&mut Expr> {
+fn leftmost_operand(expr: &mut Expr) -> Option<&mut Expr> {
     match expr {
         Expr::Exists { .. } => Some(expr),
         Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Xor, .. } => None,
@@ -35,8 +35,8 @@ fn first(expr: &mut Expr) -> Option<&mut Expr> {
         | Expr::InSubquery { expr: begin, .. }
         | Expr::Between { expr: begin, .. }
         | Expr::AnyOp { left: begin, .. }
-        | Expr::AllOp { left: begin, .. } => first(begin),
-        Expr::Cast { kind: CastKind::DoubleColon, expr: begin, .. } => first(begin),
+        | Expr::AllOp { left: begin, .. } => leftmost_operand(begin),
+        Expr::Cast { kind: CastKind::DoubleColon, expr: begin, .. } => leftmost_operand(begin),
         _ => None,
     }
 }

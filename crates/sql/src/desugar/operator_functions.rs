@@ -1,11 +1,12 @@
 //! PostgreSQL operators that DataFusion does not have, as equivalents.
 //!
 //! ```text
-//! +x                        ──►  x, which keeps a name of its own
-//! - INTERVAL 'i'            ──►  INTERVAL '0' - INTERVAL 'i': the planner puts the sign before the text, whose first field alone has it
+//! +x                        ──►  x, which keeps its own column name
+//! - INTERVAL 'i'            ──►  INTERVAL '0' - INTERVAL 'i': the planner prepends the sign to the string,
+//!                                where it applies to the first field only
 //! a ^@ b                    ──►  starts_with(a, b)
-//! @x, |/x, ||/x, ~x         ──►  functions; roots are those of doubles
-//! (a, b) OVERLAPS (c, d)    ──►  whether the periods, whose ends may be in either order or durations, have a moment in common
+//! @x, |/x, ||/x, ~x         ──►  functions; roots are of doubles
+//! (a, b) OVERLAPS (c, d)    ──►  whether the periods overlap; their ends may be in either order, or durations
 //! ```
 
 use crate::ast_builder::function_call;

@@ -1,9 +1,9 @@
 //! Ordered-set aggregates that DataFusion does not have.
 //!
 //! ```text
-//! percentile_disc(p) WITHIN GROUP (ORDER BY x)         ──►  element ceil(p * count(x)) of array_agg(x ORDER BY x)
-//! percentile_cont(ARRAY[p, q]) WITHIN GROUP (…)        ──►  ARRAY[percentile_cont(p) …, percentile_cont(q) …]
-//! mode() WITHIN GROUP (ORDER BY x)                     ──►  mode(x)
+//! percentile_disc(p) WITHIN GROUP (ORDER BY x)   ──►  array_agg(x ORDER BY x)[ceil(p * count(x))]
+//! percentile_cont(ARRAY[p, q]) WITHIN GROUP (…)  ──►  ARRAY[percentile_cont(p) …, percentile_cont(q) …]
+//! mode() WITHIN GROUP (ORDER BY x)               ──►  mode(x)
 //! ```
 
 use crate::ast_builder::function_call;

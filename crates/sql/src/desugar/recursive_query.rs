@@ -15,7 +15,7 @@ use crate::identifier::plain;
 pub(super) fn rewrite(query: &mut Query) -> Result<()> {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return Ok(()) };
     for table in &mut with.cte_tables {
-        let Some(what) = beyond_union(&table.query) else { continue };
+        let Some(what) = outer_clause(&table.query) else { continue };
         if is_recursive(table) {
             let message = format!("{what} in a recursive query is not implemented");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
@@ -41,13 +41,13 @@ fn parenthesize(query: &mut Query) {
 /// Whether a common table expression is a UNION that refers to itself.
 fn is_recursive(table: &Cte) -> bool {
     match table.query.body.as_ref() {
-        SetExpr::SetOperation { right, .. } => reads(right.as_ref(), &plain(&table.alias.name)),
+        SetExpr::SetOperation { right, .. } => refers_to(right.as_ref(), &plain(&table.alias.name)),
         _ => false,
     }
 }
 
 /// Whether part of a query refers to a common table expression of an outer query.
-fn reads<N: Visit>(part: &N, name: &str) -> bool {
+fn refers_to<N: Visit>(part: &N, name: &str) -> bool {
     part.visit(&mut Reader { name, hidden: vec![] }).is_break()
 }
 
@@ -72,7 +72,7 @@ impl Visitor for Reader<'_> {
             // definition only if it is recursive.
             let outside = if with.recursive { at } else { at + 1 };
             let others = with.cte_tables.iter().take(outside);
-            if others.into_iter().any(|table| reads(table.query.as_ref(), self.name)) {
+            if others.into_iter().any(|table| refers_to(table.query.as_ref(), self.name)) {
                 return ControlFlow::Break(());
             }
         }
@@ -97,7 +97,7 @@ impl Visitor for Reader<'_> {
 }
 
 /// Clauses of a query outside of its UNION.
-fn beyond_union(query: &Query) -> Option<&'static str> {
+fn outer_clause(query: &Query) -> Option<&'static str> {
     let (has_limit, has_offset) = match &query.limit_clause {
         Some(LimitClause::LimitOffset { limit, offset, .. }) => (limit.is_some(), offset.is_some()),
         Some(LimitClause::OffsetCommaLimit { .. }) => (true, true),

@@ -119,10 +119,10 @@ impl VisitorMut for Disambiguator {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if self.disambiguates_aliases {
-            for_selects(&mut query.body, disambiguate_aliases);
+            for_each_select(&mut query.body, disambiguate_aliases);
         }
         if self.disambiguates {
-            for_selects(
+            for_each_select(
                 &mut query.body,
                 if self.keeps_client_names { disambiguate_client_names } else { disambiguate_unnamed },
             );
@@ -168,12 +168,12 @@ pub fn mark_file(name: &mut ObjectName) {
 }
 
 /// Applies `change` to the SELECTs of a set operation. Parenthesized ones are visited separately.
-fn for_selects(body: &mut SetExpr, change: fn(&mut Select)) {
+fn for_each_select(body: &mut SetExpr, change: fn(&mut Select)) {
     match body {
         SetExpr::Select(select) => change(select),
         SetExpr::SetOperation { left, right, .. } => {
-            for_selects(left, change);
-            for_selects(right, change);
+            for_each_select(left, change);
+            for_each_select(right, change);
         }
         _ => {}
     }
@@ -212,7 +212,7 @@ pub fn disambiguate_client_names(select: &mut Select) {
     disambiguate_unnamed_as(select, |name, _, at| duplicate_alias(name, POSITIONS_MAX + at));
 }
 
-/// `make_name` makes a unique name from the duplicate name, the number of earlier duplicates, and the position.
+/// `make_name` makes a unique name from the duplicate one, the number of earlier duplicates, and the position.
 fn disambiguate_unnamed_as(select: &mut Select, make_name: fn(&str, usize, usize) -> String) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =

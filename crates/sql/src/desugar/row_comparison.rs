@@ -90,22 +90,22 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
 
 /// Rewrites row comparisons in a filter, where NULL acts as false: IN with a subquery becomes EXISTS, which
 /// is planned as a join.
-fn in_filter(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
+fn in_filter(condition: &mut Expr, is_having: bool) -> Result<()> {
     // Each part, with whether it is negated.
     let mut parts = vec![(condition, false)];
-    while let Some((part, is_denied)) = parts.pop() {
+    while let Some((part, is_negated)) = parts.pop() {
         match part {
-            Expr::Nested(inner) => parts.push((inner, is_denied)),
-            Expr::UnaryOp { op: UnaryOperator::Not, expr } => parts.push((expr, !is_denied)),
+            Expr::Nested(inner) => parts.push((inner, is_negated)),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => parts.push((expr, !is_negated)),
             Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
-                parts.extend([(left.as_mut(), is_denied), (right.as_mut(), is_denied)]);
+                parts.extend([(left.as_mut(), is_negated), (right.as_mut(), is_negated)]);
             }
             other => {
                 // Aggregates of the query would move into the subquery.
                 if let Some(search) = Search::of(other)
-                    && !(is_of_groups && search.row.iter().any(has_function))
+                    && !(is_having && search.row.iter().any(has_function))
                 {
-                    *other = search.two_valued(is_denied);
+                    *other = search.two_valued(is_negated);
                 }
             }
         }

@@ -1,8 +1,10 @@
 //! Set-returning functions, in FROM and in select lists, as `unnest` of a function that returns a list.
 //!
 //! ```text
-//! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key, unnest(harrier_jsonb_each(t.j)) AS value) AS e
-//! FROM t, generate_series(1, t.n) g   ──►  FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS g) AS g
+//! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key,
+//!                                          unnest(harrier_jsonb_each(t.j)) AS value) AS e
+//! FROM t, generate_series(1, t.n) g   ──►  FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS g)
+//!                                          AS g
 //! SELECT day + generate_series(0, 6)  ──►  SELECT day + unnest(generate_series(0, 6))
 //! ```
 //!
@@ -25,7 +27,7 @@ use super::json;
 use crate::identifier::plain;
 
 /// The set-returning functions with their result columns; without any, the column has the relation's name.
-const OF_ROWS: [(&str, &[&str]); 16] = [
+const SET_FUNCTIONS: [(&str, &[&str]); 16] = [
     ("json_array_elements", &["value"]),
     ("json_array_elements_text", &["value"]),
     ("json_each", &["key", "value"]),
@@ -58,7 +60,7 @@ pub(super) fn unfold(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_mut() else { return unfold_members(&mut query.body) };
     let aliases = unfold_from(select, &names);
     if !aliases.is_empty() {
-        let _ = VisitMut::visit(query, &mut Rows { aliases: &aliases, depth: 0 });
+        let _ = VisitMut::visit(query, &mut WholeRowReferences { aliases: &aliases, depth: 0 });
     }
 }
 
@@ -73,7 +75,7 @@ fn unfold_members(body: &mut SetExpr) {
             let names = if has_series(select) { names_in(select.as_ref()) } else { HashSet::new() };
             let aliases = unfold_from(select, &names);
             if !aliases.is_empty() {
-                let _ = VisitMut::visit(select, &mut Rows { aliases: &aliases, depth: 1 });
+                let _ = VisitMut::visit(select, &mut WholeRowReferences { aliases: &aliases, depth: 1 });
             }
         }
         _ => {}
@@ -304,12 +306,12 @@ fn displayed_expr(expr: &Expr) -> Expr {
 
 /// Replaces a whole-row reference to a single-column relation by the column: `e->>'a'` of
 /// `jsonb_array_elements(j) e`.
-struct Rows<'a> {
+struct WholeRowReferences<'a> {
     aliases: &'a [(String, String)],
     depth: usize,
 }
 
-impl VisitorMut for Rows<'_> {
+impl VisitorMut for WholeRowReferences<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
@@ -338,12 +340,12 @@ impl VisitorMut for Rows<'_> {
 fn set_function_call(expr: &Expr) -> Option<(&'static str, Vec<Expr>)> {
     let Expr::Function(function) = expr else { return None };
     let FunctionArguments::List(list) = &function.args else { return None };
-    let (name, _) = of_rows(&function.name)?;
-    Some((name, values(&list.args)?))
+    let (name, _) = set_function(&function.name)?;
+    Some((name, positional_arguments(&list.args)?))
 }
 
 /// `None` if an argument is named or is no expression.
-fn values(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+fn positional_arguments(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
     let value = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
         _ => None,
@@ -351,13 +353,13 @@ fn values(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
     arguments.iter().map(value).collect()
 }
 
-fn of_rows(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])> {
+fn set_function(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])> {
     let name = match name.0.as_slice() {
         [name] => plain(name.as_ident()?),
         [schema, name] if plain(schema.as_ident()?) == "pg_catalog" => plain(name.as_ident()?),
         _ => return None,
     };
-    OF_ROWS.into_iter().find(|(known, _)| *known == name)
+    SET_FUNCTIONS.into_iter().find(|(known, _)| *known == name)
 }
 
 /// The list whose elements are the rows of a function or one of their columns; `None` for other arguments.
@@ -556,7 +558,7 @@ fn has_series(select: &Select) -> bool {
     });
     factors.any(|factor| match factor {
         TableFactor::Table { name, args: Some(_), .. } => {
-            of_rows(name).is_some_and(|(function, _)| function == "generate_series")
+            set_function(name).is_some_and(|(function, _)| function == "generate_series")
         }
         _ => false,
     })
@@ -586,7 +588,7 @@ fn names_in(query: &impl Visit) -> HashSet<(Option<String>, String)> {
 /// name and not to the column's own.
 fn name_series_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
     let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { return };
-    if of_rows(name).is_none_or(|(function, _)| function != "generate_series")
+    if set_function(name).is_none_or(|(function, _)| function != "generate_series")
         || alias.as_ref().is_some_and(|alias| !alias.columns.is_empty())
     {
         return;
@@ -611,15 +613,15 @@ fn name_series_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, 
 fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
     let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
         TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
-            let known = of_rows(name)?;
+            let known = set_function(name)?;
             if known.0 == "generate_series" {
                 rewrite_step(args.args.iter_mut());
             }
             let is_counted = known.0 == "generate_series" && *with_ordinality;
-            (known, values(&args.args)?, *with_ordinality, alias.clone(), is_counted)
+            (known, positional_arguments(&args.args)?, *with_ordinality, alias.clone(), is_counted)
         }
         TableFactor::Function { name, args, with_ordinality, alias, lateral } => {
-            (of_rows(name)?, values(args)?, *with_ordinality, alias.clone(), *lateral)
+            (set_function(name)?, positional_arguments(args)?, *with_ordinality, alias.clone(), *lateral)
         }
         TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => {
             (("unnest", &[] as &[&str]), array_exprs.clone(), *with_ordinality, alias.clone(), false)

@@ -565,7 +565,7 @@ fn row_filter(words: &mut StatementWords<'_>, text: &str) -> Result<AccessStatem
 
 fn grant(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
     match privileges(words)? {
-        Granted::Roles(roles) => {
+        GrantList::Roles(roles) => {
             words.expect("to")?;
             let members = role_names(words)?;
             let with_admin_option = words.take("with") && {
@@ -576,7 +576,7 @@ fn grant(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
             let granted_by = granted_by(words)?;
             Ok(AccessStatement::GrantRoles { roles, members, with_admin_option, granted_by })
         }
-        Granted::Privileges(privileges) => {
+        GrantList::Privileges(privileges) => {
             let objects = objects(words)?;
             words.expect("to")?;
             let grantees = grantees(words)?;
@@ -591,14 +591,14 @@ fn revoke(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
     let grant_option_only = words.take_all(&["grant", "option", "for"]);
     let admin_option_only = !grant_option_only && words.take_all(&["admin", "option", "for"]);
     match privileges(words)? {
-        Granted::Roles(roles) => {
+        GrantList::Roles(roles) => {
             words.expect("from")?;
             let members = role_names(words)?;
             let granted_by = granted_by(words)?;
             let _ = cascade(words);
             Ok(AccessStatement::RevokeRoles { roles, members, admin_option_only, granted_by })
         }
-        Granted::Privileges(privileges) => {
+        GrantList::Privileges(privileges) => {
             let objects = objects(words)?;
             words.expect("from")?;
             let grantees = grantees(words)?;
@@ -616,13 +616,13 @@ fn revoke(words: &mut StatementWords<'_>) -> Result<AccessStatement> {
     }
 }
 
-enum Granted {
+enum GrantList {
     Roles(Vec<RoleName>),
     Privileges(Vec<(Option<String>, Vec<String>)>),
 }
 
 /// Parses a list of privileges if ON follows it, or else of roles.
-fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
+fn privileges(words: &mut StatementWords<'_>) -> Result<GrantList> {
     let mut items: Vec<(RoleName, Vec<String>)> = Vec::new();
     loop {
         let name = role_name(words)?;
@@ -645,7 +645,7 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
     }
     if !words.take("on") {
         return match items.iter().all(|(_, columns)| columns.is_empty()) {
-            true => Ok(Granted::Roles(items.into_iter().map(|(name, _)| name).collect())),
+            true => Ok(GrantList::Roles(items.into_iter().map(|(name, _)| name).collect())),
             false => Err(words.syntax_error()),
         };
     }
@@ -657,7 +657,7 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
         let privilege = (name != "all").then_some(name);
         privileges.push((privilege, columns));
     }
-    Ok(Granted::Privileges(privileges))
+    Ok(GrantList::Privileges(privileges))
 }
 
 /// Parses the objects after ON.

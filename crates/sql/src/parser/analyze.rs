@@ -41,20 +41,20 @@ fn sample_size(options: &[&Token]) -> Result<SampleSize> {
     let mut size = None;
     for option in options.split(|token| **token == Token::Comma) {
         let Some((Token::Word(name), value)) = option.split_first() else {
-            return Err(wrong("ANALYZE (…) takes names of options".to_string()));
+            return Err(option_error("ANALYZE (…) takes names of options".to_string()));
         };
         let asked = match name.value.to_ascii_lowercase().as_str() {
             "full" => is_on("full", value)?.then_some(SampleSize::Full),
-            "sample" => Some(share(value)?),
+            "sample" => Some(fraction(value)?),
             own @ ("verbose" | "skip_locked") => {
                 is_on(own, value)?;
                 None
             }
             "buffer_usage_limit" => None,
-            other => return Err(wrong(format!("unrecognized ANALYZE option \"{other}\""))),
+            other => return Err(option_error(format!("unrecognized ANALYZE option \"{other}\""))),
         };
         if size.is_some() && asked.is_some() {
-            return Err(wrong("conflicting or redundant options".to_string()));
+            return Err(option_error("conflicting or redundant options".to_string()));
         }
         size = size.or(asked);
     }
@@ -70,15 +70,15 @@ fn is_on(name: &str, value: &[&Token]) -> Result<bool> {
     match text.as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(wrong(format!("{name} requires a Boolean value"))),
+        _ => Err(option_error(format!("{name} requires a Boolean value"))),
     }
 }
 
 /// Parses a percentage as a fraction.
-fn share(value: &[&Token]) -> Result<SampleSize> {
+fn fraction(value: &[&Token]) -> Result<SampleSize> {
     let text: String = value.iter().map(ToString::to_string).collect();
     let Ok(percent) = text.parse::<f64>() else {
-        return Err(wrong("sample requires a numeric value".to_string()));
+        return Err(option_error("sample requires a numeric value".to_string()));
     };
     match percent {
         100.0 => Ok(SampleSize::Full),
@@ -90,7 +90,7 @@ fn share(value: &[&Token]) -> Result<SampleSize> {
     }
 }
 
-fn wrong(message: String) -> datafusion::error::DataFusionError {
+fn option_error(message: String) -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 

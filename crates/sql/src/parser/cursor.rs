@@ -67,7 +67,7 @@ impl Step {
         if rows < 0 { Self::Backward(count) } else { Self::Forward(count) }
     }
 
-    fn back(self) -> Self {
+    fn backward(self) -> Self {
         match self {
             // Re-fetches the current row in either direction.
             Self::Forward(Count::Rows(0)) => self,
@@ -167,7 +167,7 @@ fn step(words: &mut StatementWords<'_>) -> Result<Step> {
     let one = Step::Forward(Count::Rows(1));
     Ok(match () {
         () if words.take("next") => one,
-        () if words.take("prior") => one.back(),
+        () if words.take("prior") => one.backward(),
         () if words.take("first") => Step::Absolute(1),
         () if words.take("last") => Step::Absolute(-1),
         () if words.take("all") => Step::Forward(Count::All),
@@ -177,7 +177,7 @@ fn step(words: &mut StatementWords<'_>) -> Result<Step> {
         () if words.take("relative") => {
             Step::Relative(signed_integer(words)?.ok_or_else(|| words.syntax_error())?)
         }
-        () if words.take("backward") => count(words)?.unwrap_or(one).back(),
+        () if words.take("backward") => count(words)?.unwrap_or(one).backward(),
         () if words.take("forward") => count(words)?.unwrap_or(one),
         () => signed_integer(words)?.map_or(one, Step::of),
     })

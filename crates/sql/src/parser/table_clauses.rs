@@ -79,11 +79,11 @@ pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<TableClauses>> {
     let generated = tokens.take_generated()?;
     let overriding = tokens.take_overriding();
     let mut clauses = if tokens.are(0, &["alter", "table"]) {
-        tokens.take_of_alter()?
+        tokens.take_alter_clauses()?
     } else if let Some(is_barrier) = tokens.take_view()? {
         Some(TableClauses { is_barrier, ..TableClauses::default() })
     } else if let Some(range) = tokens.table_definition() {
-        tokens.take_of_create(range)?
+        tokens.take_create_clauses(range)?
     } else {
         None
     };
@@ -118,7 +118,7 @@ impl Tokens<'_> {
     }
 
     /// The index after `WITH [NO] DATA` at `at`, and whether it has NO. It must end the query.
-    fn with_data(&self, at: usize, end: usize) -> Option<(usize, bool)> {
+    fn with_data_clause(&self, at: usize, end: usize) -> Option<(usize, bool)> {
         let no_data = self.is(at + 1, "no");
         let last = if no_data { at + 2 } else { at + 1 };
         let is_last = last + 1 >= end
@@ -127,7 +127,7 @@ impl Tokens<'_> {
         (self.is(at, "with") && self.is(last, "data") && is_last).then_some((last + 1, no_data))
     }
 
-    fn take_of_create(&mut self, range: Range<usize>) -> Result<Option<TableClauses>> {
+    fn take_create_clauses(&mut self, range: Range<usize>) -> Result<Option<TableClauses>> {
         let mut clauses = TableClauses::default();
         let mut cuts = Vec::new();
         let mut at = range.start;
@@ -142,7 +142,9 @@ impl Tokens<'_> {
                 at = end;
             } else if self.is(at, "distributed") && self.is(at + 1, "randomly") {
                 at += 2;
-            } else if let Some((end, no_data)) = in_query.then(|| self.with_data(at, range.end)).flatten() {
+            } else if let Some((end, no_data)) =
+                in_query.then(|| self.with_data_clause(at, range.end)).flatten()
+            {
                 clauses.no_data = no_data;
                 at = end;
             } else if in_query {
@@ -216,9 +218,9 @@ impl Tokens<'_> {
 
     /// Takes `ALTER TABLE t SET PARTITIONED BY (…)` and the like, which leaves `ALTER TABLE t SET (…)` with a
     /// placeholder option.
-    fn take_of_alter(&mut self) -> Result<Option<TableClauses>> {
+    fn take_alter_clauses(&mut self) -> Result<Option<TableClauses>> {
         if let Some((change, range)) = self.partition_change()? {
-            self.mark(range);
+            self.put_placeholder(range);
             return Ok(Some(TableClauses { change: Some(change), ..TableClauses::default() }));
         }
         let Some(at) = (2..self.len()).find(|at| self.is(*at, "set") || self.is(*at, "reset")) else {
@@ -248,12 +250,12 @@ impl Tokens<'_> {
         } else {
             return Ok(None);
         }
-        self.mark(at..end);
+        self.put_placeholder(at..end);
         Ok(Some(clauses))
     }
 
     /// Replaces `range` by a placeholder option that the parser accepts.
-    fn mark(&mut self, range: Range<usize>) {
+    fn put_placeholder(&mut self, range: Range<usize>) {
         let zero = Token::Number("1".to_string(), false);
         self.replace(range, [word("SET"), Token::LParen, word("a"), Token::Eq, zero, Token::RParen]);
     }

@@ -32,7 +32,7 @@ pub fn rewrite(tokens: &mut Tokens<'_>) {
 
 /// The indexes from `from` on that are at the same parenthesis depth, and that of the parenthesis which
 /// closes it.
-fn inside(tokens: &Tokens<'_>, from: usize) -> Option<(Vec<usize>, usize)> {
+fn same_depth(tokens: &Tokens<'_>, from: usize) -> Option<(Vec<usize>, usize)> {
     let mut depth = 0_usize;
     let mut direct = Vec::new();
     for at in from..tokens.len() {
@@ -53,7 +53,7 @@ fn variadic(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     if !is_argument || !tokens.is(at, "variadic") {
         return;
     }
-    let Some((_, close)) = inside(tokens, at + 1) else { return };
+    let Some((_, close)) = same_depth(tokens, at + 1) else { return };
     edits.push(Edit::insert(close, [Token::RParen]));
     edits.push(Edit::replace(at..at + 1, [word(VARIADIC), Token::LParen]));
 }
@@ -71,7 +71,7 @@ fn similar_part(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
     if !tokens.is_token(at, &Token::LParen) || !tokens.is(at - 1, "substring") {
         return;
     }
-    let Some((direct, _)) = inside(tokens, at + 1) else { return };
+    let Some((direct, _)) = same_depth(tokens, at + 1) else { return };
     let place = |word: &str| direct.iter().copied().find(|at| tokens.is(*at, word));
     if let (Some(similar), Some(escape)) = (place("similar"), place("escape")) {
         edits.extend([similar, escape].map(|at| Edit::replace(at..at + 1, [Token::Comma])));

@@ -101,11 +101,11 @@ impl Tokens<'_> {
                 .into_datafusion());
         }
         let (elements, end) = self.list(end)?;
-        let partitions = elements.into_iter().map(|element| self.whole_partition(element));
+        let partitions = elements.into_iter().map(|element| self.partition_element(element));
         Ok(Some((Division { by, column, partitions: partitions.collect::<Result<_>>()? }, end)))
     }
 
-    fn whole_partition(&self, element: Range<usize>) -> Result<PartitionClause> {
+    fn partition_element(&self, element: Range<usize>) -> Result<PartitionClause> {
         let (partition, end) = self.partition(element.start)?;
         match end == element.end {
             true => Ok(partition),
@@ -179,7 +179,7 @@ impl Tokens<'_> {
         }
         if self.is(at, "every") {
             let value;
-            (value, at) = self.only_value(at + 1)?;
+            (value, at) = self.single_value(at + 1)?;
             every = Some(self.sql(value));
         }
         Ok((PartitionClause { name, holds: HoldsClause::Range { start, end, every }, options }, at))
@@ -192,7 +192,7 @@ impl Tokens<'_> {
 
     /// Parses a bound. By default START is inclusive and END exclusive.
     fn bound_at(&self, at: usize, is_end: bool) -> Result<(Option<BoundClause>, usize)> {
-        let (value, end) = self.only_value(at + 1)?;
+        let (value, end) = self.single_value(at + 1)?;
         let value = self.sql(value);
         let (is_included, at) = match () {
             () if self.is(end, "inclusive") => (true, end + 1),
@@ -202,7 +202,7 @@ impl Tokens<'_> {
         Ok((Some(BoundClause { value, after: is_included == is_end }), at))
     }
 
-    fn only_value(&self, open: usize) -> Result<(Range<usize>, usize)> {
+    fn single_value(&self, open: usize) -> Result<(Range<usize>, usize)> {
         let (values, end) = self.list(open)?;
         match &values[..] {
             [value] => Ok((value.clone(), end)),
@@ -277,7 +277,7 @@ impl Tokens<'_> {
             return Ok(Some((PartitionRef::Default, at)));
         }
         if self.is(at, "for") && matches!(self.token(at + 1), Some(Token::LParen)) {
-            let (value, end) = self.only_value(at + 1)?;
+            let (value, end) = self.single_value(at + 1)?;
             return Ok(Some((PartitionRef::Of(self.sql(value)), end)));
         }
         Ok(self.name(at).map(|name| (PartitionRef::Name(name), at + 1)))

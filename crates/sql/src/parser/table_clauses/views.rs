@@ -24,14 +24,14 @@ impl Tokens<'_> {
                     Token::Word(word) => word.value.to_lowercase(),
                     Token::Number(number, _) => number.clone(),
                     Token::SingleQuotedString(text) => text.to_lowercase(),
-                    _ => return Err(invalid(&name, &value.to_string())),
+                    _ => return Err(invalid_option_error(&name, &value.to_string())),
                 },
-                _ => return Err(invalid(&name, self.source(option))),
+                _ => return Err(invalid_option_error(&name, self.source(option))),
             };
             let is_on = || match value.as_str() {
                 "true" | "t" | "on" | "yes" | "1" => Ok(true),
                 "false" | "f" | "off" | "no" | "0" => Ok(false),
-                _ => Err(invalid(&name, &value)),
+                _ => Err(invalid_option_error(&name, &value)),
             };
             match name.as_str() {
                 "security_barrier" => is_barrier = is_on()?,
@@ -75,7 +75,7 @@ impl Tokens<'_> {
     }
 }
 
-fn invalid(name: &str, value: &str) -> datafusion::error::DataFusionError {
+fn invalid_option_error(name: &str, value: &str) -> datafusion::error::DataFusionError {
     let message = format!("invalid value for option \"{name}\": \"{value}\"");
     SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }
