@@ -181,8 +181,8 @@ fn rewrite_with(expr: &mut Expr, grouped: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Errors: an argument is not constant in the group (0A000); not raised while the query's keys are yet to be
-/// examined.
+/// Rejects an argument that is not constant in the group (0A000). With grouping columns it leaves the call as
+/// it is: [`rewrite`] visits it later without them, and reports the error.
 fn reject(grouped: &Keys) -> Result<()> {
     if !grouped.columns.is_empty() {
         return Ok(());

@@ -48,7 +48,7 @@ pub enum Step {
     Forward(Count),
     /// To the preceding rows, the nearest one first.
     Backward(Count),
-    /// To one row, counted from 1; from -1 backward from the last.
+    /// To one row: 1 is the first, -1 the last.
     Absolute(i64),
     /// To the row at this offset.
     Relative(i64),
