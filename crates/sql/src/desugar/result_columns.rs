@@ -212,7 +212,8 @@ pub fn disambiguate_client_names(select: &mut Select) {
     disambiguate_unnamed_as(select, |name, _, at| duplicate_alias(name, POSITIONS_MAX + at));
 }
 
-/// `make_name` makes a unique name from the duplicate one, the number of earlier duplicates, and the position.
+/// `make_name` makes a unique name from the duplicate one, the number of earlier duplicates, and the
+/// position.
 fn disambiguate_unnamed_as(select: &mut Select, make_name: fn(&str, usize, usize) -> String) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =

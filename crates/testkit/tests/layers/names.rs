@@ -28,7 +28,7 @@ const PARTICIPLES: [(&str, usize); 22] = [
     ("resources", 11),
     ("server", 4),
     ("servers", 9),
-    ("sql", 53),
+    ("sql", 3),
     ("storage", 4),
     ("testkit", 4),
 ];
