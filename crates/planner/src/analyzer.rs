@@ -1,4 +1,4 @@
-//! Rules that give a logical plan its meaning: types and casts as PostgreSQL has them, subqueries as joins.
+//! Analyzer rules: they give a logical plan PostgreSQL's types and casts, and turn subqueries into joins.
 
 pub mod boolean_text_cast;
 pub mod bounded_results;

@@ -1,4 +1,4 @@
-//! Planners of expressions and relations: from SQL's syntax to parts of a logical plan.
+//! Expression and relation planners: they turn SQL syntax into parts of a logical plan.
 
 pub mod array_overlap;
 pub mod array_subscript;

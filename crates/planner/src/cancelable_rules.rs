@@ -1,16 +1,16 @@
-//! Rules of the planner that hear when their statement is given up ([`harrier_resources::cancellation`]):
-//! each looks at the flag before it does what it does, those that go from node to node at each of them.
+//! Planner rules that check for cancellation of their statement ([`harrier_resources::cancellation`]) before
+//! they run. Rules that DataFusion applies node by node check at each node.
 //!
-//! Errors: the statement was given up while it was planned (57014).
+//! Errors: the statement was canceled during planning (57014).
 //!
 //! ```text
-//! rule  ─►  Heard(rule)
-//! Heard(rule).rewrite(node): an error (57014) if the statement was given up, or else rule.rewrite(node)
+//! rule  ─►  Cancelable(rule)
+//! Cancelable(rule).rewrite(node): an error (57014) if the statement was canceled, or else rule.rewrite(node)
 //! ```
-//! It wraps all analyzer, optimizer and physical rules, also those of DataFusion.
+//! Wraps all analyzer, optimizer and physical rules, including those of DataFusion.
 //!
-//! `Cancelable` can go when planning of DataFusion looks at a token of cancellation; no issue found (akin:
-//! apache/datafusion#15314 about running).
+//! `Cancelable` can go when DataFusion's planning checks a cancellation token; no issue found (related:
+//! apache/datafusion#15314, about execution).
 
 use std::sync::Arc;
 
@@ -25,31 +25,31 @@ use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizer
 use datafusion::physical_plan::ExecutionPlan;
 use harrier_resources::cancellation;
 
-/// Has all rules that `builder` has now look at the flag of the statement.
+/// Wraps every rule that `builder` has so far.
 pub fn install(builder: &mut SessionStateBuilder) {
     if let Some(analyzer) = builder.analyzer() {
-        analyzer.rules.iter_mut().for_each(heard_analyzer);
+        analyzer.rules.iter_mut().for_each(wrap_analyzer_rule);
     }
-    builder.analyzer_rules().iter_mut().flatten().for_each(heard_analyzer);
+    builder.analyzer_rules().iter_mut().flatten().for_each(wrap_analyzer_rule);
     if let Some(optimizer) = builder.optimizer() {
-        optimizer.rules.iter_mut().for_each(heard_optimizer);
+        optimizer.rules.iter_mut().for_each(wrap_optimizer_rule);
     }
-    builder.optimizer_rules().iter_mut().flatten().for_each(heard_optimizer);
+    builder.optimizer_rules().iter_mut().flatten().for_each(wrap_optimizer_rule);
     if let Some(optimizer) = builder.physical_optimizers() {
-        optimizer.rules.iter_mut().for_each(heard_physical);
+        optimizer.rules.iter_mut().for_each(wrap_physical_rule);
     }
-    builder.physical_optimizer_rules().iter_mut().flatten().for_each(heard_physical);
+    builder.physical_optimizer_rules().iter_mut().flatten().for_each(wrap_physical_rule);
 }
 
-fn heard_analyzer(rule: &mut Arc<dyn AnalyzerRule + Send + Sync>) {
+fn wrap_analyzer_rule(rule: &mut Arc<dyn AnalyzerRule + Send + Sync>) {
     *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 
-fn heard_optimizer(rule: &mut Arc<dyn OptimizerRule + Send + Sync>) {
+fn wrap_optimizer_rule(rule: &mut Arc<dyn OptimizerRule + Send + Sync>) {
     *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 
-fn heard_physical(rule: &mut Arc<dyn PhysicalOptimizerRule + Send + Sync>) {
+fn wrap_physical_rule(rule: &mut Arc<dyn PhysicalOptimizerRule + Send + Sync>) {
     *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 

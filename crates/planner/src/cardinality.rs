@@ -1,4 +1,4 @@
-//! How many rows a plan is expected to have.
+//! Cardinality estimation: column histograms and filter selectivity.
 
 pub mod filter_selectivity;
 pub mod histogram;

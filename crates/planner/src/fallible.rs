@@ -1,4 +1,4 @@
-//! Which expressions may fail for some rows: they divide, leave the range of a type, or read a text.
+//! Expressions that may fail for some rows: they divide, overflow a type, or parse a text.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -7,8 +7,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
-/// Functions that have a value for every row, whatever their arguments are. Those of the guard of the planner
-/// fail on purpose: where they stand is settled by who put them there.
+/// Functions that return a value for every row, whatever their arguments. The planner's guard functions are
+/// listed although they fail on purpose: the code that inserts them chooses their place.
 const INFALLIBLE: &[&str] = &[
     "ascii",
     "bit_length",
@@ -43,27 +43,27 @@ const INFALLIBLE: &[&str] = &[
     "upper",
 ];
 
-/// Whether a value may not be had of some rows. Where the types are not known, it may.
+/// Whether an expression may fail for some rows. Where types are unknown, it may.
 ///
-/// Errors: what walking through the expression fails with.
+/// Errors: those of the tree traversal.
 pub fn may_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
-    expr.exists(|part| Ok(has_risk(part) && fails_itself(part, schema)))
+    expr.exists(|part| Ok(has_risk(part) && is_fallible(part, schema)))
 }
 
-/// Whether an expression has anything in it that may fail by its shape, whatever its types are.
+/// Whether an expression contains a part that may fail by its form, whatever the types.
 pub fn has_risk(expr: &Expr) -> bool {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { op, right, .. }) => is_arithmetic(*op) || is_open_regex(*op, right),
+        Expr::BinaryExpr(BinaryExpr { op, right, .. }) => is_arithmetic(*op) || is_dynamic_regex(*op, right),
         Expr::ScalarFunction(ScalarFunction { func, .. }) => !INFALLIBLE.contains(&func.name()),
         Expr::Cast(_) | Expr::Negative(_) => true,
         _ => false,
     }
 }
 
-fn fails_itself(expr: &Expr, schema: &DFSchema) -> bool {
+fn is_fallible(expr: &Expr, schema: &DFSchema) -> bool {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     match expr {
-        // Floats become infinite.
+        // Float arithmetic overflows to infinity.
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_arithmetic(*op) => {
             !(is_float(type_of(left)) && is_float(type_of(right)))
         }
@@ -85,8 +85,8 @@ fn is_arithmetic(op: Operator) -> bool {
     )
 }
 
-/// A pattern that is a constant is looked at once, before any row.
-fn is_open_regex(op: Operator, pattern: &Expr) -> bool {
+/// Whether a regular expression's pattern is not a constant. A constant is checked once, before any row.
+fn is_dynamic_regex(op: Operator, pattern: &Expr) -> bool {
     use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
     matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
         && !matches!(pattern, Expr::Literal(..))
@@ -96,7 +96,7 @@ fn is_float(kind: Option<DataType>) -> bool {
     kind.is_some_and(|kind| kind.is_floating())
 }
 
-/// Whether every value of a type is one of another type.
+/// Whether every value of `from` is also a value of `to`.
 fn is_widening(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Dictionary, Float32, Float64, Null, Timestamp};
     let bits = |kind: &DataType| kind.primitive_width().map_or(0, |bytes| bytes * 8);
@@ -124,7 +124,7 @@ fn is_decimal(kind: &DataType) -> bool {
     matches!(kind, DataType::Decimal128(..) | DataType::Decimal256(..))
 }
 
-/// The digits before and behind the point that numbers of a type have at most.
+/// The maximum number of digits before and after the decimal point in a type.
 fn digits_of(kind: &DataType) -> Option<(i16, i16)> {
     Some(match kind {
         DataType::Int8 | DataType::UInt8 => (3, 0),
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_divides_casts_or_calls_may_fail() {
+    fn divisions_casts_and_calls_may_fail() {
         let schema = Schema::new(vec![
             Field::new("i", DataType::Int32, true),
             Field::new("f", DataType::Float64, true),

@@ -1,16 +1,15 @@
-//! From SQL's syntax to a plan that runs: how expressions and relations are bound, what is changed in logical
-//! and in physical plans, and how many rows are expected of each. No I/O, no clock, and nothing of ranks.
+//! The query planner between the SQL AST and an executable plan: binding of expressions and relations,
+//! rewrites of logical and physical plans, cardinality estimates. No I/O, no clock, no ranks.
 //!
-//! - [`rules`]: the one list of all rules, in their order. A rule that is added gets a file in a room and a
-//!   line there.
-//! - [`binder`]: planners of expressions and relations, which DataFusion asks while it makes a logical plan
-//!   of a statement's syntax.
-//! - [`analyzer`]: rules that give a logical plan its meaning: types, casts, subqueries.
-//! - [`optimizer`]: rules that keep the meaning of a logical plan, and guards of DataFusion's.
-//! - [`physical`]: rules on physical plans, and guards of DataFusion's.
+//! - [`rules`]: the single ordered list of all rules. A new rule gets a file in one of the modules below and
+//!   a line there.
+//! - [`binder`]: expression and relation planners, which DataFusion calls while it builds a logical plan.
+//! - [`analyzer`]: rules that define the meaning of a logical plan: types, casts, subqueries.
+//! - [`optimizer`]: rules that preserve the meaning of a logical plan, and guards of DataFusion's rules.
+//! - [`physical`]: physical optimizer rules, and guards of DataFusion's rules.
 //! - [`cardinality`]: histograms and estimates.
-//! - [`rewrite`]: the helpers by which rules put one expression into the place of another.
-//! - [`cancelable_rules`]: has every rule end when its statement is given up.
+//! - [`rewrite`]: helpers for rules that replace expressions.
+//! - [`cancelable_rules`]: makes every rule stop when its statement is canceled.
 
 pub mod analyzer;
 pub mod binder;

@@ -1,4 +1,5 @@
-//! Rules that keep the meaning of a logical plan, and guards that keep DataFusion's from changing it.
+//! Optimizer rules that preserve the meaning of a logical plan, and guards that stop DataFusion's from
+//! changing it.
 
 pub mod columnless_windows;
 pub mod computed_sort_keys;

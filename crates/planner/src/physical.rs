@@ -1,4 +1,4 @@
-//! Rules on physical plans, and guards of DataFusion's.
+//! Physical optimizer rules, and guards of DataFusion's.
 
 pub mod aggregate_statistics_guard;
 pub mod aggregation_memory;

@@ -1,4 +1,4 @@
-//! Expressions of a plan put in the place of others.
+//! Helpers that replace expressions in a logical plan.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use datafusion::logical_expr::{
     Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Union, Window,
 };
 
-/// Has `replace` see every expression of one node, those inside of others first. Columns keep their names.
-pub fn rewritten(
+/// Applies `replace` bottom-up to every expression of one node. Columns keep their names.
+pub fn rewrite_expressions(
     plan: LogicalPlan,
     mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
-    replaced(plan, |expr| expr.transform_up(&mut replace))
+    map_node_expressions(plan, |expr| expr.transform_up(&mut replace))
 }
 
-/// The same for the expressions of the node as wholes.
-pub fn replaced(
+/// Applies `replace` to the top-level expressions of one node. Columns keep their names.
+pub fn map_node_expressions(
     plan: LogicalPlan,
     mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
@@ -32,7 +32,7 @@ pub fn replaced(
         Ok(changed.update_data(|expr| name.restore(expr)))
     };
     let changed = plan.map_expressions(|expr| match expr {
-        // Under a name a grouping set would be none: its columns have theirs.
+        // An aliased grouping set would not be one any more: its columns carry the names.
         Expr::GroupingSet(_) => expr.map_children(&mut named),
         expr => named(expr),
     })?;
@@ -42,27 +42,28 @@ pub fn replaced(
     }
 }
 
-/// What is made of what a function yields.
-pub(crate) type Above = fn(Expr) -> Expr;
+/// Computes the original result of a call from the result of its replacement.
+pub(crate) type ResultRewrite = fn(Expr) -> Expr;
 
-/// Has `change` see every call of an aggregate or a window node. Of those that it changes, which yield
-/// something else then, a projection makes what they yielded before.
-pub(crate) fn calls_replaced(
+/// Applies `change` to every call of an aggregate or window node. For calls whose replacement returns another
+/// result, a projection above computes the original one.
+pub(crate) fn map_calls(
     plan: LogicalPlan,
-    mut change: impl FnMut(&mut Expr) -> Option<Above>,
+    mut change: impl FnMut(&mut Expr) -> Option<ResultRewrite>,
 ) -> Result<Transformed<LogicalPlan>> {
     let mut calls = match &plan {
         LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.clone(),
         LogicalPlan::Window(window) => window.window_expr.clone(),
         _ => return Ok(Transformed::no(plan)),
     };
-    let above: Vec<Option<Above>> = calls.iter_mut().map(|call| change(bare(call))).collect();
+    let above: Vec<Option<ResultRewrite>> =
+        calls.iter_mut().map(|call| change(unaliased_mut(call))).collect();
     if above.iter().all(Option::is_none) {
         return Ok(Transformed::no(plan));
     }
     for (at, (call, above)) in calls.iter_mut().zip(&above).enumerate() {
         if above.is_some() {
-            *call = std::mem::take(bare(call)).alias(format!("__called_{at}"));
+            *call = std::mem::take(unaliased_mut(call)).alias(format!("__called_{at}"));
         }
     }
     let before = Arc::clone(plan.schema());
@@ -85,20 +86,20 @@ pub(crate) fn calls_replaced(
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)))
 }
 
-/// What an expression with names is.
-pub(crate) fn bare(expr: &mut Expr) -> &mut Expr {
+/// Strips the aliases of an expression.
+pub(crate) fn unaliased_mut(expr: &mut Expr) -> &mut Expr {
     match expr {
-        Expr::Alias(alias) => bare(&mut alias.expr),
+        Expr::Alias(alias) => unaliased_mut(&mut alias.expr),
         other => other,
     }
 }
 
-/// One node of a plan with a rule applied.
+/// A rule that rewrites one plan node.
 type Rule = fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>;
 
-/// Applies rules, one after the other, to what a view is made of: DataFusion coerces that as it makes the
-/// view, before its own see it.
-pub fn in_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
+/// Applies rules in order to the query of a view: DataFusion coerces it while creating the view, before its
+/// own rules run.
+pub fn rewrite_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
     let LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) = plan else { return Ok(plan) };
     let mut input = Arc::unwrap_or_clone(create.input);
     for rule in rules {
@@ -108,17 +109,17 @@ pub fn in_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Ddl(DdlStatement::CreateView(create)))
 }
 
-/// Whether a UNION tells other types than its first input has, as it does before it is coerced if these have
-/// changed: it does not look at them again. A coerced one has the types of all its inputs.
-pub(crate) fn is_stale(union: &Union) -> bool {
+/// Whether a UNION has other types than its first input. An uncoerced one does after its inputs changed: it
+/// does not read their types again. A coerced one has the common types of all inputs.
+pub(crate) fn has_stale_schema(union: &Union) -> bool {
     union.inputs.first().is_some_and(|first| {
         let told = union.schema.fields().iter().map(|field| field.data_type());
         !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
     })
 }
 
-/// The columns that the expressions of a node speak of.
-pub fn schema_below(plan: &LogicalPlan) -> Result<DFSchema> {
+/// The schema that the expressions of a node refer to.
+pub fn input_schema(plan: &LogicalPlan) -> Result<DFSchema> {
     let mut schema = merge_schema(&plan.inputs());
     match plan {
         LogicalPlan::TableScan(scan) => schema
@@ -131,11 +132,10 @@ pub fn schema_below(plan: &LogicalPlan) -> Result<DFSchema> {
     Ok(schema)
 }
 
-/// Has `level` see what an expression compares with each other, if it does; tells whether that changed
-/// anything.
-pub fn level_sides(expr: &mut Expr, level: impl FnOnce(&mut [&mut Expr]) -> bool) -> bool {
+/// Calls `level` with the sides of a comparison, if `expr` is one. Returns whether anything changed.
+pub fn map_comparison_sides(expr: &mut Expr, level: impl FnOnce(&mut [&mut Expr]) -> bool) -> bool {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => level(&mut [left, right]),
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => level(&mut [left, right]),
         Expr::Between(Between { expr, low, high, .. }) => level(&mut [expr, low, high]),
         Expr::InList(InList { expr, list, .. }) => {
             let mut sides: Vec<&mut Expr> = vec![expr];
@@ -154,8 +154,8 @@ pub fn level_sides(expr: &mut Expr, level: impl FnOnce(&mut [&mut Expr]) -> bool
     }
 }
 
-/// The same for the keys of a join.
-pub(crate) fn level_keys(plan: &mut LogicalPlan, mut level: impl FnMut(&mut [&mut Expr]) -> bool) -> bool {
+/// The same for the equality keys of a join.
+pub(crate) fn map_join_keys(plan: &mut LogicalPlan, mut level: impl FnMut(&mut [&mut Expr]) -> bool) -> bool {
     let LogicalPlan::Join(join) = plan else { return false };
     let mut is_changed = false;
     for (left, right) in &mut join.on {
@@ -164,7 +164,7 @@ pub(crate) fn level_keys(plan: &mut LogicalPlan, mut level: impl FnMut(&mut [&mu
     is_changed
 }
 
-pub fn compares(operator: Operator) -> bool {
+pub fn is_comparison(operator: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

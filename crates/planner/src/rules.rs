@@ -1,16 +1,16 @@
-//! The rules by which a session plans, in the one order in which they run: DataFusion's, and ours before,
-//! between and behind them.
+//! All planning rules of a session in the order in which they run: DataFusion's, and ours before, between and
+//! after them.
 //!
 //! ```text
-//! SQL ─► planners of types, relations and expressions ─► logical plan
-//!     ─► analyzer rules before the coercion of types, DataFusion's (the coercion is one), those behind it
-//!     ─► optimizer rules: DataFusion's, of which some are guarded, and ours behind them
-//!     ─► once, behind the last pass of the optimizer: ANDs and ORs that stop at what decides them
-//!     ─► physical optimizer rules: ours in front, DataFusion's, ours before its last check and behind it
+//! SQL ─► type, relation and expression planners ─► logical plan
+//!     ─► analyzer rules before type coercion, DataFusion's (which coerce types), those after it
+//!     ─► optimizer rules: DataFusion's, some of them guarded, and ours after them
+//!     ─► once, after the last optimizer pass: ANDs and ORs that short-circuit
+//!     ─► physical optimizer rules: ours in front, DataFusion's, ours before its last check and after it
 //! ```
 //!
-//! A rule that is guarded is DataFusion's own, kept from what it would get wrong. What each rule does is told
-//! by its own file.
+//! A guarded rule is DataFusion's own, kept from plans that it would rewrite wrongly. The file of each rule
+//! documents it.
 
 use std::sync::Arc;
 
@@ -85,59 +85,58 @@ use crate::physical::single_stage_aggregation::SingleStageAggregation;
 use crate::physical::sorted_aggregation::SortedAggregation;
 use crate::physical::{aggregate_statistics_guard, filter_pushdown_guard, join_orderings};
 
-type Analyzing = Arc<dyn AnalyzerRule + Send + Sync>;
-type Optimizing = Arc<dyn OptimizerRule + Send + Sync>;
-type PhysicallyOptimizing = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+type AnalyzerRuleRef = Arc<dyn AnalyzerRule + Send + Sync>;
+type OptimizerRuleRef = Arc<dyn OptimizerRule + Send + Sync>;
+type PhysicalRuleRef = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Why a rule is there. Its file says what makes it removable.
+/// Why a rule exists. Its file says when it can be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// DataFusion answers wrongly, refuses, or plans for too long: issues and pull requests of
-    /// apache/datafusion. None: none was found.
-    Mends(&'static [u32]),
-    /// SQL means so, and DataFusion means something else: where the standard or PostgreSQL's documentation
-    /// says it.
+    /// DataFusion returns wrong results, fails, or plans for too long: issues and pull requests of
+    /// apache/datafusion. Empty: none was found.
+    Fixes(&'static [u32]),
+    /// SQL and DataFusion differ in meaning: the section of the standard or of PostgreSQL's documentation.
     Standard(&'static str),
-    /// It saves time or memory: by which technique.
+    /// Saves time or memory: the technique.
     Optimises(&'static str),
 }
 
-use Reason::{Mends, Optimises, Standard};
+use Reason::{Fixes, Optimises, Standard};
 
-/// A rule, or what names the rule of DataFusion that is guarded, with why.
-type Listed<R> = Vec<(R, Reason)>;
+/// A rule, or a function that guards one of DataFusion's, with the reason.
+type RuleList<R> = Vec<(R, Reason)>;
 
-/// What rules ask of the process and of the settings of its sessions.
+/// The process resources and session settings that rules need.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct RuleContext {
     pub runtime: Arc<RuntimeEnv>,
-    /// Bytes of memory that any statement may take; `None`: as many as there are.
+    /// The memory limit of any statement, in bytes; `None`: unlimited.
     pub statement_memory: Option<u64>,
-    /// The same, as a session says.
+    /// The memory limit that a session sets, in bytes.
     pub session_memory: fn(&ConfigOptions) -> Option<usize>,
-    /// How a session writes intervals.
+    /// How a session formats intervals.
     pub interval_style: fn(&ConfigOptions) -> IntervalStyle,
-    /// How a session reads days whose text does not tell.
+    /// How a session parses ambiguous dates.
     pub date_order: fn(&ConfigOptions) -> DateOrder,
-    /// Whether an expression takes a value of a sequence.
+    /// Whether an expression draws a value of a sequence.
     pub takes_sequence_value: fn(&Expr) -> bool,
 }
 
-/// Rules that know how the tables of a warehouse were declared. They have their places between the others.
+/// Rules that know the declared types of warehouse tables. They run between the others.
 #[derive(Debug)]
 pub struct TableRules {
-    pub json_values: Analyzing,
-    pub declared_types: Analyzing,
-    pub unknown_literals: Analyzing,
+    pub json_values: AnalyzerRuleRef,
+    pub declared_types: AnalyzerRuleRef,
+    pub unknown_literals: AnalyzerRuleRef,
     pub json_operators: Arc<dyn ExprPlanner>,
     pub time_differences: Arc<dyn ExprPlanner>,
     pub types: Arc<dyn TypePlanner>,
 }
 
-/// Gives a session its rules, planners of expressions and relations, and estimates.
+/// Adds rules, expression and relation planners, and cardinality estimates to a session.
 pub fn install(
     mut builder: SessionStateBuilder,
-    surroundings: &Surroundings,
+    context: &RuleContext,
     tables: TableRules,
 ) -> SessionStateBuilder {
     let mut planners = rules_of(expr_planners(tables.json_operators, tables.time_differences));
@@ -147,10 +146,9 @@ pub fn install(
     builder = builder.with_type_planner(tables.types).with_relation_planners(rules_of(relation_planners()));
 
     let mut analyzer = Analyzer::new();
-    let before =
-        before_coercion(surroundings, tables.json_values, tables.declared_types, tables.unknown_literals);
+    let before = before_coercion(context, tables.json_values, tables.declared_types, tables.unknown_literals);
     analyzer.rules.splice(..0, rules_of(before));
-    analyzer.rules.extend(rules_of(behind_coercion(surroundings)));
+    analyzer.rules.extend(rules_of(after_coercion(context)));
     builder = builder.with_analyzer_rules(analyzer.rules);
 
     let mut optimizer = Optimizer::new();
@@ -160,14 +158,14 @@ pub fn install(
     optimizer.rules.extend(rules_of(optimizer_rules()));
     builder = builder.with_optimizer_rules(optimizer.rules);
 
-    builder = builder.with_physical_optimizer_rules(physical_plan_rules(surroundings));
+    builder = builder.with_physical_optimizer_rules(physical_plan_rules(context));
     builder = builder.with_statistics_registry(filter_selectivity::registry());
     cancelable_rules::install(&mut builder);
     builder
 }
 
-/// Gives a session what looks at an optimized plan once more, before the physical one is made of it. To be
-/// done when `builder` has its planner of physical plans.
+/// Adds the rewrites that run on an optimized plan, just before it becomes a physical one. Call it after
+/// `builder` has its physical planner.
 pub fn install_last(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     for (last, _) in last_rewrites() {
         builder = last(builder);
@@ -177,152 +175,151 @@ pub fn install_last(mut builder: SessionStateBuilder) -> SessionStateBuilder {
 
 type LastRewrite = fn(SessionStateBuilder) -> SessionStateBuilder;
 
-fn last_rewrites() -> Listed<LastRewrite> {
-    vec![(short_circuit::install, Mends(&[8927]))]
+fn last_rewrites() -> RuleList<LastRewrite> {
+    vec![(short_circuit::install, Fixes(&[8927]))]
 }
 
-fn rules_of<R>(listed: Listed<R>) -> Vec<R> {
+fn rules_of<R>(listed: RuleList<R>) -> Vec<R> {
     listed.into_iter().map(|(rule, _)| rule).collect()
 }
 
-/// Asked before DataFusion's, the first one first.
+/// Called before DataFusion's, in this order.
 fn expr_planners(
     json_operators: Arc<dyn ExprPlanner>,
     time_differences: Arc<dyn ExprPlanner>,
-) -> Listed<Arc<dyn ExprPlanner>> {
+) -> RuleList<Arc<dyn ExprPlanner>> {
     vec![
         (time_differences, Standard("PostgreSQL 10.2")),
-        (Arc::new(OperatorChainPlanner), Mends(&[12604])),
+        (Arc::new(OperatorChainPlanner), Fixes(&[12604])),
         (Arc::new(IntegerNegationPlanner), Standard("PostgreSQL 9.3")),
         (Arc::new(IntegerShiftPlanner), Standard("PostgreSQL 9.3")),
         (Arc::new(ByteaOperatorPlanner), Standard("PostgreSQL 9.5")),
         (json_operators, Standard("PostgreSQL 9.16")),
         (Arc::new(ArrayOverlapPlanner), Standard("PostgreSQL 9.19")),
         (Arc::new(OuterQualifierPlanner), Standard("SQL:2016 6.6, scopes of names")),
-        (Arc::new(MapSubscriptPlanner), Mends(&[25201])),
+        (Arc::new(MapSubscriptPlanner), Fixes(&[25201])),
         (Arc::new(ArraySubscriptPlanner), Standard("PostgreSQL 8.15.3")),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
     ]
 }
 
-fn relation_planners() -> Listed<Arc<dyn RelationPlanner>> {
+fn relation_planners() -> RuleList<Arc<dyn RelationPlanner>> {
     vec![
-        // In front: it plans a relation once more, and changes what comes of it.
-        (Arc::new(KeyedRelations), Mends(&[])),
+        // First: it plans a relation again, and changes the result.
+        (Arc::new(KeyedRelations), Fixes(&[])),
         (Arc::new(ColumnAliasPlanner), Standard("PostgreSQL 7.2.1.2")),
         (Arc::new(TableSamplePlanner), Standard("PostgreSQL, SELECT: TABLESAMPLE")),
-        (Arc::new(ValuesPlanner), Mends(&[])),
+        (Arc::new(ValuesPlanner), Fixes(&[])),
         (Arc::new(TableFunctionPlanner), Standard("PostgreSQL 7.2.1.4")),
     ]
 }
 
-/// These see expressions as they are written: literals without a type, sides of an operator of different
-/// ones.
+/// Rules that see expressions as written: untyped literals, operands of different types.
 fn before_coercion(
-    surroundings: &Surroundings,
-    json_values: Analyzing,
-    declared_types: Analyzing,
-    unknown_literals: Analyzing,
-) -> Listed<Analyzing> {
-    let takes_sequence_value = surroundings.takes_sequence_value;
+    context: &RuleContext,
+    json_values: AnalyzerRuleRef,
+    declared_types: AnalyzerRuleRef,
+    unknown_literals: AnalyzerRuleRef,
+) -> RuleList<AnalyzerRuleRef> {
+    let takes_sequence_value = context.takes_sequence_value;
     vec![
         (Arc::new(SubqueryOrderBy), Standard("PostgreSQL 7.5")),
         (json_values, Standard("PostgreSQL 8.14")),
         (Arc::new(OuterLevelAggregates), Standard("PostgreSQL 4.2.7")),
-        // Rows with subqueries become queries here, whose subqueries the rules below look at.
-        (Arc::new(ValuesSubqueries { takes_sequence_value }), Mends(&[])),
+        // Rows with subqueries become queries here; the rules below visit these subqueries.
+        (Arc::new(ValuesSubqueries { takes_sequence_value }), Fixes(&[])),
         (declared_types, Standard("PostgreSQL 8.3")),
         (unknown_literals, Standard("PostgreSQL 10.2")),
-        (Arc::new(QuantifiedSubqueries), Mends(&[25347, 25473, 25336, 8241])),
+        (Arc::new(QuantifiedSubqueries), Fixes(&[25347, 25473, 25336, 8241])),
         (Arc::new(SessionTimeZone), Standard("PostgreSQL 8.5.3")),
-        (Arc::new(TimestampCoercion), Mends(&[22759, 8336, 19527])),
-        (Arc::new(OutOfRangeTimestamps), Mends(&[22759, 8336])),
-        (Arc::new(DecimalDoubleComparisons), Mends(&[14272, 8302])),
+        (Arc::new(TimestampCoercion), Fixes(&[22759, 8336, 19527])),
+        (Arc::new(OutOfRangeTimestamps), Fixes(&[22759, 8336])),
+        (Arc::new(DecimalDoubleComparisons), Fixes(&[14272, 8302])),
         (Arc::new(SetOperationTypes), Standard("PostgreSQL 10.5")),
         (Arc::new(IntegerWidths), Standard("PostgreSQL 4.1.2.6")),
         (Arc::new(ByteaLike), Standard("PostgreSQL 9.5")),
         (Arc::new(BooleanTextCasts), Standard("PostgreSQL 9.4")),
-        (Arc::new(JoinConditionSubqueries), Mends(&[])),
-        (Arc::new(WindowPeers), Mends(&[24357, 24515, 24916])),
+        (Arc::new(JoinConditionSubqueries), Fixes(&[])),
+        (Arc::new(WindowPeers), Fixes(&[24357, 24515, 24916])),
         (Arc::new(IntervalComparisons), Standard("PostgreSQL 10.2")),
-        // Behind what looks at frames of windows as they are written.
+        // After all that read window frames as written.
         (Arc::new(IntervalOrders), Standard("PostgreSQL 8.5.4")),
     ]
 }
 
-/// These see expressions with the casts that the coercion of types has put in.
-fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
-    let Surroundings { interval_style, date_order, .. } = *surroundings;
+/// Rules that see expressions with the casts of type coercion.
+fn after_coercion(context: &RuleContext) -> RuleList<AnalyzerRuleRef> {
+    let RuleContext { interval_style, date_order, .. } = *context;
     vec![
-        (Arc::new(OuterReferenceTypes), Mends(&[])),
+        (Arc::new(OuterReferenceTypes), Fixes(&[])),
         (Arc::new(CheckedArithmetic), Standard("PostgreSQL 8.1.1")),
-        (Arc::new(NearestDoubleCasts), Mends(&[])),
+        (Arc::new(NearestDoubleCasts), Fixes(&[])),
         (Arc::new(TimestampDifferences), Standard("PostgreSQL 9.9")),
         (Arc::new(TextCasts { interval_style, date_order }), Standard("PostgreSQL 8.5")),
-        (Arc::new(LocalTimeCasts), Mends(&[25084])),
-        (Arc::new(SetOperationAll), Mends(&[12955, 12956])),
-        (Arc::new(ScalarSubqueries), Mends(&[16137, 24972, 24783])),
-        // Behind what makes windows, orders and groups of what a statement says.
+        (Arc::new(LocalTimeCasts), Fixes(&[25084])),
+        (Arc::new(SetOperationAll), Fixes(&[12955, 12956])),
+        (Arc::new(ScalarSubqueries), Fixes(&[16137, 24972, 24783])),
+        // After all that create windows, sort orders and groups.
         (Arc::new(IntervalSpans), Standard("PostgreSQL 8.5.4")),
-        // Behind all that look at subqueries: it leaves none that is correlated.
-        (Arc::new(Decorrelation), Mends(&[5492])),
-        (Arc::new(LikeEscapes), Mends(&[13312])),
-        (Arc::new(NegativeZeros), Mends(&[22826, 25186])),
-        // Behind what replaces values in arrays by others.
+        // After all that visit subqueries: it leaves none that is correlated.
+        (Arc::new(Decorrelation), Fixes(&[5492])),
+        (Arc::new(LikeEscapes), Fixes(&[13312])),
+        (Arc::new(NegativeZeros), Fixes(&[22826, 25186])),
+        // After all that replace values in arrays.
         (Arc::new(NestedOrder), Standard("PostgreSQL 9.19")),
-        (Arc::new(BoundedResults::new(&surroundings.runtime)), Optimises("admission by size before work")),
-        (Arc::new(OuterReferenceNames), Mends(&[])),
-        // Behind all that change arguments.
-        (Arc::new(FilteredArguments), Mends(&[8927])),
-        (Arc::new(WindowFunctions), Mends(&[])),
+        (Arc::new(BoundedResults::new(&context.runtime)), Optimises("admission by size before work")),
+        (Arc::new(OuterReferenceNames), Fixes(&[])),
+        // After all that change arguments.
+        (Arc::new(FilteredArguments), Fixes(&[8927])),
+        (Arc::new(WindowFunctions), Fixes(&[])),
     ]
 }
 
-type OptimizerGuard = fn(&mut Vec<Optimizing>);
+type OptimizerGuard = fn(&mut Vec<OptimizerRuleRef>);
 
-/// What is done to the list of DataFusion's optimizer rules.
-fn optimizer_guards() -> Listed<OptimizerGuard> {
+/// Changes to DataFusion's list of optimizer rules.
+fn optimizer_guards() -> RuleList<OptimizerGuard> {
     vec![
-        (|rules| filter_pushdown::guard(rules), Mends(&[25415, 25416])),
+        (|rules| filter_pushdown::guard(rules), Fixes(&[25415, 25416])),
         (|rules| distinct_list_aggregates::guard(rules), Standard("PostgreSQL 4.2.7")),
-        (|rules| simplification::guard(rules), Mends(&[24258, 8927, 25143])),
-        (|rules| join_chain_limit::guard(rules), Mends(&[])),
-        (duplicate_windows::insert, Mends(&[15190, 24750])),
-        (|rules| unique_keys::guard(rules), Mends(&[])),
-        (short_circuit::insert, Mends(&[8927])),
-        (schema_refresh::insert, Mends(&[22895, 22903])),
+        (|rules| simplification::guard(rules), Fixes(&[24258, 8927, 25143])),
+        (|rules| join_chain_limit::guard(rules), Fixes(&[])),
+        (duplicate_windows::insert, Fixes(&[15190, 24750])),
+        (|rules| unique_keys::guard(rules), Fixes(&[])),
+        (short_circuit::insert, Fixes(&[8927])),
+        (schema_refresh::insert, Fixes(&[22895, 22903])),
     ]
 }
 
-/// Behind DataFusion's.
-fn optimizer_rules() -> Listed<Optimizing> {
+/// Run after DataFusion's.
+fn optimizer_rules() -> RuleList<OptimizerRuleRef> {
     vec![
-        (Arc::new(TimestampPrecisionComparisons), Mends(&[22906])),
-        (Arc::new(ZeroJoinKeys), Mends(&[22826, 25186])),
-        (Arc::new(DuplicateSortKeys), Mends(&[25398, 25400])),
-        (Arc::new(ComputedSortKeys), Mends(&[])),
-        // Behind the rule that takes columns away.
-        (Arc::new(ColumnlessWindows), Mends(&[])),
+        (Arc::new(TimestampPrecisionComparisons), Fixes(&[22906])),
+        (Arc::new(ZeroJoinKeys), Fixes(&[22826, 25186])),
+        (Arc::new(DuplicateSortKeys), Fixes(&[25398, 25400])),
+        (Arc::new(ComputedSortKeys), Fixes(&[])),
+        // After the rule that prunes columns.
+        (Arc::new(ColumnlessWindows), Fixes(&[])),
     ]
 }
 
-type PhysicalGuard = fn(&mut Vec<PhysicallyOptimizing>);
+type PhysicalGuard = fn(&mut Vec<PhysicalRuleRef>);
 
-/// What is done to the list of DataFusion's physical rules.
-fn physical_guards() -> Listed<PhysicalGuard> {
+/// Changes to DataFusion's list of physical rules.
+fn physical_guards() -> RuleList<PhysicalGuard> {
     vec![
-        (|rules| filter_pushdown_guard::guard(rules), Mends(&[25296, 25259])),
-        (|rules| aggregate_statistics_guard::guard(rules), Mends(&[])),
-        (|rules| limit_pushdown_guard::guard(rules), Mends(&[24932, 24958, 25408])),
-        (join_orderings::insert, Mends(&[25052, 25053])),
+        (|rules| filter_pushdown_guard::guard(rules), Fixes(&[25296, 25259])),
+        (|rules| aggregate_statistics_guard::guard(rules), Fixes(&[])),
+        (|rules| limit_pushdown_guard::guard(rules), Fixes(&[24932, 24958, 25408])),
+        (join_orderings::insert, Fixes(&[25052, 25053])),
     ]
 }
 
-/// In front of DataFusion's.
-fn physical_rules_in_front(memory: AggregationMemory) -> Listed<PhysicallyOptimizing> {
+/// Run before DataFusion's.
+fn physical_rules_before(memory: AggregationMemory) -> RuleList<PhysicalRuleRef> {
     vec![
-        (Arc::new(OuterJoinProperties), Mends(&[])),
-        (Arc::new(GroupingSetProperties), Mends(&[24421, 24422])),
+        (Arc::new(OuterJoinProperties), Fixes(&[])),
+        (Arc::new(GroupingSetProperties), Fixes(&[24421, 24422])),
         (
             Arc::new(SingleStageAggregation(memory)),
             Optimises("no pre-aggregation where it makes nothing smaller"),
@@ -330,36 +327,37 @@ fn physical_rules_in_front(memory: AggregationMemory) -> Listed<PhysicallyOptimi
     ]
 }
 
-/// Before DataFusion's last check, which refuses plans that lack an order: what adds and what needs sorts.
-fn physical_rules_before_check(memory: AggregationMemory) -> Listed<PhysicallyOptimizing> {
+/// Run before DataFusion's sanity check, which rejects plans that lack an ordering: rules that add or need
+/// sorts.
+fn physical_rules_before_check(memory: AggregationMemory) -> RuleList<PhysicalRuleRef> {
     vec![
         (Arc::new(SortedAggregation(memory)), Optimises("sort-based aggregation")),
-        (Arc::new(RequiredOrderings), Mends(&[])),
+        (Arc::new(RequiredOrderings), Fixes(&[])),
     ]
 }
 
-/// Behind DataFusion's.
-fn physical_rules_behind() -> Listed<PhysicallyOptimizing> {
+/// Run after DataFusion's.
+fn physical_rules_after() -> RuleList<PhysicalRuleRef> {
     vec![
-        (Arc::new(UnorderedLimits), Mends(&[25350, 25349])),
-        (Arc::new(CooperativeJoins), Mends(&[19358, 19360])),
+        (Arc::new(UnorderedLimits), Fixes(&[25350, 25349])),
+        (Arc::new(CooperativeJoins), Fixes(&[19358, 19360])),
     ]
 }
 
-fn physical_plan_rules(surroundings: &Surroundings) -> Vec<PhysicallyOptimizing> {
+fn physical_plan_rules(context: &RuleContext) -> Vec<PhysicalRuleRef> {
     let mut rules = PhysicalOptimizer::new().rules;
     for (guard, _) in physical_guards() {
         guard(&mut rules);
     }
     let memory = AggregationMemory::new(
-        Arc::clone(&surroundings.runtime),
-        surroundings.statement_memory,
-        surroundings.session_memory,
+        Arc::clone(&context.runtime),
+        context.statement_memory,
+        context.session_memory,
     );
     let check = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.splice(check..check, rules_of(physical_rules_before_check(memory.clone())));
-    rules.splice(..0, rules_of(physical_rules_in_front(memory)));
-    rules.extend(rules_of(physical_rules_behind()));
+    rules.splice(..0, rules_of(physical_rules_before(memory)));
+    rules.extend(rules_of(physical_rules_after()));
     rules
 }
 
@@ -372,11 +370,11 @@ mod tests {
 
     use super::*;
 
-    /// Rules that mend DataFusion for which no issue was found. A new one is looked up, or reported, first.
+    /// Fixes of DataFusion without a known issue. Before adding one, look for an issue or report one.
     const WITHOUT_ISSUE: usize = 15;
 
-    fn surroundings() -> Surroundings {
-        Surroundings {
+    fn context() -> RuleContext {
+        RuleContext {
             runtime: Arc::new(RuntimeEnv::default()),
             statement_memory: None,
             session_memory: |_| None,
@@ -386,20 +384,20 @@ mod tests {
         }
     }
 
-    /// Any rule stands for those of tables.
-    fn analyzer_rules() -> Listed<Analyzing> {
-        let any = || Arc::new(WindowFunctions) as Analyzing;
-        let surroundings = surroundings();
-        let mut listed = before_coercion(&surroundings, any(), any(), any());
-        listed.extend(behind_coercion(&surroundings));
+    /// Any rule stands in for those of tables.
+    fn analyzer_rules() -> RuleList<AnalyzerRuleRef> {
+        let any = || Arc::new(WindowFunctions) as AnalyzerRuleRef;
+        let context = context();
+        let mut listed = before_coercion(&context, any(), any(), any());
+        listed.extend(after_coercion(&context));
         listed
     }
 
-    fn physical_rules() -> Listed<PhysicallyOptimizing> {
+    fn physical_rules() -> RuleList<PhysicalRuleRef> {
         let memory = AggregationMemory::new(Arc::new(RuntimeEnv::default()), None, |_| None);
-        let mut listed = physical_rules_in_front(memory.clone());
+        let mut listed = physical_rules_before(memory.clone());
         listed.extend(physical_rules_before_check(memory));
-        listed.extend(physical_rules_behind());
+        listed.extend(physical_rules_after());
         listed
     }
 
@@ -418,9 +416,9 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_why_they_are_there() {
+    fn rules_have_reasons() {
         let reasons = reasons();
-        let without = reasons.iter().filter(|reason| **reason == Mends(&[])).count();
+        let without = reasons.iter().filter(|reason| **reason == Fixes(&[])).count();
         assert_eq!(without, WITHOUT_ISSUE, "look for an issue of apache/datafusion first");
         for reason in reasons {
             if let Standard(text) | Optimises(text) = reason {
@@ -430,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_have_names_of_their_own() {
+    fn rule_names_are_unique() {
         let mut names = BTreeSet::new();
         for (rule, _) in analyzer_rules().into_iter().filter(|(rule, _)| rule.name() != "window_functions") {
             assert!(names.insert(rule.name().to_string()), "{}", rule.name());
@@ -444,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_rules_say_what_makes_them_removable() {
+    fn rule_files_document_removal() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         for room in ["analyzer", "optimizer", "physical"] {
             for entry in std::fs::read_dir(sources.join(room)).unwrap().flatten() {

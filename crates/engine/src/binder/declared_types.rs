@@ -23,7 +23,7 @@ use harrier_pgcatalog::{TYPE_KEY, named_field};
 
 use crate::binder::type_names;
 use crate::warehouse::table::WarehouseTable;
-use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
+use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 
 /// The columns of a table, with the types that they were declared as.
 pub(crate) fn told_fields(table: &dyn TableProvider) -> Vec<FieldRef> {
@@ -129,13 +129,13 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !has_texts && !has_casts && !asks {
         return Ok(Transformed::no(plan));
     }
-    let schema = schema_below(&plan)?;
+    let schema = input_schema(&plan)?;
     let below: Vec<Option<String>> = match has_texts || asks {
         true => plan.inputs().into_iter().flat_map(type_names::of).collect(),
         false => vec![],
     };
     let has_declared = below.iter().flatten().any(|name| name.parse::<DeclaredType>().is_ok());
-    rewritten(plan, |mut expr| {
+    rewrite_expressions(plan, |mut expr| {
         if let Some((to, kind)) = cast_of(&expr) {
             return Ok(Transformed::yes(cast_to(expr, to, kind, &schema)));
         }
@@ -157,7 +157,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             changed = level_literals(sides, named);
             matches!(changed, Ok(true))
         };
-        level_sides(&mut expr, &mut level);
+        map_comparison_sides(&mut expr, &mut level);
         match &mut expr {
             Expr::ScalarFunction(function)
                 if matches!(function.name(), "coalesce" | "nullif" | "greatest" | "least") =>

@@ -24,7 +24,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::type_names;
 use crate::types::names::type_name;
-use harrier_planner::rewrite::schema_below;
+use harrier_planner::rewrite::input_schema;
 
 pub(crate) use operators::JsonOperators;
 pub(crate) use stored::stored;
@@ -86,7 +86,7 @@ struct Types {
 
 impl Types {
     fn below(plan: &LogicalPlan) -> Result<Self> {
-        let schema = schema_below(plan)?;
+        let schema = input_schema(plan)?;
         let inputs: Vec<_> = plan.inputs().into_iter().map(|input| (input, type_names::of(input))).collect();
         let name = |column| {
             let found = inputs.iter().find_map(|(input, names)| {

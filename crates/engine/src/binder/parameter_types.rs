@@ -28,7 +28,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::binder::declared_types::{told_fields, told_schema};
 use crate::types::names::plain;
 use harrier_planner::binder::table_functions;
-use harrier_planner::rewrite::schema_below;
+use harrier_planner::rewrite::input_schema;
 
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
@@ -193,7 +193,7 @@ impl Found {
     }
 
     fn in_node(&mut self, node: &LogicalPlan) -> Result<()> {
-        let schema = schema_below(node).unwrap_or_else(|_| DFSchema::empty());
+        let schema = input_schema(node).unwrap_or_else(|_| DFSchema::empty());
         let schema = told_schema(node, schema);
         if let LogicalPlan::Limit(limit) = node {
             let bigint = Arc::new(Field::new("", DataType::Int64, true));

@@ -21,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::datetime::duration;
-use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
+use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::names::type_name;
@@ -80,8 +80,8 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Join(join) if is_set_operation(&join) => subtracted(join)?,
         other => other,
     };
-    let schema = schema_below(&plan)?;
-    rewritten(plan, |mut expr| {
+    let schema = input_schema(&plan)?;
+    rewrite_expressions(plan, |mut expr| {
         let is_changed = match &mut expr {
             Expr::WindowFunction(function) if matches!(function.fun.name(), "lag" | "lead") => {
                 match_default(&mut function.params.args, &schema)
@@ -103,7 +103,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                 let results = thens.chain(case.else_expr.as_deref_mut());
                 is_changed | match_all("CASE", results, &schema)?
             }
-            other => level_sides(other, |sides| level(sides, &schema)),
+            other => map_comparison_sides(other, |sides| level(sides, &schema)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })

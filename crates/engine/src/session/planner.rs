@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::execution::SessionStateBuilder;
 use harrier_exec::distribution::logical_planner;
 use harrier_planner::physical::compact_string_views::CompactStringViews;
-use harrier_planner::rules::{self, Surroundings, TableRules};
+use harrier_planner::rules::{self, RuleContext, TableRules};
 
 use crate::binder::declared_types::DeclaredTypes;
 use crate::binder::json::{JsonOperators, JsonValues};
@@ -18,7 +18,7 @@ use crate::warehouse::sequences::is_called;
 
 /// Gives a session its rules, planners of expressions and relations, and estimates.
 pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionStateBuilder {
-    let surroundings = Surroundings {
+    let context = RuleContext {
         runtime: Arc::clone(engine.runtime_env()),
         statement_memory: engine.limits().processes.memory_bytes,
         session_memory,
@@ -34,7 +34,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         time_differences: Arc::new(TimeDifferences),
         types: Arc::new(SqlTypes),
     };
-    let builder = rules::install(builder, &surroundings, tables);
+    let builder = rules::install(builder, &context, tables);
     let builder = match (engine.gang(), engine.link()) {
         (Some(gang), _) => gang.configure(builder),
         (None, Some(link)) => link.configure(builder, Arc::new(CompactStringViews)),

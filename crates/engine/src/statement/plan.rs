@@ -9,7 +9,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_planner::analyzer::{decimal_float_coercion, timestamp_coercion};
 use harrier_planner::binder::table_functions;
-use harrier_planner::rewrite::in_view;
+use harrier_planner::rewrite::rewrite_view;
 
 use crate::binder::{
     assignment_casts, create_table_like, declared_types, information_schema, json, unsupported_statements,
@@ -55,7 +55,7 @@ impl Session {
             _ => {
                 let state = information_schema::of(&state, statement)?.unwrap_or(state);
                 let plan = Box::pin(delete_alias::plan(&state, statement.clone())).await?;
-                in_view(
+                rewrite_view(
                     describe::with_values(plan, values)?,
                     &[
                         json::typed,

@@ -46,7 +46,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::interval_encoding::decode_column;
 use harrier_exec::data_files::location::{Folder, locate};
 use harrier_exec::data_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
-use harrier_planner::cardinality::filter_selectivity::KnownTable;
+use harrier_planner::cardinality::filter_selectivity::TableHistograms;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Asker};
@@ -434,7 +434,9 @@ impl WarehouseTable {
             let columns =
                 statistics::spreads(&statistics, of_all, &file_columns, known.rows, &known.analysis)?;
             if let Some(first) = files.first_mut() {
-                first.extensions.insert(KnownTable { columns, rows_per_scanned: known.rows_per_scanned });
+                first
+                    .extensions
+                    .insert(TableHistograms { columns, rows_per_scanned: known.rows_per_scanned });
             }
         }
         if let Some(share) = self.sample {

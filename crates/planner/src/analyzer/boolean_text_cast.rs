@@ -18,7 +18,7 @@ use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand in front of the coercion of types, which adds casts.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl AnalyzerRule for BooleanTextCasts {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(written(expr, &schema)))
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| Ok(written(expr, &schema)))
         })?;
         Ok(changed.data)
     }

@@ -34,7 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::window::frame_aggregates::FramedAggregates;
 use harrier_functions::{bounded_result, interruptible};
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand behind all others, which may bring such functions in.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl AnalyzerRule for BoundedResults {
 }
 
 fn bounded(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
-    let bounded = rewritten(plan, |expr| Ok(replaced(expr, &schema, framed)))?;
+    let schema = input_schema(&plan)?;
+    let bounded = rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema, framed)))?;
     bounded.transform_data(|plan| match plan {
         LogicalPlan::Projection(projection) if projection.expr.iter().any(is_long) => {
             let input = projection.input;

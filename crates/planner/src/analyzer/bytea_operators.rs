@@ -33,7 +33,7 @@ use harrier_functions::string::text_or_bytes;
 use harrier_sqlstate::IntoDataFusionError;
 use std::sync::Arc;
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// Plans what stands for functions of texts; to stand before the planner's own.
 #[derive(Debug)]
@@ -102,8 +102,8 @@ impl AnalyzerRule for ByteaLike {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| match expr {
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| match expr {
                 Expr::Like(like) if is_bytes(&like.expr, &schema) || is_bytes(&like.pattern, &schema) => {
                     of_bytes(like).map(Transformed::yes)
                 }

@@ -30,7 +30,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::math::checked::Operation;
 use harrier_functions::parse::float;
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// Sums, differences and products from which a chain of them becomes one function.
 const CHAINED_FROM: usize = 16;
@@ -50,8 +50,8 @@ impl AnalyzerRule for CheckedArithmetic {
 }
 
 fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
-    rewritten(plan, |expr| Ok(replaced(expr, &schema)))
+    let schema = input_schema(&plan)?;
+    rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
 }
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -40,7 +40,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::math::decimal_to_double::{self, DIGITS_EXACT};
 use harrier_functions::math::float_to_decimal;
 
-use crate::rewrite::{level_keys, level_sides, rewritten, schema_below};
+use crate::rewrite::{input_schema, map_comparison_sides, map_join_keys, rewrite_expressions};
 
 mod results;
 
@@ -78,8 +78,8 @@ impl AnalyzerRule for NearestDoubleCasts {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |mut expr| {
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match field.data_type() {
@@ -142,11 +142,11 @@ fn take_written(expr: &mut Expr) -> bool {
 
 /// One node with the rule applied.
 pub fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
+    let schema = input_schema(&plan)?;
     let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
     let scope = Scope { schema: &schema, inputs: inputs.iter().collect() };
-    let is_changed = level_keys(&mut plan, |keys| scope.level(keys));
-    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    let is_changed = map_join_keys(&mut plan, |keys| scope.level(keys));
+    let mut changed = rewrite_expressions(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
     changed.transform_data(results::unite_inputs)
 }
@@ -176,7 +176,8 @@ impl Scope<'_> {
                 self.widen_arguments(function) || is_counted
             }
             other => {
-                let is_leveled = self.take_reals(other) || level_sides(other, |sides| self.level(sides));
+                let is_leveled =
+                    self.take_reals(other) || map_comparison_sides(other, |sides| self.level(sides));
                 self.unite(other) || self.compare_nullif(other) || is_leveled
             }
         };

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::fallible::may_fail;
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ fn guarded(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)) {
         return Ok(Transformed::no(plan));
     }
-    let schema = schema_below(&plan)?;
-    rewritten(plan, |expr| match expr {
+    let schema = input_schema(&plan)?;
+    rewrite_expressions(plan, |expr| match expr {
         Expr::AggregateFunction(mut call) => {
             let params = &mut call.params;
             let (filter, order_by) = (params.filter.as_deref(), &mut params.order_by);

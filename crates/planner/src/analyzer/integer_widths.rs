@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::binder::integer_width::is_int4;
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl AnalyzerRule for IntegerWidths {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |mut expr| {
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |mut expr| {
                 let Expr::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
                 let name = call.func.name();
                 let is_narrower = match call.args.as_slice() {

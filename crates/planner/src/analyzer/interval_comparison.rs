@@ -15,7 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::rewrite::{level_sides, rewritten, schema_below};
+use crate::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -30,9 +30,9 @@ impl AnalyzerRule for IntervalComparisons {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |mut expr| {
-                let is_changed = level_sides(&mut expr, |sides| level(sides, &schema));
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |mut expr| {
+                let is_changed = map_comparison_sides(&mut expr, |sides| level(sides, &schema));
                 Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
             })
         })?;

@@ -43,7 +43,10 @@ use harrier_functions::datetime::interval_span::{
     code_function, coded_function, compared_as, span, span_function,
 };
 
-use crate::rewrite::{Above, bare, calls_replaced, level_keys, level_sides, rewritten, schema_below};
+use crate::rewrite::{
+    ResultRewrite, input_schema, map_calls, map_comparison_sides, map_join_keys, rewrite_expressions,
+    unaliased_mut,
+};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -77,8 +80,8 @@ impl AnalyzerRule for IntervalOrders {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Window(_) => {
-                let schema = schema_below(&plan)?;
-                rewritten(plan, |mut expr| {
+                let schema = input_schema(&plan)?;
+                rewrite_expressions(plan, |mut expr| {
                     let is_changed = match &mut expr {
                         Expr::WindowFunction(call) => measure_window(call, &schema),
                         _ => false,
@@ -94,8 +97,8 @@ impl AnalyzerRule for IntervalOrders {
 
 /// One node with the rule applied.
 fn by_span(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
-    let plan = rewritten(plan, |expr| compared(expr, &schema))?;
+    let schema = input_schema(&plan)?;
+    let plan = rewrite_expressions(plan, |expr| compared(expr, &schema))?;
     plan.transform_data(|plan| match plan {
         LogicalPlan::Join(_) => keyed(plan),
         LogicalPlan::Sort(mut sort) => {
@@ -114,7 +117,7 @@ fn by_span(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
         }
         LogicalPlan::Aggregate(aggregate) => grouped(aggregate, &schema),
-        LogicalPlan::Window(_) => calls_replaced(plan, |call| coded_extreme(call, &schema)),
+        LogicalPlan::Window(_) => map_calls(plan, |call| coded_extreme(call, &schema)),
         other => Ok(Transformed::no(other)),
     })
 }
@@ -124,7 +127,7 @@ fn has_intervals(schema: &DFSchema) -> bool {
 }
 
 fn compared(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let mut is_changed = level_sides(&mut expr, |sides| measure_all(sides, schema));
+    let mut is_changed = map_comparison_sides(&mut expr, |sides| measure_all(sides, schema));
     is_changed |= match &mut expr {
         Expr::InSubquery(InSubquery { expr, subquery, .. })
         | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
@@ -206,7 +209,7 @@ fn keyed(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
     let mut schema = join.left.schema().as_ref().clone();
     schema.merge(join.right.schema());
-    if !level_keys(&mut plan, |keys| measure_all(keys, &schema)) {
+    if !map_join_keys(&mut plan, |keys| measure_all(keys, &schema)) {
         return Ok(Transformed::no(plan));
     }
     if let LogicalPlan::Join(join) = &mut plan {
@@ -258,7 +261,7 @@ fn grouped(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<Logica
         coded.push(change == Change::Coded);
         functions.push(match change {
             Change::None => function,
-            _ => std::mem::take(bare(&mut { function })).alias(format!("{MEASURED}{at}")),
+            _ => std::mem::take(unaliased_mut(&mut { function })).alias(format!("{MEASURED}{at}")),
         });
     }
     if !is_changed {
@@ -331,7 +334,7 @@ enum Change {
 /// An aggregate of spans or codes where it compares intervals.
 fn measured_aggregate(mut expr: Expr, schema: &DFSchema) -> (Expr, Change) {
     let mut change = Change::None;
-    if let Expr::AggregateFunction(call) = bare(&mut expr) {
+    if let Expr::AggregateFunction(call) = unaliased_mut(&mut expr) {
         let parameters = &mut call.params;
         // What DISTINCT is ordered by has to be its argument.
         if !parameters.distinct && measure_keys(&mut parameters.order_by, schema) {
@@ -352,7 +355,7 @@ fn measured_aggregate(mut expr: Expr, schema: &DFSchema) -> (Expr, Change) {
 }
 
 /// Has `min` or `max` over a window be of codes; tells what makes the interval of them.
-fn coded_extreme(call: &mut Expr, schema: &DFSchema) -> Option<Above> {
+fn coded_extreme(call: &mut Expr, schema: &DFSchema) -> Option<ResultRewrite> {
     let Expr::WindowFunction(call) = call else { return None };
     let arguments = &mut call.params.args;
     let is_of_interval = matches!(arguments.as_slice(), [one] if is_interval(one, schema));

@@ -20,7 +20,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::rewrite::rewritten;
+use crate::rewrite::rewrite_expressions;
 
 /// The rule: writes patterns anew with backslashes.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl AnalyzerRule for LikeEscapes {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = merge_schema(&plan.inputs());
-            rewritten(plan, |expr| match expr {
+            rewrite_expressions(plan, |expr| match expr {
                 Expr::Like(like) => with_backslash(like, &schema),
                 other => Ok(Transformed::no(other)),
             })

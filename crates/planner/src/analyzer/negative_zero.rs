@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule for expressions; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl AnalyzerRule for NegativeZeros {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            let plan = rewritten(plan, |expr| replaced(expr, &schema))?;
+            let schema = input_schema(&plan)?;
+            let plan = rewrite_expressions(plan, |expr| replaced(expr, &schema))?;
             plan.transform_data(|plan| match plan {
                 LogicalPlan::Aggregate(aggregate) => distinct_values(aggregate, &schema),
                 other => Ok(Transformed::no(other)),

@@ -25,7 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::nested_order::{self, compare, greatest, least};
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand behind the coercion of types, and behind what makes joins of subqueries.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl AnalyzerRule for NestedOrder {
 
 /// One node with the rule applied.
 fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
-    let plan = rewritten(plan, |expr| Ok(compared(expr, &schema)))?;
+    let schema = input_schema(&plan)?;
+    let plan = rewrite_expressions(plan, |expr| Ok(compared(expr, &schema)))?;
     plan.transform_data(|plan| match plan {
         LogicalPlan::Sort(mut sort) => {
             let mut is_changed = false;

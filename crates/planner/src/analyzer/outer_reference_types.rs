@@ -27,7 +27,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::analyzer::decorrelation::references::changed_subquery;
 use crate::binder::outer_qualifiers::is_unresolved;
-use crate::rewrite::schema_below;
+use crate::rewrite::input_schema;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl AnalyzerRule for OuterReferenceTypes {
             if matches!(plan, LogicalPlan::Subquery(_)) {
                 return Ok(Transformed::no(plan));
             }
-            let mut outside = schema_below(&plan)?;
+            let mut outside = input_schema(&plan)?;
             // Below the list of a SELECT there are columns, too, that an order may be by.
             if let LogicalPlan::Sort(sort) = &plan
                 && let LogicalPlan::Projection(list) = sort.input.as_ref()

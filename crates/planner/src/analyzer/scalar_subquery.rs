@@ -34,7 +34,7 @@ use harrier_functions::guard::opaque;
 use harrier_functions::guard::single_row_value::only;
 
 use crate::analyzer::decorrelation::free;
-use crate::rewrite::rewritten;
+use crate::rewrite::rewrite_expressions;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl AnalyzerRule for ScalarSubqueries {
             if may_be_null {
                 plan = with_nulls(plan.recompute_schema()?)?;
             }
-            let plan = rewritten(plan, |expr| match expr {
+            let plan = rewrite_expressions(plan, |expr| match expr {
                 Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
                 Expr::Exists(exists) if are_values && free(&exists.subquery.subquery)?.is_empty() => {
                     counted(exists)

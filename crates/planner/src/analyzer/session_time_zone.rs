@@ -30,7 +30,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::datetime::time_zone::{self, is_local};
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// Timestamps with a time zone are instants, which files and tables say in this one.
 pub const UTC: &str = "UTC";
@@ -73,8 +73,8 @@ impl AnalyzerRule for LocalTimeCasts {
             return Ok(plan);
         }
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |mut expr| {
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) => has_moment(expr, field.data_type(), &schema),
                     _ => false,
@@ -136,8 +136,8 @@ fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan
     }
     // What is below it may have other types now.
     let node = node.recompute_schema()?;
-    let schema = schema_below(&node)?;
-    let changed = rewritten(node, |mut expr| {
+    let schema = input_schema(&node)?;
+    let changed = rewrite_expressions(node, |mut expr| {
         let is_changed = match &mut expr {
             Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                 match field.data_type() {

@@ -34,7 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::analyzer::decimal_float_coercion::is_double_column;
 use crate::binder::decimal_division::of_decimals;
 use crate::binder::integer_width::is_int4;
-use crate::rewrite::{is_stale, rewritten, schema_below};
+use crate::rewrite::{has_stale_schema, input_schema, rewrite_expressions};
 
 /// The rule; to stand before the coercion of types, and behind what finds out which numbers are doubles.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl AnalyzerRule for SetOperationTypes {
 
 /// What was planned as a division of integers, and is one of decimals.
 fn divided(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&plan)?;
-    rewritten(plan, |expr| Ok(of_decimals(expr, &schema)))
+    let schema = input_schema(&plan)?;
+    rewrite_expressions(plan, |expr| Ok(of_decimals(expr, &schema)))
 }
 
 /// A UNION of integers and decimals as one of decimals from the beginning, so that what is above it is
@@ -82,7 +82,7 @@ fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
             (kind.is_decimal() && union.inputs.iter().any(is_whole)).then_some(kind)
         })
         .collect();
-    if kinds.iter().all(Option::is_none) && !is_stale(&union) {
+    if kinds.iter().all(Option::is_none) && !has_stale_schema(&union) {
         return Ok(Transformed::no(plan));
     }
     for input in &mut union.inputs {

@@ -32,7 +32,7 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::text_constants::{array, bytes, element, normal};
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl AnalyzerRule for TextCasts {
         let style = (self.interval_style)(options);
         let order = (self.date_order)(options);
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |mut expr| {
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match Kind::of(field.data_type()) {

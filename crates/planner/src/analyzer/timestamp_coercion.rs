@@ -45,7 +45,9 @@ use harrier_functions::datetime::time_unit::{self, Side};
 use harrier_functions::guard::opaque;
 use harrier_functions::math::checked::Operation;
 
-use crate::rewrite::{compares, is_stale, level_keys, level_sides, rewritten, schema_below};
+use crate::rewrite::{
+    has_stale_schema, input_schema, is_comparison, map_comparison_sides, map_join_keys, rewrite_expressions,
+};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -78,7 +80,7 @@ impl OptimizerRule for TimestampPrecisionComparisons {
         if !matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) | LogicalPlan::Join(_)) {
             return Ok(Transformed::no(plan));
         }
-        let scope = Scope { schema: &schema_below(&plan)? };
+        let scope = Scope { schema: &input_schema(&plan)? };
         plan.map_expressions(|expr| {
             expr.transform_up(|expr| {
                 Ok(match scope.in_whole_units(&expr) {
@@ -97,9 +99,9 @@ pub fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
     // What is below it may have other types now.
     plan = plan.recompute_schema()?;
-    let scope = Scope { schema: &schema_below(&plan)? };
-    let is_changed = level_keys(&mut plan, |keys| scope.stay_days(keys) || scope.level(keys, Texts::All));
-    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    let scope = Scope { schema: &input_schema(&plan)? };
+    let is_changed = map_join_keys(&mut plan, |keys| scope.stay_days(keys) || scope.level(keys, Texts::All));
+    let mut changed = rewrite_expressions(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
     Ok(changed)
 }
@@ -115,7 +117,7 @@ fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     });
     let wanted: Vec<Option<DataType>> = wanted.collect();
     if wanted.iter().all(Option::is_none) {
-        return match is_stale(&union) {
+        return match has_stale_schema(&union) {
             true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
             false => Ok(Transformed::no(LogicalPlan::Union(union))),
         };
@@ -160,14 +162,14 @@ struct Scope<'a> {
 impl Scope<'_> {
     fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
         let mut is_changed =
-            level_sides(&mut expr, |sides| self.stay_days(sides) || self.level(sides, Texts::All));
+            map_comparison_sides(&mut expr, |sides| self.stay_days(sides) || self.level(sides, Texts::All));
         is_changed |= match &mut expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
                 (*op == Operator::Minus && self.level_days(&mut [left, right]))
                     || self.keep_parts(left, right)
                     || self.count_days(left, *op, right)
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
                 self.hide_day(left, right) || self.hide_day(right, left)
             }
             Expr::Case(case) => {
@@ -441,7 +443,7 @@ impl Scope<'_> {
     /// in whole units; `None` for any other expression.
     fn in_whole_units(&self, expr: &Expr) -> Option<Expr> {
         match expr {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
                 match (self.finer(left, right), self.finer(right, left)) {
                     (Some(unit), _) => told_in(unit, self.in_own_units(left), *op, right),
                     (_, Some(unit)) => told_in(unit, self.in_own_units(right), op.swap()?, left),

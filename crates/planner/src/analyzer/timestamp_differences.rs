@@ -25,7 +25,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::datetime::{date_part, duration};
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl AnalyzerRule for TimestampDifferences {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(replaced(expr, &schema)))
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
         })?;
         Ok(changed.data)
     }

@@ -21,7 +21,7 @@ use datafusion::logical_expr::utils::disjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, not};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::rewrite::{compares, rewritten, schema_below};
+use crate::rewrite::{input_schema, is_comparison, rewrite_expressions};
 
 const MICROSECOND_NS: i64 = 1000;
 
@@ -39,8 +39,8 @@ impl AnalyzerRule for OutOfRangeTimestamps {
             if !has_nanoseconds(&plan) {
                 return Ok(Transformed::no(plan));
             }
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(replaced(expr, &schema)))
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
         })?;
         Ok(changed.data)
     }
@@ -54,7 +54,7 @@ fn has_nanoseconds(plan: &LogicalPlan) -> bool {
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let found = match &expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
             match (far(left, right, schema), far(right, left, schema)) {
                 (Some(end), _) => end.compared(left, *op),
                 (_, Some(end)) => op.swap().and_then(|op| end.compared(right, op)),

@@ -27,7 +27,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::window::{option_wrappers, row_offset};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other
 /// aggregates in.
@@ -41,8 +41,10 @@ impl AnalyzerRule for WindowFunctions {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let whole = |plan: LogicalPlan| {
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(whole(by_rows(without_null_offset(expr, &schema)?, &schema)?)))
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| {
+                Ok(whole(by_rows(without_null_offset(expr, &schema)?, &schema)?))
+            })
         };
         Ok(plan.transform_up_with_subqueries(whole)?.data)
     }

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl AnalyzerRule for WindowPeers {
             if !matches!(plan, LogicalPlan::Window(_)) {
                 return Ok(Transformed::no(plan));
             }
-            let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(of_peers(expr, &schema)))
+            let schema = input_schema(&plan)?;
+            rewrite_expressions(plan, |expr| Ok(of_peers(expr, &schema)))
         })?;
         Ok(changed.data)
     }

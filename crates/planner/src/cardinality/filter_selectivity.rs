@@ -1,18 +1,18 @@
-//! How many rows a plan is expected to have where tables were analyzed: DataFusion's own estimates, but with
-//! filters estimated by the histograms of the columns they speak of.
+//! Row count estimates for analyzed tables: DataFusion's estimates, with filter selectivity taken from column
+//! histograms.
 //!
-//! A scan brings what is known of its columns along, tied to its files ([`KnownColumns`]); operators that
-//! keep columns hand it on; a filter takes it. Whoever chooses sides and kinds of joins asks [`registry`],
-//! and EXPLAIN asks [`rows`].
+//! A scan carries the histograms of its columns, attached to its files ([`ColumnHistograms`]). Operators that
+//! keep columns pass them on; a filter consumes them. Join side and algorithm selection call [`registry`],
+//! EXPLAIN calls [`rows`].
 //!
-//! Conditions on different columns count as independent of one another, as in PostgreSQL. A condition on one
-//! column that is no comparison is tried on the values that the histogram tells.
+//! Conditions on different columns count as independent, as in PostgreSQL. A condition on one column that is
+//! not a comparison is evaluated on the sample values of the histogram.
 //!
 //! ```text
 //! FilterExec: x < 10                    ─►  1000 rows × the share of values below 10 in the histogram of x
-//!   DataSourceExec: 1000 rows, x known
+//!   DataSourceExec: 1000 rows, histogram of x
 //! FilterExec: x < 10 AND y = 3  ─►  the product of the shares of both conditions
-//! HashJoinExec and others       ─►  what DataFusion estimates from these
+//! HashJoinExec and others       ─►  DataFusion's estimate from these
 //! ```
 //!
 //! `Estimates` can go when DataFusion keeps histograms and estimates filters by them; technique: equi-depth
@@ -48,48 +48,48 @@ use datafusion::physical_plan::union::UnionExec;
 use harrier_exec::data_files::{LiveRowsExec, VisibleRowsExec};
 use harrier_exec::monitor::slice_tree;
 
-use super::histogram::{Point, Spread};
+use super::histogram::{ColumnHistogram, Point};
 
-/// The share of rows that pass a comparison of two columns of which nothing else is known, as in PostgreSQL.
-const COMPARED_COLUMNS: f64 = 1.0 / 3.0;
+/// The default selectivity of an inequality between two columns, as in PostgreSQL.
+const INEQUALITY_SELECTIVITY: f64 = 1.0 / 3.0;
 
-/// What is known of the columns of a table, tied to the first file of each of its scans.
+/// The histograms of a table's columns, attached to the first file of each of its scans.
 #[derive(Debug)]
-pub struct KnownTable {
-    /// By their names in the files.
-    pub columns: BTreeMap<String, Arc<Spread>>,
-    /// Rows of the table for every row of those files that a filter has left to be scanned.
+pub struct TableHistograms {
+    /// By column name in the files.
+    pub columns: BTreeMap<String, Arc<ColumnHistogram>>,
+    /// Rows of the table for each row in the files that remain after file pruning.
     pub rows_per_scanned: f64,
 }
 
-/// What is known of the columns that an operator yields.
+/// The histograms of an operator's output columns.
 #[derive(Debug, Clone)]
-struct KnownColumns {
-    columns: Vec<Option<Arc<Spread>>>,
+struct ColumnHistograms {
+    columns: Vec<Option<Arc<ColumnHistogram>>>,
     rows_per_scanned: f64,
 }
 
-/// What chooses the sides of joins asks this.
+/// The statistics registry that join selection uses.
 pub fn registry() -> StatisticsRegistry {
     StatisticsRegistry::with_providers(vec![Arc::new(Estimates)])
 }
 
-/// How many rows `plan` is expected to yield, over all ranks; `None`: nobody knows, or is to know.
+/// The estimated row count of `plan` over all ranks; `None`: unknown, or hidden by row-level access rules.
 pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
-    let rows = estimated(plan).ok()?.base().num_rows.get_value().copied();
+    let rows = estimate(plan).ok()?.base().num_rows.get_value().copied();
     rows.map(|rows| rows as u64).filter(|_| !plan.is::<VisibleRowsExec>())
 }
 
-fn estimated(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
+fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
     let plan = slice_tree::undistributed(plan);
-    let children = plan.children().into_iter().map(estimated).collect::<Result<Vec<_>>>()?;
-    // Rows that a motion moves.
+    let children = plan.children().into_iter().map(estimate).collect::<Result<Vec<_>>>()?;
+    // A motion yields the rows of its input.
     if slice_tree::is_motion(&plan)
         && let [only] = children.as_slice()
     {
         return Ok(only.clone());
     }
-    extended(plan.as_ref(), &children)
+    extended_statistics(plan.as_ref(), &children)
 }
 
 #[derive(Debug)]
@@ -101,27 +101,30 @@ impl StatisticsProvider for Estimates {
         plan: &dyn ExecutionPlan,
         children: &[ExtendedStatistics],
     ) -> Result<StatisticsResult> {
-        Ok(StatisticsResult::Computed(extended(plan, children)?))
+        Ok(StatisticsResult::Computed(extended_statistics(plan, children)?))
     }
 }
 
-fn extended(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Result<ExtendedStatistics> {
+fn extended_statistics(
+    plan: &dyn ExecutionPlan,
+    children: &[ExtendedStatistics],
+) -> Result<ExtendedStatistics> {
     let base = base(plan, children)?;
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let known = children.first().and_then(|child| child.get_extension::<KnownColumns>());
+        let known = children.first().and_then(|child| child.get_extension::<ColumnHistograms>());
         return Ok(match known {
-            Some(known) => ExtendedStatistics::new(filtered(filter, &children[0], &base, known)),
+            Some(known) => ExtendedStatistics::new(filter_statistics(filter, &children[0], &base, known)),
             None => ExtendedStatistics::new_arc(base),
         });
     }
     let mut extended = ExtendedStatistics::new_arc(base);
-    if let Some(known) = known_columns(plan, children) {
+    if let Some(known) = column_histograms(plan, children) {
         extended.set_extension(known);
     }
     Ok(extended)
 }
 
-/// What an operator itself makes of the statistics of its inputs.
+/// An operator's own statistics, from those of its inputs.
 fn base(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Result<Arc<Statistics>> {
     let args = StatisticsArgs::new();
     let inputs = plan.child_stats_requests(None).into_iter().zip(plan.children()).zip(children);
@@ -135,23 +138,26 @@ fn base(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Result<Arc
     plan.statistics_from_inputs(&inputs.collect::<Result<Vec<_>>>()?, &args)
 }
 
-fn known_columns(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Option<KnownColumns> {
+fn column_histograms(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Option<ColumnHistograms> {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
         let mut files = files.file_groups.iter().flat_map(|group| group.files());
-        let table = files.find_map(|file| file.extensions.get::<KnownTable>())?;
+        let table = files.find_map(|file| file.extensions.get::<TableHistograms>())?;
         let schema = plan.schema();
         let columns = schema.fields().iter().map(|field| table.columns.get(field.name()).cloned());
-        return Some(KnownColumns { columns: columns.collect(), rows_per_scanned: table.rows_per_scanned });
+        return Some(ColumnHistograms {
+            columns: columns.collect(),
+            rows_per_scanned: table.rows_per_scanned,
+        });
     }
-    let mut known = children.iter().filter_map(|child| child.get_extension::<KnownColumns>());
+    let mut known = children.iter().filter_map(|child| child.get_extension::<ColumnHistograms>());
     let known = known.next()?;
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let columns = projection.expr().iter().map(|projected| {
             let column = projected.expr.downcast_ref::<Column>()?;
             known.columns.get(column.index()).cloned().flatten()
         });
-        return Some(KnownColumns { columns: columns.collect(), ..*known });
+        return Some(ColumnHistograms { columns: columns.collect(), ..*known });
     }
     if let Some(live) = plan.downcast_ref::<LiveRowsExec>() {
         let (from, to) = (live.children().first()?.schema(), plan.schema());
@@ -159,20 +165,20 @@ fn known_columns(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> O
             let at = from.index_of(field.name()).ok()?;
             known.columns.get(at).cloned().flatten()
         });
-        return Some(KnownColumns { columns: columns.collect(), ..*known });
+        return Some(ColumnHistograms { columns: columns.collect(), ..*known });
     }
-    // Of a union of scans of one table: files and kept rows.
+    // For a union of scans of one table: files and rows in memory.
     let keeps_rows =
         plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<UnionExec>();
     keeps_rows.then(|| known.clone())
 }
 
-/// What a filter yields: as DataFusion says, but for the number of rows.
-fn filtered(
+/// The statistics of a filter: DataFusion's, but with the row count from histograms.
+fn filter_statistics(
     filter: &FilterExec,
     input: &ExtendedStatistics,
     base: &Statistics,
-    known: &KnownColumns,
+    known: &ColumnHistograms,
 ) -> Statistics {
     let mut statistics = base.clone();
     let (Some(rows), Some(before)) = (input.base().num_rows.get_value(), base.num_rows.get_value()) else {
@@ -203,16 +209,16 @@ fn filtered(
     statistics
 }
 
-/// What comparisons of one column leave of it.
+/// The range that comparisons leave of one column.
 #[derive(Default)]
 struct Between {
     low: Option<(Point, bool)>,
     high: Option<(Point, bool)>,
 }
 
-impl KnownColumns {
-    /// The share of the table's rows for which a condition is true; `unknown` is that of conditions of which
-    /// nothing is known.
+impl ColumnHistograms {
+    /// The selectivity of a condition among the rows of the table; `unknown` is the default for conditions
+    /// that cannot be estimated.
     fn share(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> f64 {
         let mut ranges: BTreeMap<usize, Between> = BTreeMap::new();
         let mut share = 1.0;
@@ -222,32 +228,34 @@ impl KnownColumns {
                     ranges.entry(column).or_default().add(operator, point);
                 }
                 Some((column, operator, point)) => {
-                    share *= self.known(column).map_or(unknown, |spread| equality(spread, operator, &point));
+                    share *= self
+                        .histogram(column)
+                        .map_or(unknown, |histogram| equality(histogram, operator, &point));
                 }
-                None => share *= self.single(condition, unknown).unwrap_or(unknown).clamp(0.0, 1.0),
+                None => share *= self.single_condition(condition, unknown).unwrap_or(unknown).clamp(0.0, 1.0),
             }
         }
         for (column, between) in ranges {
-            share *= self.known(column).map_or(unknown, |spread| between.share(spread));
+            share *= self.histogram(column).map_or(unknown, |histogram| between.share(histogram));
         }
         share
     }
 
-    /// The column that an expression is, if need be as another type that has all of its values.
+    /// The column that an expression is, possibly cast to a type that holds all of its values.
     fn column_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         if let Some(cast) = expression.downcast_ref::<CastExpr>() {
             let column = self.column_of(cast.expr())?;
-            let kind = self.known(column)?.examples.0.data_type();
+            let kind = self.histogram(column)?.samples.0.data_type();
             return widens(kind, cast.cast_type()).then_some(column);
         }
         Some(expression.downcast_ref::<Column>()?.index())
     }
 
-    fn known(&self, column: usize) -> Option<&Spread> {
+    fn histogram(&self, column: usize) -> Option<&ColumnHistogram> {
         self.columns.get(column)?.as_deref()
     }
 
-    /// A comparison of a column with a value, the column first.
+    /// Splits a comparison of a column with a value; the column comes first.
     fn comparison(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, Operator, Point)> {
         let binary = condition.downcast_ref::<BinaryExpr>()?;
         let (column, operator, value) = match (value_of(binary.right()), value_of(binary.left())) {
@@ -257,20 +265,20 @@ impl KnownColumns {
         };
         let column = self.column_of(column)?;
         let is_known = is_range(operator) || matches!(operator, Operator::Eq | Operator::NotEq);
-        let spread = self.known(column).filter(|_| is_known)?;
-        Some((column, operator, spread.point(&value)?))
+        let histogram = self.histogram(column).filter(|_| is_known)?;
+        Some((column, operator, histogram.point(&value)?))
     }
 
-    /// The share of one condition that is no comparison with a value and no conjunction.
-    fn single(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> Option<f64> {
+    /// The selectivity of one condition that is neither a comparison with a value nor a conjunction.
+    fn single_condition(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> Option<f64> {
         if let Some(value) = value_of(condition) {
             return Some(if matches!(value, ScalarValue::Boolean(Some(true))) { 1.0 } else { 0.0 });
         }
         if let Some(null) = condition.downcast_ref::<IsNullExpr>() {
-            return Some(self.known(self.column_of(null.arg())?)?.nulls);
+            return Some(self.histogram(self.column_of(null.arg())?)?.nulls);
         }
         if let Some(value) = condition.downcast_ref::<IsNotNullExpr>() {
-            return Some(1.0 - self.known(self.column_of(value.arg())?)?.nulls);
+            return Some(1.0 - self.histogram(self.column_of(value.arg())?)?.nulls);
         }
         if let Some(list) = condition.downcast_ref::<InListExpr>()
             && let Some(share) = self.in_list(list)
@@ -278,7 +286,7 @@ impl KnownColumns {
             return Some(share);
         }
         if let Some(like) = condition.downcast_ref::<LikeExpr>()
-            && let Some(share) = self.prefix(like)
+            && let Some(share) = self.prefix_like(like)
         {
             return Some(share);
         }
@@ -288,17 +296,17 @@ impl KnownColumns {
                 Operator::Or => return Some(self.any_of(condition, unknown)),
                 _ => {}
             }
-            if let Some(share) = self.columns(binary) {
+            if let Some(share) = self.column_comparison(binary) {
                 return Some(share);
             }
         }
-        self.tried(condition).or_else(|| {
+        self.evaluate_on_samples(condition).or_else(|| {
             let inner = condition.downcast_ref::<NotExpr>()?;
             Some(1.0 - self.share(inner.arg(), unknown))
         })
     }
 
-    /// Alternatives: of one column's values they exclude each other, others are independent.
+    /// The selectivity of a disjunction: equalities on one column exclude each other, others are independent.
     fn any_of(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> f64 {
         let mut all = Vec::new();
         split_disjunction(condition, &mut all);
@@ -309,56 +317,56 @@ impl KnownColumns {
         if let Some(equal) = equal
             && let Some(column) = equal.first().map(|(column, ..)| *column)
             && equal.iter().all(|(own, ..)| *own == column)
-            && let Some(spread) = self.known(column)
+            && let Some(histogram) = self.histogram(column)
         {
-            return any_equal(spread, equal.into_iter().map(|(.., point)| point));
+            return any_equal(histogram, equal.into_iter().map(|(.., point)| point));
         }
         let none_of = all.into_iter().map(|condition| 1.0 - self.share(condition, unknown)).product::<f64>();
         1.0 - none_of
     }
 
     fn in_list(&self, list: &InListExpr) -> Option<f64> {
-        let spread = self.known(self.column_of(list.expr())?)?;
-        let points = list.list().iter().map(|value| spread.point(&value_of(value)?));
-        let share = any_equal(spread, points.collect::<Option<Vec<_>>>()?.into_iter());
-        Some(if list.negated() { 1.0 - spread.nulls - share } else { share })
+        let histogram = self.histogram(self.column_of(list.expr())?)?;
+        let points = list.list().iter().map(|value| histogram.point(&value_of(value)?));
+        let share = any_equal(histogram, points.collect::<Option<Vec<_>>>()?.into_iter());
+        Some(if list.negated() { 1.0 - histogram.nulls - share } else { share })
     }
 
-    /// A pattern that is a beginning and then anything.
-    fn prefix(&self, like: &LikeExpr) -> Option<f64> {
-        let spread = self.known(self.column_of(like.expr())?)?;
+    /// The selectivity of LIKE with a prefix pattern.
+    fn prefix_like(&self, like: &LikeExpr) -> Option<f64> {
+        let histogram = self.histogram(self.column_of(like.expr())?)?;
         let pattern = value_of(like.pattern())?;
         let prefix = pattern.try_as_str()??.strip_suffix('%')?.to_string();
         if like.case_insensitive() || prefix.contains(['%', '_', '\\']) || prefix.is_empty() {
             return None;
         }
-        // No text that begins so comes after it.
+        // No text with this prefix sorts after it.
         let end = Point::Text(format!("{prefix}{}", char::MAX));
-        let share = spread.below(&end, false) - spread.below(&Point::Text(prefix), false);
+        let share = histogram.below(&end, false) - histogram.below(&Point::Text(prefix), false);
         let share = share.max(0.0);
-        Some(if like.negated() { 1.0 - spread.nulls - share } else { share })
+        Some(if like.negated() { 1.0 - histogram.nulls - share } else { share })
     }
 
-    /// A comparison of two columns of the table.
-    fn columns(&self, binary: &BinaryExpr) -> Option<f64> {
+    /// The selectivity of a comparison of two columns.
+    fn column_comparison(&self, binary: &BinaryExpr) -> Option<f64> {
         let (one, other) = (self.column_of(binary.left())?, self.column_of(binary.right())?);
-        let (one, other) = (self.known(one)?, self.known(other)?);
+        let (one, other) = (self.histogram(one)?, self.histogram(other)?);
         let values = (1.0 - one.nulls) * (1.0 - other.nulls);
         let equal = values / one.distinct.max(other.distinct);
         match binary.op() {
             Operator::Eq => Some(equal),
             Operator::NotEq => Some(values - equal),
-            operator if is_range(*operator) => Some(values * COMPARED_COLUMNS),
+            operator if is_range(*operator) => Some(values * INEQUALITY_SELECTIVITY),
             _ => None,
         }
     }
 
-    /// A condition on one column, tried on what its histogram tells of it.
-    fn tried(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<f64> {
+    /// The selectivity of a condition on one column, evaluated on the sample values of its histogram.
+    fn evaluate_on_samples(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<f64> {
         let mut columns = collect_columns(condition).into_iter();
         let (column, None) = (columns.next()?, columns.next()) else { return None };
-        let spread = self.known(column.index()).filter(|_| !is_volatile(condition))?;
-        let (values, weights) = &spread.examples;
+        let histogram = self.histogram(column.index()).filter(|_| !is_volatile(condition))?;
+        let (values, weights) = &histogram.samples;
         let field = Field::new(column.name(), values.data_type().clone(), true);
         let batch =
             RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(values)]).ok()?;
@@ -368,7 +376,7 @@ impl KnownColumns {
                 None => Transformed::no(part),
             })
         });
-        // What fails for one of the values is not known.
+        // If evaluation fails for a value, the selectivity is unknown.
         let answers = alone.data().ok()?.evaluate(&batch).ok()?.into_array(values.len()).ok()?;
         if *answers.data_type() != DataType::Boolean {
             return None;
@@ -376,7 +384,7 @@ impl KnownColumns {
         let answers = answers.as_boolean();
         let is_true = |row: usize| answers.is_valid(row) && answers.value(row);
         let share: f64 = (0..answers.len()).filter(|row| is_true(*row)).map(|row| weights[row]).sum();
-        Some(share.max(spread.least()))
+        Some(share.max(histogram.selectivity_min()))
     }
 }
 
@@ -399,28 +407,28 @@ impl Between {
         }
     }
 
-    fn share(&self, spread: &Spread) -> f64 {
-        let below = |end: &(Point, bool), or_equal: bool| spread.below(&end.0, or_equal);
-        let high = self.high.as_ref().map_or(1.0 - spread.nulls, |high| below(high, high.1));
+    fn share(&self, histogram: &ColumnHistogram) -> f64 {
+        let below = |end: &(Point, bool), or_equal: bool| histogram.below(&end.0, or_equal);
+        let high = self.high.as_ref().map_or(1.0 - histogram.nulls, |high| below(high, high.1));
         let low = self.low.as_ref().map_or(0.0, |low| below(low, !low.1));
         (high - low).max(0.0)
     }
 }
 
-fn equality(spread: &Spread, operator: Operator, point: &Point) -> f64 {
-    let equal = spread.equal(point);
+fn equality(histogram: &ColumnHistogram, operator: Operator, point: &Point) -> f64 {
+    let equal = histogram.equal(point);
     match operator {
-        Operator::NotEq => (1.0 - spread.nulls - equal).max(0.0),
+        Operator::NotEq => (1.0 - histogram.nulls - equal).max(0.0),
         _ => equal,
     }
 }
 
-/// The share of the rows that equal one of some values.
-fn any_equal(spread: &Spread, points: impl Iterator<Item = Point>) -> f64 {
+/// The share of rows that equal one of several values.
+fn any_equal(histogram: &ColumnHistogram, points: impl Iterator<Item = Point>) -> f64 {
     let mut different: Vec<Point> = points.collect();
     different.sort_by(Point::order);
     different.dedup();
-    different.iter().map(|point| spread.equal(point)).sum::<f64>().min(1.0 - spread.nulls)
+    different.iter().map(|point| histogram.equal(point)).sum::<f64>().min(1.0 - histogram.nulls)
 }
 
 fn split_disjunction<'a>(condition: &'a Arc<dyn PhysicalExpr>, all: &mut Vec<&'a Arc<dyn PhysicalExpr>>) {
@@ -434,7 +442,7 @@ fn is_range(operator: Operator) -> bool {
     matches!(operator, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
 }
 
-/// Whether a cast keeps all values apart and in their order.
+/// Whether a cast preserves distinct values and their order.
 fn widens(from: &DataType, to: &DataType) -> bool {
     from == to
         || from.is_string() && to.is_string()

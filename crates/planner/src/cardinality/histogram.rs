@@ -1,11 +1,11 @@
-//! Histograms: how a sample of a column's values becomes one, and how many rows a comparison leaves by it.
+//! Column histograms: built from a sample of values, and used to estimate the selectivity of comparisons.
 //!
-//! The most common values are told one by one with their shares. The others are cut into buckets of equally
-//! many rows, between whose bounds they are taken to lie evenly. Values that come with later writes are taken
-//! to lie beyond those that ANALYZE has seen, where the bounds of data files go beyond them.
+//! The most common values are stored with their shares. The others form equi-depth buckets, within which
+//! values are assumed to be evenly distributed. Where the bounds of data files exceed those that ANALYZE saw,
+//! values of later writes are assumed to lie in between.
 //!
-//! Source: PostgreSQL's `analyze.c` and `selfuncs.c`, for what is kept, how much of it, and how a text
-//! becomes a number.
+//! Source: PostgreSQL's `analyze.c` and `selfuncs.c`, for what is stored, how much of it, and how a text maps
+//! to a number.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -20,17 +20,17 @@ use datafusion::error::Result;
 use harrier_exec::data_files::text_of;
 use harrier_functions::parse::text_array::parse_array;
 
-/// Common values that are kept, and buckets of the others. Three hundred values of a sample are in a bucket.
+/// The maximum number of common values, and of buckets for the others. A bucket holds 300 sample values.
 pub const BUCKETS: usize = 100;
-/// Characters of a text that count. Longer ones are only looked at so far, and are never common values.
+/// The maximum length of a text in characters. Longer ones are compared up to here, and are never common
+/// values.
 pub const CHARACTERS_MAX: usize = 256;
-/// A value that is common in a sample of a column has to be there this often: its share is then known to
-/// about a third.
+/// The minimum number of occurrences of a common value in a sample: its share is then known to about a third.
 const COMMON_MIN: usize = 10;
-/// A common value has so many times the rows of a mean one.
+/// A common value occurs this many times as often as the mean.
 const COMMON_FACTOR: f64 = 1.25;
 
-/// Whether values of this type have an order that histograms know.
+/// Whether histograms support the order of a type.
 pub fn is_ordered(kind: &DataType) -> bool {
     kind.is_numeric()
         || kind.is_string()
@@ -40,24 +40,23 @@ pub fn is_ordered(kind: &DataType) -> bool {
         )
 }
 
-/// What is kept of a column's values.
+/// The stored histogram of a column.
 #[derive(Debug)]
 pub struct SampledHistogram {
-    /// The most common values, the most common first, with the share of all rows that has them.
+    /// The most common values in descending order of frequency, with their shares of all rows.
     pub common: Vec<(String, f64)>,
-    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the
-    /// greatest included.
+    /// The equi-depth bucket bounds of the other values, in ascending order, including minimum and maximum.
     pub bounds: Vec<String>,
 }
 
-/// A sample of the values that are not null, in order.
-pub struct Sorted {
+/// A sorted sample of the non-null values.
+pub struct SortedSample {
     values: ArrayRef,
-    /// Where equal values are.
+    /// The ranges of equal values.
     runs: Vec<Range<usize>>,
 }
 
-impl Sorted {
+impl SortedSample {
     pub fn of(sample: &ArrayRef) -> Result<Self> {
         let values = sort(sample, None)?;
         let runs = match values.len() {
@@ -67,16 +66,16 @@ impl Sorted {
         Ok(Self { values, runs })
     }
 
-    /// Whether some of its texts are longer than what was taken of them.
-    pub fn has_cut(&self) -> bool {
+    /// Whether the sample truncated some of its texts.
+    pub fn is_truncated(&self) -> bool {
         let texts = self.values.as_string_opt::<i32>();
-        texts.is_some_and(|texts| texts.iter().flatten().any(is_cut))
+        texts.is_some_and(|texts| texts.iter().flatten().any(is_long))
     }
 
-    /// Different values among all `values` that the sample was taken of.
+    /// Estimates the number of distinct values among all `values` from which the sample was taken.
     ///
     /// Source: Haas and Stokes, "Estimating the number of classes in a finite population", the estimator
-    /// Duj1, which PostgreSQL takes.
+    /// Duj1, as in PostgreSQL.
     pub fn distinct(&self, values: i64) -> i64 {
         let seen = self.values.len() as f64;
         let different = self.runs.len() as f64;
@@ -88,8 +87,8 @@ impl Sorted {
         (estimate.round() as i64).clamp(self.runs.len() as i64, values)
     }
 
-    /// The histogram, if all values can be kept. `is_all`: the sample has all values. `share`: of the rows
-    /// that are not null.
+    /// Builds the histogram, or `None` if a value cannot be stored. `is_all`: the sample contains all values.
+    /// `share`: the share of non-null rows.
     pub fn histogram(&self, is_all: bool, share: f64) -> Result<Option<SampledHistogram>> {
         let texts = self.texts(self.runs.iter().map(|run| run.start))?;
         let common = self.common(is_all, &texts);
@@ -104,7 +103,7 @@ impl Sorted {
                 .collect(),
             bounds: bounds(&others).into_iter().map(|at| texts.value(at).to_string()).collect(),
         };
-        // What cannot be in the text of a catalog.
+        // The catalog's text type cannot store NUL characters.
         let is_kept = |text: &String| !text.contains('\0');
         let is_kept =
             histogram.common.iter().all(|(text, _)| is_kept(text)) && histogram.bounds.iter().all(is_kept);
@@ -115,19 +114,19 @@ impl Sorted {
     fn common(&self, is_all: bool, texts: &StringArray) -> Vec<usize> {
         let values = self.values.len();
         let different = self.runs.len();
-        let is_cut = |at: usize| self.values.data_type().is_string() && is_cut(texts.value(at));
+        let is_long = |at: usize| self.values.data_type().is_string() && is_long(texts.value(at));
         let is_flag = *self.values.data_type() == DataType::Boolean;
-        let fits = different <= BUCKETS && different < values && !(0..different).any(is_cut);
+        let fits = different <= BUCKETS && different < values && !(0..different).any(is_long);
         let least = match fits || is_flag {
             true => 1,
             false => {
                 let mean = (COMMON_FACTOR * values as f64 / different as f64).ceil() as usize;
-                // What fills a bucket by itself is common anyway.
+                // A value that fills a bucket counts as common.
                 mean.min(values.div_ceil(BUCKETS)).max(if is_all { 2 } else { COMMON_MIN })
             }
         };
         let mut common: Vec<usize> =
-            (0..different).filter(|at| self.runs[*at].len() >= least && !is_cut(*at)).collect();
+            (0..different).filter(|at| self.runs[*at].len() >= least && !is_long(*at)).collect();
         common.sort_by_key(|at| std::cmp::Reverse(self.runs[*at].len()));
         common.truncate(BUCKETS);
         common
@@ -139,11 +138,11 @@ impl Sorted {
     }
 }
 
-fn is_cut(text: &str) -> bool {
+fn is_long(text: &str) -> bool {
     text.len() >= CHARACTERS_MAX && text.chars().count() >= CHARACTERS_MAX
 }
 
-/// The runs at whose values the buckets of these runs end.
+/// The runs at which equi-depth buckets of these runs end.
 fn bounds(runs: &[(usize, &Range<usize>)]) -> Vec<usize> {
     if runs.len() < 2 {
         return vec![];
@@ -163,7 +162,7 @@ fn bounds(runs: &[(usize, &Range<usize>)]) -> Vec<usize> {
     bounds
 }
 
-/// A value as a place in the order of its column.
+/// A position in the order of a column.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub enum Point {
     Number(f64),
@@ -171,7 +170,7 @@ pub enum Point {
 }
 
 impl Point {
-    /// `None`: null, or of a type without an order.
+    /// `None`: null, or a type without an order.
     pub fn of(value: &ScalarValue) -> Option<Self> {
         if value.is_null() {
             return None;
@@ -189,7 +188,7 @@ impl Point {
         self.partial_cmp(other).unwrap_or(Ordering::Equal)
     }
 
-    /// How far it is on the way from `low` to `high`, from 0 to 1.
+    /// The relative position between `low` and `high`, from 0 to 1.
     fn between(&self, low: &Self, high: &Self) -> f64 {
         let (low, at, high) = match (low, self, high) {
             (Self::Number(low), Self::Number(at), Self::Number(high)) => (*low, *at, *high),
@@ -204,7 +203,7 @@ impl Point {
     }
 }
 
-/// The first value of one row as a number that keeps its order.
+/// Maps a one-row array to a number, preserving order.
 fn number(value: &ArrayRef) -> Option<f64> {
     let kind = value.data_type();
     let is_number = kind.is_numeric() || *kind == DataType::Boolean;
@@ -216,56 +215,56 @@ fn number(value: &ArrayRef) -> Option<f64> {
             cast(&value, &DataType::Int64).ok()?.as_primitive::<Int64Type>().value(0) as f64
         }
     };
-    // NaN is greater than all numbers.
+    // NaN sorts above all numbers.
     Some(if number.is_nan() { f64::MAX } else { number })
 }
 
-/// The bytes of a text from the `from`th on as a fraction.
+/// Maps the bytes of a text from `from` on to a fraction.
 fn fraction(text: &str, from: usize) -> f64 {
     let bytes = text.as_bytes().iter().skip(from).take(size_of::<u64>());
     bytes.zip(1..).map(|(byte, place)| f64::from(*byte) / 256_f64.powi(place)).sum()
 }
 
-/// Rows that came after ANALYZE, with values beyond those that it saw.
+/// Rows written after ANALYZE with values outside the range that it saw.
 #[derive(Debug)]
-struct Newer {
+struct NewRows {
     share: f64,
     low: Point,
     high: Point,
 }
 
-/// What is known of the values of a column.
+/// The value distribution of a column.
 #[derive(Debug)]
-pub struct Spread {
+pub struct ColumnHistogram {
     common: Vec<(Point, f64)>,
     bounds: Vec<Point>,
-    /// The share of the rows with values that are not common.
+    /// The share of rows with values that are not common.
     others: f64,
     others_distinct: f64,
-    newer: Option<Newer>,
+    newer: Option<NewRows>,
     pub(crate) nulls: f64,
     pub(crate) distinct: f64,
-    /// The common values, then the bounds, and a null, with the shares they stand for.
-    pub(crate) examples: (ArrayRef, Vec<f64>),
+    /// Sample values (the common values, the bounds, and a null) with the shares that they represent.
+    pub(crate) samples: (ArrayRef, Vec<f64>),
 }
 
-/// What a column's files say, and how much it has grown since ANALYZE.
-pub struct Now {
+/// The current bounds of a column's files, and how much it has grown since ANALYZE.
+pub struct CurrentStatistics {
     pub min: Option<ScalarValue>,
     pub max: Option<ScalarValue>,
     pub distinct: f64,
-    /// Of all rows those that ANALYZE did not see.
+    /// The share of rows written since ANALYZE.
     pub newer: f64,
 }
 
-impl Spread {
+impl ColumnHistogram {
     /// `common` and `bounds`: as in [`SampledHistogram`]. `nulls`: their share of the rows that ANALYZE saw.
     pub fn new(
         common: &[(String, f64)],
         bounds: &[String],
         kind: &DataType,
         nulls: f64,
-        now: &Now,
+        now: &CurrentStatistics,
     ) -> Result<Self> {
         let parsed = |texts: Vec<&str>| parse_array(&StringArray::from(texts), kind);
         let common_values = parsed(common.iter().map(|(text, _)| text.as_str()).collect())?;
@@ -279,11 +278,11 @@ impl Spread {
         let each = others / bound_values.len().max(1) as f64;
         let weights = shares().chain(bounds.iter().map(|_| each)).chain([nulls]).collect();
         let null = ScalarValue::try_new_null(kind)?.to_array()?;
-        let examples = concat(&[common_values.as_ref(), bound_values.as_ref(), null.as_ref()])?;
-        let newer = newer(&common_points, &bound_points, now);
+        let samples = concat(&[common_values.as_ref(), bound_values.as_ref(), null.as_ref()])?;
+        let newer = new_rows(&common_points, &bound_points, now);
         Ok(Self {
             others_distinct: (now.distinct - common.len() as f64).max(1.0),
-            examples: (examples, weights),
+            samples: (samples, weights),
             common: common_points,
             bounds: bound_points,
             others,
@@ -293,20 +292,20 @@ impl Spread {
         })
     }
 
-    /// A value of any type in the order of this column's.
+    /// Converts a value of any type to a position in this column's order.
     pub fn point(&self, value: &ScalarValue) -> Option<Point> {
-        Point::of(&value.cast_to(self.examples.0.data_type()).ok()?)
+        Point::of(&value.cast_to(self.samples.0.data_type()).ok()?)
     }
 
-    /// What a condition leaves that is true for no value that is told.
-    pub fn least(&self) -> f64 {
+    /// The minimum selectivity of a condition that no sample value satisfies.
+    pub fn selectivity_min(&self) -> f64 {
         match self.bounds.len() {
             0 => 0.0,
             told => self.others / (2 * told) as f64,
         }
     }
 
-    /// The share of the rows that equal a value.
+    /// The share of rows that equal a value.
     pub fn equal(&self, value: &Point) -> f64 {
         let known = self.common.iter().find(|(common, _)| common == value).map(|(_, share)| *share);
         let known = known.unwrap_or_else(|| if self.is_among_others(value) { self.one() } else { 0.0 });
@@ -317,7 +316,7 @@ impl Spread {
         }
     }
 
-    /// The share of the rows with one value that is not common.
+    /// The share of rows for each value that is not common.
     fn one(&self) -> f64 {
         self.others / self.others_distinct
     }
@@ -329,7 +328,7 @@ impl Spread {
         }
     }
 
-    /// The share of the rows with smaller values, or values that are not greater.
+    /// The share of rows with smaller (or, with `or_equal`, equal) values.
     pub fn below(&self, value: &Point, or_equal: bool) -> f64 {
         let is_below = |common: &Point| match common.order(value) {
             Ordering::Less => true,
@@ -345,10 +344,10 @@ impl Spread {
         }
     }
 
-    /// The same of those values that are not common, as a share of them.
+    /// The same among the values that are not common, as a share of them.
     fn others_below(&self, value: &Point, or_equal: bool) -> f64 {
         let Some(buckets) = self.bounds.len().checked_sub(1).filter(|buckets| *buckets > 0) else {
-            // Of one value or of a few nothing is known but that they are there.
+            // Without two bounds, their distribution is unknown.
             return 0.5;
         };
         let before = self.bounds.partition_point(|bound| bound < value);
@@ -361,7 +360,7 @@ impl Spread {
             }
         };
         let is_there = or_equal && self.is_among_others(value);
-        // Equal bounds are the ends of buckets that have the one value alone.
+        // Equal bounds delimit buckets that contain only that value.
         let equal = self.bounds.partition_point(|bound| bound <= value).saturating_sub(before + 1);
         let equal = (equal as f64 / buckets as f64).max(1.0 / self.others_distinct);
         if is_there { (smaller + equal).min(1.0) } else { smaller }
@@ -372,7 +371,7 @@ fn points(values: &ArrayRef) -> Result<Vec<Option<Point>>> {
     (0..values.len()).map(|row| Ok(Point::of(&ScalarValue::try_from_array(values, row)?))).collect()
 }
 
-fn newer(common: &[(Point, f64)], bounds: &[Point], now: &Now) -> Option<Newer> {
+fn new_rows(common: &[(Point, f64)], bounds: &[Point], now: &CurrentStatistics) -> Option<NewRows> {
     let known = || common.iter().map(|(point, _)| point).chain(bounds.first()).chain(bounds.last());
     let first = known().min_by(|one, other| one.order(other))?;
     let last = known().max_by(|one, other| one.order(other))?;
@@ -384,5 +383,5 @@ fn newer(common: &[(Point, f64)], bounds: &[Point], now: &Now) -> Option<Newer> 
         (Some(min), _) if min < *first => (min, first.clone()),
         _ => return None,
     };
-    Some(Newer { share: now.newer, low, high })
+    Some(NewRows { share: now.newer, low, high })
 }

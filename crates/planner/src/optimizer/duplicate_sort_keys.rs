@@ -16,7 +16,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::rewrite::rewritten;
+use crate::rewrite::rewrite_expressions;
 
 /// The rule; to stand behind all that makes keys alike.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl OptimizerRule for DuplicateSortKeys {
         if !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)) {
             return Ok(Transformed::no(plan));
         }
-        rewritten(plan, |mut expr| {
+        rewrite_expressions(plan, |mut expr| {
             let is_changed = match &mut expr {
                 Expr::AggregateFunction(function) => first_ones(&mut function.params.order_by),
                 Expr::WindowFunction(function) => first_ones(&mut function.params.order_by),

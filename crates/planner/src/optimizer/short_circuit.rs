@@ -45,7 +45,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::fallible::{has_risk, may_fail};
-use crate::rewrite::{replaced, schema_below};
+use crate::rewrite::{input_schema, map_node_expressions};
 
 /// Has what makes the physical plan see conditions that stop at what decides them.
 pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -147,7 +147,7 @@ fn short_circuit(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn in_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_below(&node)?;
+    let schema = input_schema(&node)?;
     match node {
         LogicalPlan::Filter(mut filter) => {
             let condition = in_expr(with_weakened(filter.predicate, &schema)?, &schema, true)?;
@@ -173,7 +173,7 @@ fn in_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             scan.filters = guarded.data;
             Ok(Transformed::new_transformed(LogicalPlan::TableScan(scan), is_changed || guarded.transformed))
         }
-        node => replaced(node, |expr| in_expr(expr, &schema, false)),
+        node => map_node_expressions(node, |expr| in_expr(expr, &schema, false)),
     }
 }
 

@@ -43,7 +43,7 @@ use harrier_functions::guard::never_true;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::fallible::has_risk;
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 mod growth;
 mod unreachable_branches;
@@ -88,7 +88,7 @@ impl OptimizerRule for Simplification {
         let has_risks = has_risks(&plan)?;
         let mut guards = Guards::default();
         let guarded = match has_risks {
-            true => rewritten(plan, |expr| Ok(guards.guarded(expr)))?,
+            true => rewrite_expressions(plan, |expr| Ok(guards.guarded(expr)))?,
             false => Transformed::no(plan),
         };
         let is_large = growth::is_large(&guarded.data, true)?;
@@ -102,8 +102,8 @@ impl OptimizerRule for Simplification {
         let guarded = match guards.cases > 0 || is_large {
             false => guarded.data,
             true => {
-                let schema = schema_below(&guarded.data)?;
-                rewritten(guarded.data, |expr| Ok(lazy(expr, &schema, is_large)))?.data
+                let schema = input_schema(&guarded.data)?;
+                rewrite_expressions(guarded.data, |expr| Ok(lazy(expr, &schema, is_large)))?.data
             }
         };
         let simplified = self.0.rewrite(guarded, config)?;

@@ -25,7 +25,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::{Types, call, is_open, key, read};
 use crate::binder::type_names;
 use crate::types::names::type_name;
-use harrier_planner::rewrite::{compares, rewritten};
+use harrier_planner::rewrite::{is_comparison, rewrite_expressions};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if is_plain && plan.expressions().is_empty() {
         return Ok(Transformed::no(plan));
     }
-    let plan = rewritten(plan, |expr| in_expr(expr, &types))?;
+    let plan = rewrite_expressions(plan, |expr| in_expr(expr, &types))?;
     plan.transform_data(|plan| in_node(plan, &types))
 }
 
@@ -287,7 +287,7 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
     match expr {
         Expr::Cast(cast) => in_cast(cast, types),
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
-            if compares(op) {
+            if is_comparison(op) {
                 let is_changed = level_pair(&mut left, &op.to_string(), &mut right, types)?;
                 let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
                 return Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) });

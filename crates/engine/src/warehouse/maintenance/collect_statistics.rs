@@ -18,7 +18,7 @@ use harrier_catalog::state::{Column, SnapshotId, Table};
 use harrier_catalog::{Analysis, ColumnAnalysis};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::aggregate::reservoir_sample;
-use harrier_planner::cardinality::histogram::{CHARACTERS_MAX, Sorted, is_ordered};
+use harrier_planner::cardinality::histogram::{CHARACTERS_MAX, SortedSample, is_ordered};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::columns::type_of;
@@ -119,8 +119,8 @@ impl<'a> Looking<'a> {
                 false => None,
             };
             let is_all = sample.len() as i64 >= values;
-            let sorted = Sorted::of(&sample)?;
-            let distinct = match total.is_some() || is_all && !sorted.has_cut() {
+            let sorted = SortedSample::of(&sample)?;
+            let distinct = match total.is_some() || is_all && !sorted.is_truncated() {
                 true => sorted.distinct(values),
                 false => sketched.min(values),
             };

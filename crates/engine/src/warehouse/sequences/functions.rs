@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::SessionContext;
 use harrier_error::{SqlError, SqlState};
-use harrier_planner::rewrite::rewritten;
+use harrier_planner::rewrite::rewrite_expressions;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::sequences::calls::{Call, called};
@@ -184,7 +184,9 @@ impl AnalyzerRule for DistinctCalls {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|node| rewritten(node, |expr| Ok(self.distinct(expr))))?.data)
+        Ok(plan
+            .transform_up_with_subqueries(|node| rewrite_expressions(node, |expr| Ok(self.distinct(expr))))?
+            .data)
     }
 }
 

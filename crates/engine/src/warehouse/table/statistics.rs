@@ -13,7 +13,7 @@ use harrier_catalog::state::Column;
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, StatsRef};
 use harrier_functions::parse::text_array::parse_array;
-use harrier_planner::cardinality::histogram::{Now, Spread};
+use harrier_planner::cardinality::histogram::{ColumnHistogram, CurrentStatistics};
 
 use crate::types::columns::{has_stats, type_of};
 use crate::warehouse::table::prune::Candidates;
@@ -116,7 +116,7 @@ pub(crate) fn spreads(
     columns: &[Column],
     rows: i64,
     analysis: &Analysis,
-) -> Result<BTreeMap<String, Arc<Spread>>> {
+) -> Result<BTreeMap<String, Arc<ColumnHistogram>>> {
     let mut spreads = BTreeMap::new();
     for (column, known) in columns.iter().zip(&statistics.column_statistics) {
         let Some(found) = analysis.columns.get(&column.id) else { continue };
@@ -126,10 +126,20 @@ pub(crate) fn spreads(
             Some(all) => least_and_greatest(all, column)?,
             None => (known.min_value.get_value().cloned(), known.max_value.get_value().cloned()),
         };
-        let now = Now { min, max, distinct: scaled(found.distinct, analysis.rows, rows) as f64, newer };
+        let now = CurrentStatistics {
+            min,
+            max,
+            distinct: scaled(found.distinct, analysis.rows, rows) as f64,
+            newer,
+        };
         let nulls = found.nulls as f64 / analysis.rows.max(1) as f64;
-        let spread =
-            Spread::new(&histogram.common, &histogram.bounds, &type_of(column, false)?, nulls, &now)?;
+        let spread = ColumnHistogram::new(
+            &histogram.common,
+            &histogram.bounds,
+            &type_of(column, false)?,
+            nulls,
+            &now,
+        )?;
         spreads.insert(column.name.clone(), Arc::new(spread));
     }
     Ok(spreads)

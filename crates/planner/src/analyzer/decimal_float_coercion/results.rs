@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, cast,
 };
 
-use crate::rewrite::is_stale;
+use crate::rewrite::has_stale_schema;
 
 use super::{Scope, is_decimal, is_double_column, is_exact_real, is_real};
 
@@ -116,7 +116,7 @@ pub(super) fn unite_inputs(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         })
         .collect();
     if kinds.iter().all(Option::is_none) {
-        let inputs = is_stale(union).then(|| union.inputs.clone());
+        let inputs = has_stale_schema(union).then(|| union.inputs.clone());
         return match inputs {
             Some(inputs) => {
                 Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))

@@ -33,7 +33,7 @@ use super::plain::is_plain;
 use super::references::{
     count_subqueries, count_subqueries_in, free, has_subquery, outer_reference, with_plan,
 };
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// A comparison as a value has its subquery twice, so that several inside of each other are many. With more
 /// subqueries than so many in it, it is not planned.
@@ -66,7 +66,7 @@ fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !plan.expressions().iter().any(has_subquery) {
         return Ok(Transformed::no(plan));
     }
-    let scope = schema_below(&plan)?;
+    let scope = input_schema(&plan)?;
     match plan {
         LogicalPlan::Filter(filter) => {
             let mut keys = Vec::new();
@@ -83,7 +83,7 @@ fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                 join.filter.map(|filter| condition(filter, Null::IsFalse, false, &scope)).transpose()?;
             Ok(Transformed::yes(LogicalPlan::Join(join)))
         }
-        other => rewritten(other, |part| value(part, &scope)),
+        other => rewrite_expressions(other, |part| value(part, &scope)),
     }
 }
 

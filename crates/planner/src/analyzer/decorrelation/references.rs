@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::{Join, Subquery};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use crate::rewrite::schema_below;
+use crate::rewrite::input_schema;
 
 /// A column of a query around, with its type.
 pub(crate) type Reference = (Column, FieldRef);
@@ -90,7 +90,7 @@ pub(super) fn outer_reference((column, field): Reference) -> Expr {
 
 /// The columns that a node's expressions and the subqueries in them may speak of.
 pub(super) fn scope(plan: &LogicalPlan) -> Result<DFSchema> {
-    schema_below(plan)
+    input_schema(plan)
 }
 
 /// The outer references of a plan that nothing in it answers to, also those of subqueries in its subqueries.

@@ -18,7 +18,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use harrier_functions::guard::never_true;
 
 use super::is_coalesce;
-use crate::rewrite::{replaced, schema_below};
+use crate::rewrite::{input_schema, map_node_expressions};
 
 /// Takes away what no row of a node comes to. Types have been coerced: those of branches are alike.
 pub(super) fn reached(plan: LogicalPlan, options: Arc<ConfigOptions>) -> Result<Transformed<LogicalPlan>> {
@@ -30,13 +30,13 @@ pub(super) fn reached(plan: LogicalPlan, options: Arc<ConfigOptions>) -> Result<
     if !is_found {
         return Ok(Transformed::no(plan));
     }
-    let schema = schema_below(&plan)?;
+    let schema = input_schema(&plan)?;
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(DFSchema::empty()))
         .with_config_options(options)
         .build();
     let mut branches = Branches { schema: &schema, simplifier: ExprSimplifier::new(context) };
-    replaced(plan, |expr| expr.rewrite(&mut branches))
+    map_node_expressions(plan, |expr| expr.rewrite(&mut branches))
 }
 
 /// Whether an expression has a constant that leaves something of it out of account.
