@@ -94,7 +94,7 @@ impl Session {
             // What is read has PostgreSQL's names, whatever the planner's.
             result_columns::prepare(statement, self.names_as_postgres());
             declared_casts::settle(statement);
-            nested_call_names::settle(statement, self.context().state_ref().read().scalar_functions());
+            nested_call_names::shorten(statement, self.context().state_ref().read().scalar_functions());
         }
         let (mut temporary, mut at_commit) = (false, None);
         if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &mut form

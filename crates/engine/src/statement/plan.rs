@@ -37,7 +37,7 @@ impl Session {
         let explained = self.explained(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::filled(&state, statement).await?;
-        let statement = table_functions::bound(statement.as_ref(), values);
+        let statement = table_functions::bind_parameters(statement.as_ref(), values);
         let statement = statement.as_ref();
         let written = self.written(statement)?;
         if let Some(written) = &written {

@@ -32,7 +32,7 @@ use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, 
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::analyzer::decimal_float_coercion::is_double_column;
-use crate::binder::decimal_division::of_decimals;
+use crate::binder::decimal_division::replan_decimal;
 use crate::binder::integer_width::is_int4;
 use crate::rewrite::{has_stale_schema, input_schema, rewrite_expressions};
 
@@ -68,7 +68,7 @@ impl AnalyzerRule for SetOperationTypes {
 /// What was planned as a division of integers, and is one of decimals.
 fn divided(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    rewrite_expressions(plan, |expr| Ok(of_decimals(expr, &schema)))
+    rewrite_expressions(plan, |expr| Ok(replan_decimal(expr, &schema)))
 }
 
 /// A UNION of integers and decimals as one of decimals from the beginning, so that what is above it is

@@ -1,12 +1,12 @@
-//! `a && b`: whether two arrays have an element in common, planned as the function of that.
+//! Planner of `a && b` (array overlap) as `array_has_any`.
 //!
 //! ```text
 //! a && b        ─►  array_has_any(a, b)
 //! a && '{1,2}'  ─►  array_has_any(a, CAST('{1,2}' AS List))
 //! ```
-//! One side has to be an array; other operands of && are left to the planner.
+//! At least one side has to be an array; other operands of && are left to the default planner.
 //!
-//! `ArrayOverlapPlanner` can go when the planner of arrays plans && (array_has_any).
+//! `ArrayOverlapPlanner` can go when DataFusion's array planner plans && (array_has_any).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -16,7 +16,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-/// Plans `&&` where one side is an array; a literal in quotes on the other side is one of its type.
+/// Plans `&&` where one side is an array; a string literal on the other side is cast to its type.
 #[derive(Debug)]
 pub struct ArrayOverlapPlanner;
 
@@ -34,7 +34,7 @@ impl ExprPlanner for ArrayOverlapPlanner {
         if !is_list(&left) && !is_list(&right) {
             return Ok(PlannerResult::Original(expr));
         }
-        let take = |side: &mut Expr, other: &DataType| {
+        let coerce_literal = |side: &mut Expr, other: &DataType| {
             let is_open = matches!(
                 side,
                 Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, _)
@@ -43,8 +43,8 @@ impl ExprPlanner for ArrayOverlapPlanner {
                 *side = cast(std::mem::take(side), other.clone());
             }
         };
-        take(&mut expr.left, &right);
-        take(&mut expr.right, &left);
+        coerce_literal(&mut expr.left, &right);
+        coerce_literal(&mut expr.right, &left);
         Ok(PlannerResult::Planned(array_has_any(expr.left, expr.right)))
     }
 }

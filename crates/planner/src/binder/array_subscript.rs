@@ -1,8 +1,8 @@
-//! `a[n]` and `a[m:n]` of an array, as in PostgreSQL: elements count from 1, there is none at 0 and below,
-//! and of a slice what is beyond the array is left out.
+//! Planner of array subscripts `a[n]` and slices `a[m:n]` as in PostgreSQL: elements are numbered from 1,
+//! subscripts of 0 and below yield NULL, and slices are clipped to the array.
 //!
-//! DataFusion counts from the end where a subscript is negative, and knows neither fractions nor literals in
-//! quotes.
+//! DataFusion counts negative subscripts from the end, and accepts neither fractional numbers nor string
+//! literals.
 //!
 //! ```text
 //! a[-1]       ─►  array_element(a, 0)                       0 is no element, which is NULL
@@ -10,9 +10,9 @@
 //! a[1.5]      ─►  array_element(a, greatest(CAST(round(1.5) AS BIGINT), 0))
 //! a[m:n]      ─►  harrier_array_slice(a, m, n)
 //! ```
-//! A bound that is left out is written before: crate sql, `desugar/slices.rs`.
+//! The SQL crate fills in omitted bounds: `desugar/slices.rs`.
 //!
-//! `ArraySubscriptPlanner` can go when arrays have no elements before the first one (PostgreSQL 8.15.3).
+//! `ArraySubscriptPlanner` can go when negative subscripts yield NULL (PostgreSQL 8.15.3).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -36,28 +36,28 @@ impl ExprPlanner for ArraySubscriptPlanner {
         expr: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
-        // What has no type yet is no column of this query.
+        // Without a type it is not a column of this query.
         let is_array = matches!(expr.expr.get_type(schema), Ok(DataType::List(_)));
         if !is_array {
             return Ok(PlannerResult::Original(expr));
         }
         let place = match expr.field_access {
-            // From the beginning, as the planner has it.
-            GetFieldAccess::ListIndex { ref key } if is_natural(key) => {
+            // DataFusion's planner handles positive subscripts correctly.
+            GetFieldAccess::ListIndex { ref key } if is_positive(key) => {
                 return Ok(PlannerResult::Original(expr));
             }
-            GetFieldAccess::ListIndex { key } => match number_of(&key) {
+            GetFieldAccess::ListIndex { key } => match integer_literal(&key) {
                 Some(_) => lit(0_i64),
-                None => greatest(vec![whole(*key, schema)?, lit(0_i64)]),
+                None => greatest(vec![to_integer(*key, schema)?, lit(0_i64)]),
             },
             GetFieldAccess::NamedStructField { name } => {
                 greatest(vec![cast(Expr::Literal(name, None), DataType::Int64), lit(0_i64)])
             }
-            GetFieldAccess::ListRange { ref stride, .. } if number_of(stride) != Some(1) => {
+            GetFieldAccess::ListRange { ref stride, .. } if integer_literal(stride) != Some(1) => {
                 return Ok(PlannerResult::Original(expr));
             }
             GetFieldAccess::ListRange { start, stop, .. } => {
-                let arguments = vec![expr.expr, whole(*start, schema)?, whole(*stop, schema)?];
+                let arguments = vec![expr.expr, to_integer(*start, schema)?, to_integer(*stop, schema)?];
                 let slice = ScalarFunction::new_udf(array_slice::function(), arguments);
                 return Ok(PlannerResult::Planned(Expr::ScalarFunction(slice)));
             }
@@ -66,21 +66,21 @@ impl ExprPlanner for ArraySubscriptPlanner {
     }
 }
 
-/// The whole number that a literal is.
-fn number_of(expr: &Expr) -> Option<i64> {
+/// The integer value of a literal.
+fn integer_literal(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Literal(ScalarValue::Int64(number), _) => *number,
-        Expr::Negative(inner) => number_of(inner)?.checked_neg(),
+        Expr::Negative(inner) => integer_literal(inner)?.checked_neg(),
         _ => None,
     }
 }
 
-fn is_natural(key: &Expr) -> bool {
-    number_of(key).is_some_and(|number| number > 0)
+fn is_positive(key: &Expr) -> bool {
+    integer_literal(key).is_some_and(|number| number > 0)
 }
 
-/// A subscript as a whole number.
-fn whole(key: Expr, schema: &DFSchema) -> Result<Expr> {
+/// Casts a subscript to an integer.
+fn to_integer(key: Expr, schema: &DFSchema) -> Result<Expr> {
     let kind = key.get_type(schema)?;
     Ok(match kind {
         DataType::Int64 => key,

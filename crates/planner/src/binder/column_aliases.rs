@@ -1,5 +1,5 @@
-//! Names for the first columns of a relation: `FROM t AS x (a)`, where t has more than one. The planner wants
-//! one for each.
+//! Planner of partial column alias lists: `FROM t AS x (a)`, where t has more columns. DataFusion requires
+//! one alias for each column.
 //!
 //! ```text
 //! FROM t AS x (a), t has k, v         ─►  FROM t AS x (a, "v")
@@ -7,7 +7,7 @@
 //! FROM t AS x (a, b), t has k, v      ─►  the same
 //! ```
 //!
-//! `ColumnAliasPlanner` can go when the planner takes fewer names than columns.
+//! `ColumnAliasPlanner` can go when DataFusion accepts fewer aliases than columns.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use datafusion::logical_expr::planner::{
 use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableAliasColumnDef, TableFactor};
 use harrier_sql::column_names::{column_count, duplicate_alias};
 
-/// Plans a relation of which not all columns are named, with their own names for the others.
+/// Plans a relation with a partial alias list; the remaining columns keep their names.
 #[derive(Debug)]
 pub struct ColumnAliasPlanner;
 
@@ -28,7 +28,7 @@ impl RelationPlanner for ColumnAliasPlanner {
         mut relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
-        let Some(columns) = named(&mut relation) else {
+        let Some(columns) = partial_aliases(&mut relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let given = std::mem::take(columns);
@@ -57,8 +57,8 @@ impl RelationPlanner for ColumnAliasPlanner {
     }
 }
 
-/// The names of a relation's columns, where there may be fewer than columns.
-fn named(relation: &mut TableFactor) -> Option<&mut Vec<TableAliasColumnDef>> {
+/// The column aliases of a relation that may have more columns than aliases.
+fn partial_aliases(relation: &mut TableFactor) -> Option<&mut Vec<TableAliasColumnDef>> {
     let count = match relation {
         TableFactor::Table { args: None, .. } => None,
         TableFactor::Derived { subquery, .. } => column_count(&subquery.body),

@@ -1,4 +1,4 @@
-//! Divisions of decimals, and products that have many digits, planned as functions that round
+//! Planner of decimal division, and of decimal multiplication with many digits, as functions that round
 //! ([`harrier_functions::math::quotient`]).
 
 use datafusion::arrow::datatypes::DataType;
@@ -13,8 +13,8 @@ use harrier_functions::math::quotient::Computation;
 
 /// Plans `decimal / decimal` and `decimal * decimal`, either of which may be an integer.
 ///
-/// It is a part of the planning of expressions, and no rule, because what stands above them depends on their
-/// types. Where types of columns become others, the rule that finds that out plans them again.
+/// It is an expression planner and not a rule, because the types of enclosing expressions depend on it. When
+/// column types change later, the rule that changes them plans these expressions again.
 #[derive(Debug)]
 pub struct DecimalDivisionPlanner;
 
@@ -26,22 +26,22 @@ impl ExprPlanner for DecimalDivisionPlanner {
             _ => return Ok(PlannerResult::Original(expr)),
         };
         let RawBinaryExpr { op, left, right } = expr;
-        Ok(match computed(computation, left, right, schema) {
+        Ok(match rounding_call(computation, left, right, schema) {
             Ok(computed) => PlannerResult::Planned(computed),
             Err((left, right)) => PlannerResult::Original(RawBinaryExpr { op, left, right }),
         })
     }
 }
 
-/// The same of what has been planned, if types of columns are other ones now.
-pub(crate) fn of_decimals(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+/// Plans an existing expression again after the types of its columns have changed.
+pub(crate) fn replan_decimal(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Transformed::no(expr) };
     let computation = match op {
         Operator::Multiply => Computation::Product,
         Operator::Divide => Computation::Quotient,
         _ => return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
     };
-    match computed(computation, *left, *right, schema) {
+    match rounding_call(computation, *left, *right, schema) {
         Ok(computed) => Transformed::yes(computed),
         Err((left, right)) => {
             let (left, right) = (Box::new(left), Box::new(right));
@@ -50,8 +50,8 @@ pub(crate) fn of_decimals(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// The function in the place of an operator; both sides if it is not of decimals, or has no room for them.
-fn computed(
+/// The function that replaces an operator; both operands if they are not decimals, or no result type fits.
+fn rounding_call(
     computation: Computation,
     left: Expr,
     right: Expr,
@@ -73,7 +73,7 @@ fn computed(
     Ok(Expr::ScalarFunction(ScalarFunction::new_udf(computation.function(), arguments)))
 }
 
-/// A number's type, or the decimal that holds all integers of a type.
+/// A decimal type itself, or the decimal type that holds all values of an integer type.
 fn decimal(kind: &DataType) -> Option<DataType> {
     let digits = match kind {
         kind if kind.is_decimal() => return Some(kind.clone()),

@@ -1,10 +1,10 @@
-//! `n / -1` and `n % -1` of an integer of four bytes is one of four bytes, as in PostgreSQL: the quotient of
-//! the least one is out of range. Whole numbers of a statement are of eight bytes to the planner.
+//! Planner of `n / -1` and `n % -1` for 4-byte integers, as in PostgreSQL: dividing the minimum overflows.
+//! DataFusion types integer literals as 8 bytes.
 //!
 //! ```text
 //! n / -1  ─►  n / CAST(-1 AS INTEGER)
 //! ```
-//! `IntegerNegationPlanner` can go when whole numbers of a statement have four bytes where they fit.
+//! `IntegerNegationPlanner` can go when integer literals that fit have 4 bytes.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};

@@ -1,5 +1,5 @@
-//! `n << 2` and `n >> 2` of the type of `n`, whose bits are lost beyond it: DataFusion shifts 64 bits where
-//! the count has them, as a number in a statement does, or `n` is computed of such numbers.
+//! Planner of `n << 2` and `n >> 2` in the type of `n`, dropping bits beyond it. DataFusion shifts 64 bits if
+//! either operand has 64, such as an integer literal or an expression of literals.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::binder::integer_width::is_int4;
 
-/// Plans shifts of integers of 16 and of 32 bits.
+/// Plans shifts of 16- and 32-bit integers.
 #[derive(Debug)]
 pub(crate) struct IntegerShiftPlanner;
 
@@ -40,7 +40,7 @@ impl ExprPlanner for IntegerShiftPlanner {
     }
 }
 
-/// The lower 16 of 32 bits as an integer with a sign.
+/// Sign-extends the lower 16 of 32 bits.
 fn lower_half(number: Expr) -> Expr {
     let half = || lit(16_i32);
     let upper = binary_expr(number, Operator::BitwiseShiftLeft, half());

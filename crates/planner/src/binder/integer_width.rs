@@ -1,12 +1,12 @@
-//! Which integers have 32 bits to PostgreSQL: a number in a statement that fits, and what is computed of
-//! such. The planner has 64 for them, which is seen by what is shifted, and by the name of the type.
+//! The integers that have 32 bits in PostgreSQL: literals that fit, and expressions of these. DataFusion
+//! types them as 64 bits, which shows in shifts and in type names.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use harrier_functions::math::checked::Operation;
 
-/// Whether an expression is an integer of 32 bits, or of less.
+/// Whether an expression is an integer of at most 32 bits.
 pub(crate) fn is_int4(expr: &Expr, schema: &DFSchema) -> bool {
     let is_small = |expr: &Expr| is_int4(expr, schema);
     let is_null = |expr: &Expr| expr.get_type(schema).is_ok_and(|kind| kind.is_null());
@@ -23,7 +23,7 @@ pub(crate) fn is_int4(expr: &Expr, schema: &DFSchema) -> bool {
             }
             inner => is_small(inner),
         },
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if computes(*op) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_integer_operator(*op) => {
             is_small(left) && is_small(right)
         }
         Expr::Case(case) => {
@@ -46,7 +46,7 @@ fn has_small_type(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Int8 | DataType::Int16 | DataType::Int32))
 }
 
-fn computes(op: Operator) -> bool {
+fn is_integer_operator(op: Operator) -> bool {
     use Operator::{BitwiseAnd, BitwiseOr, BitwiseXor, Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo | BitwiseAnd | BitwiseOr | BitwiseXor)
 }

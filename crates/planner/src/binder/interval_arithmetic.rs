@@ -1,6 +1,6 @@
-//! Intervals times numbers, and divided by them. A day and an interval, which are a timestamp. And what
-//! timestamps are apart, which is a duration to the planner, where only an interval can stand: beside a
-//! number, a day, or a text that is compared with it.
+//! Planner of interval arithmetic: interval times or divided by number, date plus interval (a timestamp), and
+//! timestamp differences. DataFusion types the latter as durations; they are cast to intervals next to a
+//! number, a date, or a string that is compared with them.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::DFSchema;
@@ -13,7 +13,8 @@ use harrier_functions::math::checked::Operation;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// Plans `interval * number`, `number * interval` and `interval / number`, for which there is no operator.
+/// Plans `interval * number`, `number * interval` and `interval / number`, which DataFusion has no operators
+/// for.
 #[derive(Debug)]
 pub struct IntervalArithmeticPlanner;
 
@@ -44,8 +45,9 @@ impl ExprPlanner for IntervalArithmeticPlanner {
     }
 }
 
-/// Has a duration be an interval beside what knows no durations, a literal in quotes that is compared with
-/// either an interval, too, and a day that either is added to or taken from a timestamp.
+/// Casts a duration to an interval where the other operand does not support durations. Also casts a string
+/// literal that is compared with either to an interval, and a date that either is added to or subtracted from
+/// to a timestamp.
 fn to_interval(expr: &mut RawBinaryExpr, schema: &DFSchema) {
     let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else { return };
     let is_time = |kind: &DataType| *kind == INTERVAL || matches!(kind, DataType::Duration(_));

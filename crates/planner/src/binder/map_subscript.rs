@@ -1,14 +1,14 @@
-//! `m[k]` of a map: the value of a key, which is read as the type of the keys, and may be any expression.
+//! Planner of map subscripts `m[k]`. The key may be any expression and is coerced to the key type of the map.
 //!
-//! DataFusion takes constants alone, and compares them with the keys as they are: a text of the one kind
-//! with texts of the other (as Parquet gives them) and a `smallint` with integers failed.
+//! DataFusion accepts only constants, and does not coerce them: Utf8 keys against Utf8View (which Parquet
+//! yields) and `smallint` against integer keys failed.
 //!
 //! ```text
 //! m['a'], m[lower(k)]  ─►  array_element(map_extract(m, CAST('a' AS Utf8View)), 1)
 //! m[1.5]               ─►  m[CASE WHEN 1 = 1.5 THEN 1 END]
 //! ```
-//! `MapSubscriptPlanner` can go with a DataFusion that has apache/datafusion#25201: get_field of a map is
-//! map_extract, if it coerces the key then.
+//! `MapSubscriptPlanner` can go with a DataFusion that includes apache/datafusion#25201 (get_field of a map
+//! is map_extract), if that also coerces the key.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -27,7 +27,7 @@ impl ExprPlanner for MapSubscriptPlanner {
         expr: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
-        // What has no type yet is no column of this query.
+        // Without a type it is not a column of this query.
         let kind = expr.expr.get_type(schema).ok();
         let Some(keys) = kind.as_ref().and_then(key_type) else { return Ok(PlannerResult::Original(expr)) };
         let key = match expr.field_access {
@@ -37,7 +37,7 @@ impl ExprPlanner for MapSubscriptPlanner {
         };
         let key = match key.get_type(schema)? {
             kind if kind == *keys => key,
-            // A number with a fraction is none of the keys.
+            // A fractional number equals no integer key.
             kind if keys.is_integer() && (kind.is_floating() || kind.is_decimal()) => {
                 let whole = try_cast(key.clone(), keys.clone());
                 let is_same = cast(whole.clone(), kind).eq(key);
@@ -49,7 +49,7 @@ impl ExprPlanner for MapSubscriptPlanner {
     }
 }
 
-/// The type of a map's keys.
+/// The key type of a map.
 fn key_type(kind: &DataType) -> Option<&DataType> {
     let DataType::Map(entries, _) = kind else { return None };
     let DataType::Struct(fields) = entries.data_type() else { return None };

@@ -1,4 +1,4 @@
-//! MERGE, planned: which rows of a table go, which come, and which are others then.
+//! Planner of MERGE: computes the rows of the table to delete, insert and update.
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Column, ScalarValue, TableReference};
@@ -10,36 +10,35 @@ use datafusion::logical_expr::{
 };
 use std::sync::Arc;
 
-/// The column that says of a row whether it is written, or only goes.
+/// The column that flags rows to write; the others are only deleted.
 pub const IS_WRITTEN: &str = "_harrier_write";
 
-/// The number of the clause that a row falls under.
+/// The index of the WHEN clause that applies to a row.
 const CLAUSE: &str = "_harrier_clause";
-/// The columns of the source, with their numbers.
-const OF_SOURCE: &str = "_harrier_source_";
+/// The prefix of the source's columns, followed by their index.
+const SOURCE_COLUMN: &str = "_harrier_source_";
 const IN_SOURCE: &str = "_harrier_in_source";
 
-/// The table that a MERGE changes.
+/// The target table of a MERGE.
 pub struct Target<'a> {
     pub name: &'a TableReference,
     pub schema: SchemaRef,
-    /// Its rows and their places.
+    /// Its rows and their locations.
     pub rows: Arc<dyn TableSource>,
-    /// The columns of `rows` that tell a row's place: NULL in the first one for none.
+    /// The columns of `rows` that locate a row: NULL in the first one for a row that is not in the table.
     pub places: &'a [&'a str],
-    /// What a column has that a new row has no value for, if not NULL.
+    /// The default value of a column, if not NULL.
     pub default: &'a dyn Fn(&str) -> Option<Expr>,
-    /// Whether rows that only go have the values that they had, and all rows the columns of the source as
-    /// well.
+    /// Whether RETURNING is used: deleted rows keep their old values, and all rows carry the source columns.
     pub returns: bool,
 }
 
 impl Target<'_> {
-    /// Joins the source with the rows of the table; of each pair, the first clause that fits says what
-    /// happens. The plan's rows are the columns of the table, those of the source if they are returned,
-    /// [`IS_WRITTEN`], and the place of the row that goes.
+    /// Joins the source with the table; the first matching clause decides the action for each pair. Output
+    /// columns: those of the table, those of the source if returned, [`IS_WRITTEN`], and the location of the
+    /// row to delete.
     ///
-    /// Errors: there is no clause; what it does has no plan.
+    /// Errors: no clause; an action that cannot be planned.
     pub fn plan(&self, source: LogicalPlan, merge: &MergeIntoOp) -> Result<LogicalPlan> {
         let own = LogicalPlanBuilder::scan(self.name.clone(), Arc::clone(&self.rows), None)?.build()?;
         let of_source = source.schema().columns();
@@ -48,13 +47,13 @@ impl Target<'_> {
         let joined = LogicalPlanBuilder::from(own).join_on(source, join_type(merge), [merge.on.clone()])?;
         let joined = joined.build()?;
         let all: Vec<Expr> = columns_of(&joined).chain([self.clause(merge)?.alias(CLAUSE)]).collect();
-        let idle = clauses_that(merge, does_nothing);
+        let idle = clauses_where(merge, does_nothing);
         let is_taken = match idle.is_empty() {
             true => column(CLAUSE).is_not_null(),
-            // Of NULL that is not true either.
+            // This also filters out NULL.
             false => column(CLAUSE).in_list(idle, true),
         };
-        let chosen = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?;
+        let applicable = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?;
         let mut written = Vec::with_capacity(self.schema.fields().len() + 1 + self.places.len());
         for (at, field) in self.schema.fields().iter().enumerate() {
             let value = self.value(at, merge)?;
@@ -62,19 +61,19 @@ impl Target<'_> {
         }
         if self.returns {
             let named = of_source.into_iter().enumerate();
-            written.extend(named.map(|(at, own)| Expr::Column(own).alias(format!("{OF_SOURCE}{at}"))));
+            written.extend(named.map(|(at, own)| Expr::Column(own).alias(format!("{SOURCE_COLUMN}{at}"))));
         }
-        let deletes = clauses_that(merge, |action| matches!(action, MergeIntoAction::Delete));
+        let deletes = clauses_where(merge, |action| matches!(action, MergeIntoAction::Delete));
         written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
         written.extend(self.places.iter().map(|place| column(place).alias(*place)));
-        chosen.project(written)?.build()
+        applicable.project(written)?.build()
     }
 
-    /// The number of the first clause that fits a pair; NULL for none.
+    /// The index of the first clause that applies to a pair; NULL for none.
     fn clause(&self, merge: &MergeIntoOp) -> Result<Expr> {
         let in_target = column(self.places[0]).is_not_null();
         let in_source = column(IN_SOURCE).is_not_null();
-        let mut chosen: Option<CaseBuilder> = None;
+        let mut applicable: Option<CaseBuilder> = None;
         for (at, clause) in merge.clauses.iter().enumerate() {
             let fits = match clause.kind {
                 MergeIntoClauseKind::Matched => in_target.clone().and(in_source.clone()),
@@ -87,13 +86,14 @@ impl Target<'_> {
                 Some(predicate) => fits.and(predicate.clone()),
                 None => fits,
             };
-            chosen = Some(or_when(chosen, fits, lit(at as i64)));
+            applicable = Some(or_when(applicable, fits, lit(at as i64)));
         }
-        let chosen = chosen.ok_or_else(|| DataFusionError::Plan("MERGE needs a WHEN clause".to_string()))?;
-        chosen.end()
+        let applicable =
+            applicable.ok_or_else(|| DataFusionError::Plan("MERGE needs a WHEN clause".to_string()))?;
+        applicable.end()
     }
 
-    /// What the column at a place has in a row, by the clause that the row falls under.
+    /// The new value of the column at index `at`, by the clause that applies to the row.
     fn value(&self, at: usize, merge: &MergeIntoOp) -> Result<Expr> {
         let field = self.schema.field(at);
         let present = Expr::Column(Column::new(Some(self.name.clone()), field.name().clone()));
@@ -131,7 +131,7 @@ impl Target<'_> {
     }
 }
 
-/// What a join of the table with the source has to keep for the clauses.
+/// The join type that keeps all rows that the clauses need.
 fn join_type(merge: &MergeIntoOp) -> JoinType {
     let has = |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
     let keeps_source = has(&[MergeIntoClauseKind::NotMatched, MergeIntoClauseKind::NotMatchedByTarget]);
@@ -144,13 +144,13 @@ fn join_type(merge: &MergeIntoOp) -> JoinType {
     }
 }
 
-/// The numbers of the clauses with such an action.
-fn clauses_that(merge: &MergeIntoOp, fits: fn(&MergeIntoAction) -> bool) -> Vec<Expr> {
+/// The indexes of the clauses whose action satisfies `fits`.
+fn clauses_where(merge: &MergeIntoOp, fits: fn(&MergeIntoAction) -> bool) -> Vec<Expr> {
     let numbered = merge.clauses.iter().enumerate();
     numbered.filter(|(_, clause)| fits(&clause.action)).map(|(at, _)| lit(at as i64)).collect()
 }
 
-/// DO NOTHING: an UPDATE of no column.
+/// DO NOTHING is represented as an UPDATE of no columns.
 fn does_nothing(action: &MergeIntoAction) -> bool {
     matches!(action, MergeIntoAction::Update(assignments) if assignments.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Functions that are called by another of their names, deep inside of each other.
+//! Shortens the names of deeply nested calls to functions that have aliases.
 //!
-//! To the planner `length(x)` is `character_length(x) AS "length(x)"`, and what is around it has all of that
-//! in its own name: the names of nested calls would double with every level. So inside of [`LEVELS`] calls
-//! the name is the function's first one.
+//! DataFusion plans `length(x)` as `character_length(x) AS "length(x)"`, and the enclosing call includes all
+//! of that in its own name: names would double at each nesting level. So calls nested more than [`LEVELS_MAX`]
+//! deep use the primary name of the function.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,16 +12,16 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart, VisitMut, VisitorMut};
 
-/// Calls inside of which a name is no more seen than this.
-const LEVELS: usize = 4;
+/// The nesting depth below which calls keep the name as written.
+const LEVELS_MAX: usize = 4;
 
-/// Calls functions by their first names there.
-pub fn settle(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarUDF>>) {
+/// Replaces function aliases by primary names in deeply nested calls.
+pub fn shorten(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarUDF>>) {
     let mut names = Names { functions, calls: 0 };
     let _: ControlFlow<()> = match statement {
         Statement::Statement(statement) => statement.visit(&mut names),
         Statement::Explain(explain) => {
-            settle(&mut explain.statement, functions);
+            shorten(&mut explain.statement, functions);
             ControlFlow::Continue(())
         }
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -43,9 +43,9 @@ impl VisitorMut for Names<'_> {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::Function(call) = expr {
             self.calls += 1;
-            if self.calls > LEVELS
+            if self.calls > LEVELS_MAX
                 && let [ObjectNamePart::Identifier(name)] = call.name.0.as_slice()
-                && let Some(first) = self.first_name(name)
+                && let Some(first) = self.primary_name(name)
             {
                 call.name = ObjectName::from(vec![first]);
             }
@@ -60,8 +60,8 @@ impl VisitorMut for Names<'_> {
 }
 
 impl Names<'_> {
-    /// That of a function which is called by another one.
-    fn first_name(&self, called: &Ident) -> Option<Ident> {
+    /// The primary name of a function called by an alias.
+    fn primary_name(&self, called: &Ident) -> Option<Ident> {
         let name = match called.quote_style {
             Some(_) => called.value.clone(),
             None => called.value.to_lowercase(),

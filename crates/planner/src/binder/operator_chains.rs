@@ -1,21 +1,22 @@
-//! Long chains of `||`, and of `+`, `-` and `*` over numbers of one type, planned as one function.
+//! Planner of long chains of `||`, and of `+`, `-` and `*` over numbers of one type, as a single function
+//! call.
 //!
-//! The planner and the coercion of types find out the type of each level of a chain of operators again for
-//! every level above it (apache/datafusion#12604): a chain of a few thousand texts took minutes.
-//! [`bounded_values`](crate::analyzer::bounded_results) puts the same function in the place of what is left
-//! of `||`, but behind the coercion, and [`checked`](crate::analyzer::checked_arithmetic) does so for
-//! integers of several types.
+//! DataFusion's planner and type coercion derive the type of each level of an operator chain again for every
+//! level above (apache/datafusion#12604): a chain of a few thousand texts took minutes.
+//! [`bounded_results`](crate::analyzer::bounded_results) replaces the remaining `||` by the same function,
+//! but after coercion, and [`checked_arithmetic`](crate::analyzer::checked_arithmetic) does so for integers
+//! of several types.
 //!
 //! ```text
 //! a || b || … || r || s            ─►  textcat(a, b, …, r, s)                 of texts
 //! 1 + n - m … + k                  ─►  harrier_terms('+-…+', 1, n, m, …, k)   of one type
 //! a || b, a chain below 16 levels  ─►  the same
 //! ```
-//! Each further operator adds an argument to the call, and no level.
+//! Each further operator adds an argument to the call instead of a nesting level.
 //!
-//! `OperatorChainPlanner` can go when planning and coercion find out the type of each level once;
-//! apache/datafusion#12604, which the file cites, was not to be found; akin: apache/datafusion#12604,
-//! apache/datafusion#6261, apache/datafusion#17493, apache/datafusion#19795.
+//! `OperatorChainPlanner` can go when planning and coercion derive the type of each level once;
+//! apache/datafusion#12604 could not be found; related: apache/datafusion#6261, apache/datafusion#17493,
+//! apache/datafusion#19795.
 
 use std::sync::Arc;
 
@@ -30,11 +31,11 @@ use harrier_functions::bounded_result;
 use harrier_functions::math::checked::Operation;
 use harrier_pgcatalog::TYPE_KEY;
 
-/// Levels from which a chain becomes one function.
-const CHAINED_FROM: usize = 16;
+/// The number of levels from which a chain becomes a function call.
+const CHAIN_LEVELS_MIN: usize = 16;
 
-/// Plans the next operator of a long chain; to stand before all others, which look at the types of both
-/// sides.
+/// Plans the next operator of a long chain. Must run before all other planners, which derive the types of
+/// both operands.
 #[derive(Debug)]
 pub struct OperatorChainPlanner;
 
@@ -45,7 +46,7 @@ impl ExprPlanner for OperatorChainPlanner {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         if let Some(sign) = sign_of(&expr.op) {
-            return Ok(with_term(expr, sign, schema));
+            return Ok(append_term(expr, sign, schema));
         }
         if expr.op != BinaryOperator::StringConcat || !is_long(&expr.left) {
             return Ok(PlannerResult::Original(expr));
@@ -57,14 +58,14 @@ impl ExprPlanner for OperatorChainPlanner {
                 return Ok(PlannerResult::Original(expr));
             }
         };
-        match text_of(expr.right, &left.kind, schema) {
+        match coerce_to_text(expr.right, &left.kind, schema) {
             Ok(right) => {
                 let mut args = left.values;
                 args.push(right);
-                Ok(PlannerResult::Planned(call(args)))
+                Ok(PlannerResult::Planned(concat_call(args)))
             }
             Err(right) => {
-                let (op, left) = (expr.op, call(left.values));
+                let (op, left) = (expr.op, concat_call(left.values));
                 Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
             }
         }
@@ -80,13 +81,13 @@ fn sign_of(op: &BinaryOperator) -> Option<char> {
     }
 }
 
-/// The next term of a chain of numbers, if all have one type.
-fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
-    if numbers_below(&expr.left).nth(CHAINED_FROM - 1).is_none() && !is_sum(&expr.left) {
+/// Appends a term to a chain of numbers if all have the same type.
+fn append_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    if terms_from_last(&expr.left).nth(CHAIN_LEVELS_MIN - 1).is_none() && !is_sum(&expr.left) {
         return PlannerResult::Original(expr);
     }
     let kind = match expr.right.get_type(schema).ok() {
-        Some(DataType::Decimal128(_, scale)) => return with_decimal(expr, sign, scale, schema),
+        Some(DataType::Decimal128(_, scale)) => return append_decimal(expr, sign, scale, schema),
         kind => kind.filter(|kind| kind.is_integer() || *kind == DataType::Float64),
     };
     let is_of_kind = |term: &Expr| term.get_type(schema).ok() == kind;
@@ -98,10 +99,10 @@ fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResul
             sum.args.push(expr.right);
             PlannerResult::Planned(Expr::ScalarFunction(sum))
         }
-        left if kind.is_some() && numbers_below(&left).all(|(_, term)| is_of_kind(term)) => {
+        left if kind.is_some() && terms_from_last(&left).all(|(_, term)| is_of_kind(term)) => {
             let mut signs = vec![sign];
             let mut args = vec![expr.right];
-            for (sign, term) in numbers_below(&left) {
+            for (sign, term) in terms_from_last(&left) {
                 signs.extend(sign);
                 args.push(term.clone());
             }
@@ -114,9 +115,9 @@ fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResul
     }
 }
 
-/// The next term, of so many digits behind the point, of a chain of decimals whose type has grown as far as
-/// it can: from then on it stays the same.
-fn with_decimal(
+/// Appends a term with `scale` fractional digits to a chain of decimals. Requires that the type of the chain
+/// has reached its maximum precision: it does not change from then on.
+fn append_decimal(
     expr: RawBinaryExpr,
     sign: char,
     scale: i8,
@@ -148,8 +149,8 @@ fn is_sum(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if call.name() == Operation::Terms.name())
 }
 
-/// The terms of a chain from its last one on, each with the sign before it; the first has none.
-fn numbers_below(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
+/// The terms of a chain from last to first, each with its sign; the first one has none.
+fn terms_from_last(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
     let mut next = Some(expr);
     std::iter::from_fn(move || {
         let expr = next.take()?;
@@ -164,22 +165,22 @@ fn numbers_below(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
     })
 }
 
-fn call(args: Vec<Expr>) -> Expr {
+fn concat_call(args: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction { func: bounded_result::concatenation(), args })
 }
 
-/// Values of one type, put together.
+/// The operands of a chain of texts of one type.
 struct Chain {
     kind: DataType,
     values: Vec<Expr>,
 }
 
-fn is_call(expr: &Expr) -> bool {
+fn is_concat_call(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if *call.func == *bounded_result::concatenation())
 }
 
-/// What stands left of a `||`.
-fn left_of(expr: &Expr) -> Option<&Expr> {
+/// The left operand of a `||`.
+fn left_operand(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, .. }) => Some(left),
         _ => None,
@@ -187,35 +188,35 @@ fn left_of(expr: &Expr) -> Option<&Expr> {
 }
 
 fn is_long(expr: &Expr) -> bool {
-    is_call(expr)
-        || std::iter::successors(left_of(expr), |left| left_of(left)).take(CHAINED_FROM).count()
-            == CHAINED_FROM
+    is_concat_call(expr)
+        || std::iter::successors(left_operand(expr), |left| left_operand(left)).take(CHAIN_LEVELS_MIN).count()
+            == CHAIN_LEVELS_MIN
 }
 
-/// The chain that an expression is; or the expression as it was, if it is not one of texts.
+/// The chain that an expression represents; the unchanged expression if it is not a chain of texts.
 fn chain_of(expr: Expr, schema: &DFSchema) -> std::result::Result<Chain, Expr> {
     let kind = match &expr {
-        // All have the type of the first.
+        // All operands have the type of the first.
         Expr::ScalarFunction(call) => call.args.first().and_then(|first| first.get_type(schema).ok()),
         other => other.get_type(schema).ok(),
     };
     let Some(kind) = kind.filter(DataType::is_string) else { return Err(expr) };
-    if is_call(&expr) {
+    if is_concat_call(&expr) {
         let Expr::ScalarFunction(ScalarFunction { args, .. }) = expr else { unreachable!("a call") };
         return Ok(Chain { kind, values: args });
     }
-    // From the last one on, as long as what is left is a text, too.
+    // From last to first, as long as the left operand is a text.
     let (mut values, mut rest) = (Vec::new(), expr.clone());
     loop {
         let is_text = rest.get_type(schema).is_ok_and(|kind| kind.is_string());
         match rest {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) if is_text => {
-                let Ok(right) = text_of(*right, &kind, schema) else { return Err(expr) };
+                let Ok(right) = coerce_to_text(*right, &kind, schema) else { return Err(expr) };
                 values.push(right);
                 rest = *left;
             }
             first => {
-                let Ok(first) = text_of(first, &kind, schema) else { return Err(expr) };
+                let Ok(first) = coerce_to_text(first, &kind, schema) else { return Err(expr) };
                 values.push(first);
                 break;
             }
@@ -225,9 +226,9 @@ fn chain_of(expr: Expr, schema: &DFSchema) -> std::result::Result<Chain, Expr> {
     Ok(Chain { kind, values })
 }
 
-/// A value as a text of that type, if it is of those that `||` makes texts of; otherwise as it was.
-fn text_of(expr: Expr, kind: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
-    // What has a type by name only, such as json, has operators of its own.
+/// Casts an operand to the text type if `||` accepts its type; otherwise returns it unchanged.
+fn coerce_to_text(expr: Expr, kind: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+    // Extension types such as json have their own operators.
     let (found, is_named) = match &expr {
         Expr::Literal(value, None) => (value.data_type(), false),
         other => match other.to_field(schema) {
@@ -262,12 +263,12 @@ mod tests {
         DFSchema::from_unqualified_fields(fields.into(), Default::default()).unwrap()
     }
 
-    /// As the SQL planner goes through a chain, from left to right.
-    fn planned(values: impl IntoIterator<Item = Expr>) -> Expr {
-        chained(values, |_| (BinaryOperator::StringConcat, Operator::StringConcat))
+    /// Plans a chain from left to right, like the SQL planner.
+    fn plan_concat(values: impl IntoIterator<Item = Expr>) -> Expr {
+        plan_chain(values, |_| (BinaryOperator::StringConcat, Operator::StringConcat))
     }
 
-    fn chained(
+    fn plan_chain(
         values: impl IntoIterator<Item = Expr>,
         operator: impl Fn(usize) -> (BinaryOperator, Operator),
     ) -> Expr {
@@ -292,40 +293,40 @@ mod tests {
             1 => (BinaryOperator::Minus, Operator::Minus),
             _ => (BinaryOperator::Multiply, Operator::Multiply),
         };
-        let sum = chained(vec![col("n"); 1000], operator);
+        let sum = plan_chain(vec![col("n"); 1000], operator);
         let Expr::ScalarFunction(call) = &sum else { panic!("{sum}") };
         assert_eq!(call.args.len(), 1001);
         let signs: String = (0..999).map(|at| ['+', '-', '*'][at % 3]).collect();
         assert_eq!(call.args[0], lit(signs));
         assert_eq!(sum.get_type(&schema()).unwrap(), DataType::Int64);
-        let short = chained(vec![col("n"); CHAINED_FROM], operator);
+        let short = plan_chain(vec![col("n"); CHAIN_LEVELS_MIN], operator);
         assert!(matches!(short, Expr::BinaryExpr(_)), "{short}");
-        let several = chained((0..40).map(|at| if at == 3 { lit(1.5) } else { col("n") }), operator);
+        let several = plan_chain((0..40).map(|at| if at == 3 { lit(1.5) } else { col("n") }), operator);
         assert!(matches!(several, Expr::BinaryExpr(_)), "{several}");
     }
 
     fn arguments(expr: &Expr) -> usize {
         match expr {
-            Expr::ScalarFunction(call) if is_call(expr) => call.args.len(),
+            Expr::ScalarFunction(call) if is_concat_call(expr) => call.args.len(),
             _ => 0,
         }
     }
 
     #[test]
     fn a_long_chain_is_one_call() {
-        assert_eq!(arguments(&planned(vec![lit("a"); CHAINED_FROM])), 0);
-        assert_eq!(arguments(&planned(vec![lit("a"); 5000])), 5000);
+        assert_eq!(arguments(&plan_concat(vec![lit("a"); CHAIN_LEVELS_MIN])), 0);
+        assert_eq!(arguments(&plan_concat(vec![lit("a"); 5000])), 5000);
         let mixed = (0..100).map(|at| if at % 2 == 0 { col("n") } else { col("t") });
-        let planned = planned(mixed);
+        let planned = plan_concat(mixed);
         assert_eq!(arguments(&planned), 100);
         assert_eq!(planned.get_type(&schema()).unwrap(), DataType::Utf8);
     }
 
     #[test]
-    fn what_is_no_text_stays_an_operator() {
-        let lists = planned((0..40).map(|_| col("l")));
+    fn other_operands_keep_the_operator() {
+        let lists = plan_concat((0..40).map(|_| col("l")));
         assert_eq!(arguments(&lists), 0);
-        let ends_in_list = planned((0..40).map(|at| if at == 39 { col("l") } else { col("t") }));
-        assert!(left_of(&ends_in_list).is_some_and(|left| arguments(left) == 39), "{ends_in_list}");
+        let ends_in_list = plan_concat((0..40).map(|at| if at == 39 { col("l") } else { col("t") }));
+        assert!(left_operand(&ends_in_list).is_some_and(|left| arguments(left) == 39), "{ends_in_list}");
     }
 }

@@ -1,16 +1,18 @@
-//! `customer.id` in a subquery whose own tables have a column `customer`: the column of the table outside.
+//! Resolves `customer.id` to the outer table `customer` in a subquery whose own tables have a column
+//! `customer`.
 //!
-//! DataFusion looks for a column of the name in the subquery first, and for a field `id` in it. SQL looks for
-//! a table of the name, outside as well, before it takes a name for a column's.
+//! DataFusion first looks for a column `customer` in the subquery, and for a field `id` in it. SQL looks for
+//! a table of that name first, including outer queries.
 //!
 //! ```text
 //! SELECT … FROM customer WHERE EXISTS (SELECT 1 FROM orders WHERE orders.customer = customer.id)
 //! get_field(orders.customer, 'id')  ─►  outer_ref(customer.id)
 //! ```
-//! The type of the column is not known here: [`OuterReferenceTypes`] finds it, or says that there is none.
+//! The column's type is not known here: [`OuterReferenceTypes`] resolves it, or reports that it does not
+//! exist.
 //!
-//! `OuterQualifierPlanner` can go when compound identifiers are looked for as columns outside before they are
-//! taken for fields of a column that has none; no issue found.
+//! `OuterQualifierPlanner` can go when compound identifiers are resolved as outer columns before they are
+//! taken for fields of a column without fields; no issue found.
 //!
 //! [`OuterReferenceTypes`]: crate::analyzer::outer_reference_types::OuterReferenceTypes
 
@@ -23,10 +25,10 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
 
-/// In the metadata of a column outside whose type is not known yet.
+/// The metadata key of outer references whose type is not yet resolved.
 const UNRESOLVED: &str = "harrier.unresolved";
 
-/// Takes a name before a column's for that of a table outside, where a column of that name has no fields.
+/// Interprets a qualifier as an outer table where the column of that name has no fields.
 #[derive(Debug)]
 pub struct OuterQualifierPlanner;
 
@@ -48,7 +50,7 @@ impl ExprPlanner for OuterQualifierPlanner {
     }
 }
 
-/// Whether a column outside has not been found.
+/// Whether an outer reference is unresolved.
 pub(crate) fn is_unresolved(field: &Field) -> bool {
     field.metadata().contains_key(UNRESOLVED)
 }

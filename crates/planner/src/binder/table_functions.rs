@@ -1,5 +1,5 @@
-//! Functions in FROM. One of a value has one row: `FROM lower('X') AS l`. And parameters of those that have
-//! many, such as `generate_series(1, $1)`, whose rows the planner has to know.
+//! Planner of functions in FROM. A scalar function yields one row: `FROM lower('X') AS l`. Parameters of
+//! table functions, such as `generate_series(1, $1)`, are bound before planning, which needs their values.
 //!
 //! ```text
 //! FROM lower('X') AS l  ─►  SubqueryAlias: l
@@ -9,7 +9,7 @@
 //! FROM generate_series(1, $1)  ─►  FROM generate_series(1, 3), when $1 is known
 //! ```
 //!
-//! `TableFunctionPlanner` can go when functions of values may stand in FROM, and WITH ORDINALITY is planned
+//! `TableFunctionPlanner` can go when DataFusion accepts scalar functions in FROM and plans WITH ORDINALITY
 //! (apache/datafusion#24754, open).
 
 use std::borrow::Cow;
@@ -30,10 +30,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_sql::ast_builder::function_call;
 
-/// Functions of rows, which are no functions of a value there, although some have a namesake among those.
-const OF_ROWS: [&str; 3] = ["generate_series", "range", "pg_get_keywords"];
+/// Set-returning functions. In FROM they are never scalar, although some have a scalar namesake.
+const SET_RETURNING: [&str; 3] = ["generate_series", "range", "pg_get_keywords"];
 
-/// Plans a function of a value where it is a relation.
+/// Plans a scalar function in FROM.
 #[derive(Debug)]
 pub struct TableFunctionPlanner;
 
@@ -47,7 +47,7 @@ impl RelationPlanner for TableFunctionPlanner {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let function = context.normalize_ident(name.clone());
-        let is_of_value = !OF_ROWS.contains(&function.as_str())
+        let is_of_value = !SET_RETURNING.contains(&function.as_str())
             && context.context_provider().get_function_meta(&function).is_some();
         if !is_of_value {
             return Ok(RelationPlanning::Original(Box::new(relation)));
@@ -59,7 +59,7 @@ impl RelationPlanner for TableFunctionPlanner {
         call.name = ObjectName::from(vec![name.clone()]);
         let nothing = Arc::new(DFSchema::empty());
         let value = context.sql_expr_to_logical_expr(Expr::Function(call), &nothing)?;
-        // As the relation is called, unless that says a name for the column.
+        // The column is named like the relation, unless the alias names the column.
         let mut alias = alias.cloned().unwrap_or_else(|| TableAlias {
             explicit: true,
             name: Ident::with_quote('"', function.clone()),
@@ -73,7 +73,7 @@ impl RelationPlanner for TableFunctionPlanner {
             let second = alias.columns.get(1).map(|column| context.normalize_ident(column.name.clone()));
             columns.push(lit(1_i64).alias(second.unwrap_or_else(|| "ordinality".to_string())));
         }
-        // There may be fewer names than columns, and not more.
+        // There may be fewer aliases than columns, but not more.
         if alias.columns.len() <= columns.len() {
             alias.columns.clear();
         }
@@ -82,9 +82,9 @@ impl RelationPlanner for TableFunctionPlanner {
     }
 }
 
-type Called<'r> = (&'r Ident, &'r [FunctionArg], bool, Option<&'r TableAlias>);
+type FunctionCall<'r> = (&'r Ident, &'r [FunctionArg], bool, Option<&'r TableAlias>);
 
-fn call_of(relation: &TableFactor) -> Option<Called<'_>> {
+fn call_of(relation: &TableFactor) -> Option<FunctionCall<'_>> {
     let (name, arguments, has_ordinality, alias) = match relation {
         TableFactor::Table { name, args: Some(arguments), with_ordinality, alias, .. } => {
             (name, arguments.args.as_slice(), *with_ordinality, alias.as_ref())
@@ -100,7 +100,7 @@ fn call_of(relation: &TableFactor) -> Option<Called<'_>> {
     }
 }
 
-/// The numbers and casts of the parameters that functions of rows have as arguments.
+/// Collects the parameters in arguments of table functions, with their casts.
 pub fn parameters(statement: &ast::Statement) -> Vec<(String, Option<ast::DataType>)> {
     struct Found(Vec<(String, Option<ast::DataType>)>);
     impl Visitor for Found {
@@ -111,7 +111,7 @@ pub fn parameters(statement: &ast::Statement) -> Vec<(String, Option<ast::DataTy
                 let mut inside = Inside(vec![]);
                 let _ = Visit::visit(&arguments.to_vec(), &mut inside);
                 let mut casts = inside.0;
-                // The cast is seen before what is in it.
+                // The cast is visited before its operand.
                 casts.sort_by_key(|(_, cast)| cast.is_none());
                 self.0.extend(casts);
             }
@@ -139,8 +139,8 @@ pub fn parameters(statement: &ast::Statement) -> Vec<(String, Option<ast::DataTy
     found.0
 }
 
-/// The statement with values in the place of those parameters; NULLs where there are none yet.
-pub fn bound<'s>(statement: &'s Statement, values: &[ScalarValue]) -> Cow<'s, Statement> {
+/// Replaces these parameters by their values in a statement; by NULL where they are not known yet.
+pub fn bind_parameters<'s>(statement: &'s Statement, values: &[ScalarValue]) -> Cow<'s, Statement> {
     let Statement::Statement(parsed) = statement else { return Cow::Borrowed(statement) };
     if parameters(parsed).is_empty() {
         return Cow::Borrowed(statement);
@@ -193,7 +193,7 @@ fn placeholder(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// A value as SQL writes it.
+/// A value as an SQL literal.
 fn literal(value: &ScalarValue) -> Option<Expr> {
     if value.is_null() {
         return None;
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(sql: &str) -> Statement {
+    fn parse(sql: &str) -> Statement {
         DFParser::parse_sql_with_dialect(sql, &PostgreSqlDialect {}).unwrap().pop_front().unwrap()
     }
 
@@ -231,13 +231,13 @@ mod tests {
             ("SELECT * FROM f($3::int)", "SELECT * FROM f(NULL::INT)"),
             ("SELECT * FROM t WHERE a = $1", "SELECT * FROM t WHERE a = $1"),
         ] {
-            assert_eq!(bound(&parsed(sql), &values).to_string(), expected);
+            assert_eq!(bind_parameters(&parse(sql), &values).to_string(), expected);
         }
     }
 
     #[test]
     fn parameters_are_found_with_their_casts() {
-        let Statement::Statement(statement) = parsed("SELECT $3 FROM f($2::bigint, $1), g") else { panic!() };
+        let Statement::Statement(statement) = parse("SELECT $3 FROM f($2::bigint, $1), g") else { panic!() };
         let found = parameters(&statement);
         let casts: Vec<_> = found.iter().map(|(id, cast)| (id.as_str(), cast.is_some())).collect();
         assert_eq!(casts, [("$2", true), ("$2", false), ("$1", false)]);

@@ -1,6 +1,6 @@
-//! `FROM t TABLESAMPLE BERNOULLI (10) REPEATABLE (42)`: about so many of a hundred rows. Each row is taken or
-//! left by itself, with SYSTEM, too, whose blocks are PostgreSQL's. With a seed it depends on the row's
-//! values, so that equal rows are taken or left together.
+//! Planner of `FROM t TABLESAMPLE BERNOULLI (10) REPEATABLE (42)`: a sample of about 10 % of the rows. Each
+//! row is sampled independently, even with SYSTEM, which samples blocks in PostgreSQL. With a seed the
+//! decision depends on the row's values, so equal rows are sampled together.
 //!
 //! ```text
 //! t TABLESAMPLE BERNOULLI (10)  ─►  Filter: random() < 10 / 100
@@ -26,7 +26,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::hash::table_sample;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Plans a sample of a table.
+/// Plans a TABLESAMPLE clause.
 #[derive(Debug)]
 pub struct TableSamplePlanner;
 
@@ -51,16 +51,16 @@ impl RelationPlanner for TableSamplePlanner {
         }
         let share = share(&sample, context)?;
         let plan = context.plan(relation)?;
-        let number = number(&sample, &plan)?;
+        let number = random_number(&sample, &plan)?;
         let is_taken = binary_expr(number, Operator::Lt, share);
         let plan = LogicalPlanBuilder::from(plan).filter(is_taken)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, None))))
     }
 }
 
-/// The part of all rows that is to be taken, from 0 to 1.
+/// The share of rows to sample, from 0 to 1.
 ///
-/// Errors: it is out of that range, or NULL (2202H); there is no such method (42704, 0A000).
+/// Errors: out of range or NULL (2202H); unknown or unsupported method (42704, 0A000).
 fn share(sample: &TableSample, context: &mut dyn RelationPlannerContext) -> Result<Expr> {
     let quantity =
         sample.quantity.as_ref().filter(|quantity| quantity.parenthesized && quantity.unit.is_none());
@@ -86,10 +86,10 @@ fn share(sample: &TableSample, context: &mut dyn RelationPlannerContext) -> Resu
     Ok(binary_expr(cast(percentage, DataType::Float64), Operator::Divide, lit(100.0)))
 }
 
-/// Of a row, a number from 0 to 1.
+/// A pseudo-random number from 0 to 1 for each row.
 ///
-/// Errors: the seed is none (2202G).
-fn number(sample: &TableSample, plan: &LogicalPlan) -> Result<Expr> {
+/// Errors: the seed is not a number (2202G).
+fn random_number(sample: &TableSample, plan: &LogicalPlan) -> Result<Expr> {
     let Some(seed) = &sample.seed else { return Ok(math::random().call(vec![])) };
     let seed = match &seed.value.value {
         ast::Value::Number(text, _) => text.parse::<f64>().ok(),

@@ -1,14 +1,14 @@
-//! VALUES in FROM, as rows of their own. Within an INSERT the planner takes every VALUES for rows of the
-//! table: for as many columns, of the table's types.
+//! Planner of VALUES in FROM as an independent relation. Within an INSERT, DataFusion plans every VALUES with
+//! the column count and types of the target table.
 //!
 //! ```text
 //! INSERT INTO t SELECT … FROM (VALUES (1, 2)) AS v (a, b)  ─►  SubqueryAlias: v
 //!                                                                Values: (1, 2)
 //! ```
-//! The values have types of their own. The planner would give them the columns and types of t.
+//! The values keep their own types. DataFusion would give them the columns and types of t.
 //!
-//! `ValuesPlanner` can go when VALUES in FROM of an INSERT is planned without the schema of the table; no
-//! issue found.
+//! `ValuesPlanner` can go when VALUES in FROM of an INSERT is planned without the schema of the target table;
+//! no issue found.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, TableFactor, Values};
 
-/// Plans `(VALUES …)` where it is a relation.
+/// Plans `(VALUES …)` in FROM.
 #[derive(Debug)]
 pub struct ValuesPlanner;
 
@@ -33,7 +33,7 @@ impl RelationPlanner for ValuesPlanner {
         let TableFactor::Derived { subquery, alias, .. } = &relation else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let Some(values) = rows_alone(subquery) else {
+        let Some(values) = values_only(subquery) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let nothing = Arc::new(DFSchema::empty());
@@ -46,8 +46,8 @@ impl RelationPlanner for ValuesPlanner {
     }
 }
 
-/// The rows of a query that is nothing but VALUES.
-fn rows_alone(query: &Query) -> Option<&Values> {
+/// The rows of a query that consists only of VALUES.
+fn values_only(query: &Query) -> Option<&Values> {
     let Query { body, with: None, order_by: None, limit_clause: None, fetch: None, .. } = query else {
         return None;
     };
