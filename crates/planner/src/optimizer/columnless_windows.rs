@@ -1,6 +1,5 @@
-//! Windows over rows that have no columns, as `SELECT rank() OVER (ORDER BY (SELECT …))` has them: they get
-//! one. Sorts and windows put batches together, of which nobody knows how many rows there are without columns
-//! (22023).
+//! Adds a column below windows whose input has none, as in `SELECT rank() OVER (ORDER BY (SELECT …))`. Sorts
+//! and windows concatenate batches, and lose the row count of batches without columns (error 22023).
 //!
 //! ```text
 //! WindowAggr: rank() …      Projection: rank() …
@@ -8,8 +7,8 @@
 //!                               Projection: 0 AS harrier_row
 //! ```
 //!
-//! `ColumnlessWindows` can go when windows and sorts put batches without columns together by their numbers of
-//! rows; no issue was found.
+//! `ColumnlessWindows` can go when windows and sorts concatenate batches without columns by their row counts;
+//! no issue was found.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -17,7 +16,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// The rule; to stand behind the one that takes columns away.
+/// The optimizer rule; runs after the one that prunes columns.
 #[derive(Debug)]
 pub(crate) struct ColumnlessWindows;
 
@@ -35,16 +34,16 @@ impl OptimizerRule for ColumnlessWindows {
         if !window.input.schema().fields().is_empty() {
             return Ok(Transformed::no(plan));
         }
-        let shown: Vec<Expr> =
+        let output: Vec<Expr> =
             plan.schema().iter().map(|(relation, field)| Expr::from((relation, field))).collect();
         LogicalPlanBuilder::from(window.input.as_ref().clone())
             .project([lit(0_i32).alias(ROW)])?
             .window(window.window_expr.clone())?
-            .project(shown)?
+            .project(output)?
             .build()
             .map(Transformed::yes)
     }
 }
 
-/// What the column is called.
+/// The name of the added column.
 const ROW: &str = "harrier_row";

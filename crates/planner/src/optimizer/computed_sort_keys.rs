@@ -1,12 +1,12 @@
-//! Orders by a comparison, or by a time that is computed, as of `ORDER BY abs(x) > 4` and `ORDER BY day + n`:
-//! the key becomes a column below.
+//! Moves sort keys that compare or compute times, as in `ORDER BY abs(x) > 4` and `ORDER BY day + n`, into a
+//! projection below the sort.
 //!
-//! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have
-//! no type, the comparison of the bounds fails, and no sort is taken for one by that key any more: what needs
-//! the order, such as the merge of several parts, is refused. So it is of days and times to which something
-//! is added, and of a minus before an interval. A column has no bounds to look at. The same is so of an
-//! expression with a comparison that DataFusion has made a column of its own below, because the expression
-//! has it more than once.
+//! DataFusion derives the ordering of a comparison from the bounds of its operands. The bounds of most
+//! functions are untyped, so comparing them fails, and DataFusion does not recognize a sort by that key:
+//! operators that require the ordering, such as a sort-preserving merge, fail the sanity check. The same
+//! applies to additions to dates and times, and to negated intervals. A column has no bounds to evaluate. The
+//! same also applies to an expression with a comparison that common subexpression elimination moved into a
+//! column below.
 //!
 //! ```text
 //! Sort: abs(x) > 4    ─►  Projection: x
@@ -14,10 +14,10 @@
 //!                             Projection: x, abs(x) > 4 AS __key_0
 //!                               TableScan: t (x)
 //! ```
-//! Likewise for ORDER BY within aggregates and windows, and for PARTITION BY, by which rows are sorted, too.
+//! The same applies to ORDER BY of aggregates and windows, and to PARTITION BY, which sorts as well.
 //!
-//! `ComputedSortKeys` can go when the order of a comparison is known, or unknown without an error, if bounds
-//! have no type; akin: apache/datafusion#18327, apache/datafusion#18342, apache/datafusion#20194.
+//! `ComputedSortKeys` can go when the ordering of a comparison with untyped bounds is known, or unknown
+//! without an error; related: apache/datafusion#18327, apache/datafusion#18342, apache/datafusion#20194.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// What DataFusion calls the columns of what an expression has more than once.
-const COMMON: &str = "__common_expr_";
+/// The prefix of the columns that common subexpression elimination adds.
+const COMMON_PREFIX: &str = "__common_expr_";
 
-/// What the columns are called, with a number behind it.
-const KEY: &str = "__key_";
+/// The prefix of the added key columns, followed by their index.
+const KEY_PREFIX: &str = "__key_";
 
-/// The rule; to stand behind all that change keys.
+/// The optimizer rule; runs after all that change sort keys.
 #[derive(Debug)]
 pub struct ComputedSortKeys;
 
@@ -54,25 +54,25 @@ impl OptimizerRule for ComputedSortKeys {
         let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
         let schema = input.schema();
         match &plan {
-            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, &key.expr, schema)),
+            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add_key(&mut keys, &key.expr, schema)),
             LogicalPlan::Window(_) | LogicalPlan::Aggregate(_) => {
                 for expr in plan.expressions() {
                     let (parts, orders) = keys_in(&expr);
                     let all = parts.iter().chain(orders.iter().map(|key| &key.expr));
-                    all.for_each(|key| add(&mut keys, key, schema));
+                    all.for_each(|key| add_key(&mut keys, key, schema));
                 }
             }
             _ => {}
         }
         match keys.is_empty() {
             true => Ok(Transformed::no(plan)),
-            false => with_columns(plan, &keys),
+            false => add_key_columns(plan, &keys),
         }
     }
 }
 
-/// The keys that a window has parts by, whose rows are sorted, too, and those that it, or an aggregate,
-/// orders by.
+/// The PARTITION BY keys of a window, which are sorted as well, and the ORDER BY keys of a window or an
+/// aggregate.
 fn keys_in(expr: &Expr) -> (&[Expr], &[SortKey]) {
     match expr {
         Expr::Alias(alias) => keys_in(&alias.expr),
@@ -82,14 +82,15 @@ fn keys_in(expr: &Expr) -> (&[Expr], &[SortKey]) {
     }
 }
 
-fn add(keys: &mut Vec<Expr>, key: &Expr, schema: &DFSchema) {
-    if is_compared(key, schema) && !keys.contains(key) {
+fn add_key(keys: &mut Vec<Expr>, key: &Expr, schema: &DFSchema) {
+    if is_computed(key, schema) && !keys.contains(key) {
         keys.push(key.clone());
     }
 }
 
-/// Whether a key compares, adds to a time, or has a minus before one, what is no column.
-fn is_compared(key: &Expr, schema: &DFSchema) -> bool {
+/// Whether a key contains a comparison, an addition to a time, or a negated interval that is not a plain
+/// column.
+fn is_computed(key: &Expr, schema: &DFSchema) -> bool {
     let compares = |expr: &Expr| match expr {
         Expr::BinaryExpr(binary) => {
             let is_plain = |side: &Expr| matches!(side, Expr::Column(_) | Expr::Literal(..));
@@ -102,12 +103,14 @@ fn is_compared(key: &Expr, schema: &DFSchema) -> bool {
             };
             !is_known && !(is_plain(&binary.left) && is_plain(&binary.right))
         }
-        // It becomes two of them.
+        // It is rewritten to two comparisons.
         Expr::Between(_) => true,
         Expr::Negative(inner) => {
             is_time(inner, schema) && !matches!(inner.as_ref(), Expr::Column(_) | Expr::Literal(..))
         }
-        Expr::Column(column) => column.name.starts_with(COMMON) && !matches!(bare(key), Expr::Column(_)),
+        Expr::Column(column) => {
+            column.name.starts_with(COMMON_PREFIX) && !matches!(strip_alias(key), Expr::Column(_))
+        }
         _ => false,
     };
     key.exists(|expr| Ok(compares(expr))).unwrap_or(false)
@@ -117,28 +120,28 @@ fn is_time(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_temporal() || matches!(kind, DataType::Interval(_)))
 }
 
-/// What an expression with names is.
-fn bare(expr: &Expr) -> &Expr {
+/// Strips the aliases of an expression.
+fn strip_alias(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => bare(&alias.expr),
+        Expr::Alias(alias) => strip_alias(&alias.expr),
         other => other,
     }
 }
 
-/// The node with the keys as columns of its input, and what it had before of its result.
-fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalPlan>> {
+/// Computes the keys as columns of the node's input, and restores the node's original output columns above.
+fn add_key_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalPlan>> {
     let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
     let before = Arc::clone(plan.schema());
     let columns = input.schema().fields().len();
     let taken = |name: &str| input.schema().fields().iter().any(|field| field.name() == name);
     let names: Vec<String> =
-        (0..).map(|at| format!("{KEY}{at}")).filter(|name| !taken(name)).take(keys.len()).collect();
+        (0..).map(|at| format!("{KEY_PREFIX}{at}")).filter(|name| !taken(name)).take(keys.len()).collect();
     let own = (0..columns).map(|at| Expr::Column(Column::from(input.schema().qualified_field(at))));
     let computed = keys.iter().zip(&names).map(|(key, name)| key.clone().alias(name));
     let Ok(below) =
         LogicalPlanBuilder::from(input.clone()).project(own.chain(computed)).and_then(|b| b.build())
     else {
-        // Columns that cannot be told apart by name.
+        // Columns whose names are ambiguous.
         return Ok(Transformed::no(plan));
     };
     let column_of = |key: &mut Expr| {
@@ -152,7 +155,9 @@ fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalP
             expressions.iter_mut().for_each(column_of);
             expressions
         }
-        _ => plan.expressions().into_iter().map(|expr| ordered_by(expr, &column_of)).collect::<Vec<_>>(),
+        _ => {
+            plan.expressions().into_iter().map(|expr| replace_sort_keys(expr, &column_of)).collect::<Vec<_>>()
+        }
     };
     let is_window = matches!(plan, LogicalPlan::Window(_));
     let ordered = plan.with_new_exprs(expressions, vec![below])?;
@@ -172,12 +177,12 @@ fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalP
     Ok(Transformed::yes(LogicalPlanBuilder::from(ordered).project(named)?.build()?))
 }
 
-/// A call that orders by columns. So are arguments of an aggregate that are keys: of DISTINCT the two have to
-/// be the same.
-fn ordered_by(expr: Expr, column_of: &impl Fn(&mut Expr)) -> Expr {
+/// Replaces the sort keys of a call by columns. Replaces equal arguments of an aggregate too: with DISTINCT,
+/// ORDER BY expressions must match arguments.
+fn replace_sort_keys(expr: Expr, column_of: &impl Fn(&mut Expr)) -> Expr {
     match expr {
         Expr::Alias(mut alias) => {
-            alias.expr = Box::new(ordered_by(*alias.expr, column_of));
+            alias.expr = Box::new(replace_sort_keys(*alias.expr, column_of));
             Expr::Alias(alias)
         }
         Expr::AggregateFunction(mut call) => {

@@ -1,16 +1,16 @@
-//! Lists of different values, `array_agg(DISTINCT x)` and `string_agg(DISTINCT x, ',')`: their function sorts
-//! them, as PostgreSQL does to tell them apart. DataFusion makes groups of the values where an aggregate has
-//! no others, and a list of the groups, in any order.
+//! Guard of DISTINCT list aggregates, `array_agg(DISTINCT x)` and `string_agg(DISTINCT x, ',')`. Their
+//! implementation sorts the values, as PostgreSQL does to deduplicate them. DataFusion rewrites a sole
+//! DISTINCT aggregate to a GROUP BY, whose groups come in any order.
 //!
 //! ```text
 //! Aggregate: groupBy=[[]], array_agg(DISTINCT x)  ─►  Aggregate: groupBy=[[]], array_agg(alias1)
 //!   TableScan: t                                        Aggregate: groupBy=[[x AS alias1]]
 //!                                                         TableScan: t
 //! ```
-//! single_distinct_aggregation_to_group_by makes the right plan; with the guard the left one stays.
+//! single_distinct_aggregation_to_group_by makes the plan on the right; with the guard the one on the left
+//! stays.
 //!
-//! `DistinctListGuard` can go when single_distinct_aggregation_to_group_by leaves aggregates alone whose
-//! result depends on order.
+//! `DistinctListGuard` can go when single_distinct_aggregation_to_group_by skips order-dependent aggregates.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// A rule that makes groups of different values, with lists out of its sight.
+/// Wraps the rule that rewrites DISTINCT to GROUP BY, and skips list aggregates.
 #[derive(Debug)]
 struct DistinctListGuard(Arc<dyn OptimizerRule + Send + Sync>);
 
-/// Has the rule that makes groups of different values leave lists alone.
+/// Wraps DataFusion's rule in `rules`.
 pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "single_distinct_aggregation_to_group_by") {
         *rule = Arc::new(DistinctListGuard(Arc::clone(rule)));

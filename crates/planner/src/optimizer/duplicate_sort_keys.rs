@@ -1,12 +1,13 @@
-//! Keys that an ORDER BY names more than once. Of them only the first one orders. In aggregates, as of
-//! `DISTINCT ON` and `array_agg`, DataFusion takes the others out in one place and counts on them in another.
+//! Removes duplicate keys from ORDER BY of aggregates and windows; only the first has an effect. For
+//! aggregates, including those of `DISTINCT ON`, DataFusion removes duplicates in one place and relies on
+//! them in another.
 //!
 //! ```text
 //! array_agg(x ORDER BY k, k DESC, v)  ─►  array_agg(x ORDER BY k, v)
 //! row_number() OVER (ORDER BY k, k)   ─►  row_number() OVER (ORDER BY k)
 //! ```
 //!
-//! `DuplicateSortKeys` can go when duplicate keys are taken out of ORDER BY of aggregates in one place
+//! `DuplicateSortKeys` can go when DataFusion removes duplicate keys from ORDER BY of aggregates in one place
 //! (apache/datafusion#25400, open).
 
 use datafusion::common::tree_node::Transformed;
@@ -18,7 +19,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::rewrite::rewrite_expressions;
 
-/// The rule; to stand behind all that makes keys alike.
+/// The optimizer rule; runs after all that may make keys equal.
 #[derive(Debug)]
 pub struct DuplicateSortKeys;
 
@@ -37,8 +38,8 @@ impl OptimizerRule for DuplicateSortKeys {
         }
         rewrite_expressions(plan, |mut expr| {
             let is_changed = match &mut expr {
-                Expr::AggregateFunction(function) => first_ones(&mut function.params.order_by),
-                Expr::WindowFunction(function) => first_ones(&mut function.params.order_by),
+                Expr::AggregateFunction(function) => remove_duplicates(&mut function.params.order_by),
+                Expr::WindowFunction(function) => remove_duplicates(&mut function.params.order_by),
                 _ => false,
             };
             Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -46,9 +47,8 @@ impl OptimizerRule for DuplicateSortKeys {
     }
 }
 
-/// Leaves each key once; tells whether there was one more often. Numbers that are the same in all rows order
-/// nothing.
-fn first_ones(keys: &mut Vec<Sort>) -> bool {
+/// Removes duplicate keys; returns whether there were any.
+fn remove_duplicates(keys: &mut Vec<Sort>) -> bool {
     let all = keys.len();
     let mut seen: Vec<Expr> = Vec::with_capacity(all);
     keys.retain(|key| {

@@ -1,6 +1,6 @@
-//! Windows that are the same but for their names, such as `sum(x) OVER ()` and `sum(x::bigint) OVER ()` of
-//! integers, when types are coerced. Where DataFusion looks for what is computed twice it takes one out of
-//! its node, into a projection, where nobody can compute it. So it is computed once, and named twice above.
+//! Merges window expressions that differ only in their names, such as `sum(x) OVER ()` and `sum(x::bigint)
+//! OVER ()` of integers after type coercion. Common subexpression elimination would move one of them out of
+//! its node into a projection, which cannot evaluate it. This rule computes it once, and aliases it above.
 //!
 //! ```text
 //! WindowAggr: sum(x) AS a, sum(x) AS b  ─►  Projection: t.x, a, a AS b
@@ -19,8 +19,8 @@
 //!                                              TableScan: t
 //! ```
 //!
-//! `DuplicateWindows` can go with a DataFusion that has apache/datafusion#24750: window expressions are no
-//! common subexpressions.
+//! `DuplicateWindows` can go with a DataFusion that includes apache/datafusion#24750: window expressions are
+//! not common subexpressions.
 
 use std::sync::Arc;
 
@@ -32,11 +32,11 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Window};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// The rule.
+/// The optimizer rule.
 #[derive(Debug)]
 struct DuplicateWindows;
 
-/// Puts the rule before each that looks for what is computed twice.
+/// Inserts the rule before each common subexpression elimination.
 pub fn insert(rules: &mut Vec<Arc<dyn OptimizerRule + Send + Sync>>) {
     let found = (0..rules.len()).rev().filter(|at| rules[*at].name() == "common_sub_expression_eliminate");
     for at in found.collect::<Vec<_>>() {

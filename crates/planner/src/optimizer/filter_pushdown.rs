@@ -1,26 +1,25 @@
-//! Filters on their way down a logical plan, past aggregates, windows and projections.
+//! Guard of filter pushdown past aggregates, windows and projections in logical plans.
 //!
-//! DataFusion moves a condition below an aggregate when all of its columns are keys. A condition without
-//! columns has them all, so `SELECT count(*) FROM t HAVING (SELECT max(x) FROM u) > 5` filtered the rows of
-//! `t` and returned a count of 0 where there is no row. An aggregate without keys, or with the grouping set
-//! `()`, has a row whatever comes in, so no condition passes it (other engines had the same fault:
-//! SPARK-22983). A volatile condition is about each row that comes out, so it passes neither aggregates nor
-//! windows.
+//! DataFusion pushes a predicate below an aggregate if it refers only to grouping keys. A predicate without
+//! columns does, so `SELECT count(*) FROM t HAVING (SELECT max(x) FROM u) > 5` filtered the rows of `t` and
+//! returned a count of 0 instead of no row. An aggregate without keys, or with the grouping set `()`, returns
+//! a row even for empty input, so no predicate may pass it (other engines had the same bug: SPARK-22983). A
+//! volatile predicate is evaluated for each output row, so it may pass neither aggregates nor windows.
 //!
-//! Below a projection a condition has the expressions of the columns in their places. Where views that
-//! compute a column from itself more than once stand on each other, what is computed doubles with each of
-//! them. So a condition stays above a projection whose expressions would make it much larger ([`grows`]).
+//! Pushing a predicate below a projection inlines the projection's expressions. With nested views that use a
+//! column more than once in an expression, its size doubles at each level. So a predicate stays above a
+//! projection whose expressions would make it much larger ([`grows`]).
 //!
 //! ```text
 //! Filter: (subquery) > 5                   Aggregate: groupBy=[[]], count(*)
 //!   Aggregate: groupBy=[[]], count(*)  ─►    Filter: (subquery) > 5
 //!     TableScan: t                             TableScan: t
 //! ```
-//! push_down_filter makes the right plan of the left one; with the guard the left one stays.
-//! So do volatile conditions above groups and windows, and conditions that would grow too large below.
+//! push_down_filter would turn the plan on the left into the one on the right; with the guard the left one
+//! stays. So do volatile predicates above aggregates and windows, and predicates that would grow too large.
 //!
-//! `FilterPushdownGuard` can go when push_down_filter keeps conditions without columns above an aggregate
-//! that always has a row, and bounds growth; the volatile part with apache/datafusion#25416; akin:
+//! `FilterPushdownGuard` can go when push_down_filter keeps predicates without columns above an aggregate
+//! that always returns a row, and bounds growth; the volatile part with apache/datafusion#25416; related:
 //! apache/datafusion#11748, apache/datafusion#22132, apache/datafusion#22391, apache/datafusion#25388.
 
 use std::sync::Arc;
@@ -32,11 +31,11 @@ use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// A rule that moves filters, with those out of its sight that it must not move.
+/// Wraps the filter pushdown rule, and skips filters that must not move.
 #[derive(Debug)]
 struct FilterPushdownGuard(Arc<dyn OptimizerRule + Send + Sync>);
 
-/// Has the rule that pushes filters down leave those alone that it would move too far.
+/// Wraps DataFusion's rule in `rules`.
 pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "push_down_filter") {
         *rule = Arc::new(FilterPushdownGuard(Arc::clone(rule)));
@@ -66,25 +65,25 @@ impl OptimizerRule for FilterPushdownGuard {
 
 fn must_stay(filter: &Filter) -> bool {
     match filter.input.as_ref() {
-        // The rule makes one filter of several above each other.
-        LogicalPlan::Filter(below) => must_stay(below) || is_volatile(filter) && is_above_groups(below),
-        LogicalPlan::Aggregate(aggregate) => always_has_a_row(aggregate) || is_volatile(filter),
+        // The rule merges adjacent filters.
+        LogicalPlan::Filter(below) => must_stay(below) || is_volatile(filter) && is_above_aggregate(below),
+        LogicalPlan::Aggregate(aggregate) => always_returns_row(aggregate) || is_volatile(filter),
         LogicalPlan::Window(_) => is_volatile(filter),
         LogicalPlan::Projection(projection) => grows(filter, projection),
         _ => false,
     }
 }
 
-/// Nodes that a condition may have more below a projection where it also speaks of more columns there.
+/// The maximum number of nodes of a predicate below a projection, if it also refers to more columns there.
 const NODES_MAX: usize = 1000;
 
-/// Whether a condition would become too large below a projection: it has a column more often than the
-/// projection's expressions can be written out for, and these have columns more than once themselves.
+/// Whether inlining a projection makes a predicate too large: it refers to columns whose expressions are
+/// large and refer to more than one column themselves.
 fn grows(filter: &Filter, projection: &Projection) -> bool {
-    // How many nodes an expression has, and how many of them are columns.
+    // Counts the nodes of an expression, and those that are columns.
     let size = |expr: &Expr| {
         let (mut nodes, mut columns) = (0, 0);
-        // Nothing fails here.
+        // The closure is infallible.
         let _ = expr.apply(|part| {
             nodes += 1;
             columns += usize::from(matches!(part, Expr::Column(_)));
@@ -110,9 +109,9 @@ fn grows(filter: &Filter, projection: &Projection) -> bool {
     nodes_below > NODES_MAX && columns_below > columns
 }
 
-fn is_above_groups(filter: &Filter) -> bool {
+fn is_above_aggregate(filter: &Filter) -> bool {
     match filter.input.as_ref() {
-        LogicalPlan::Filter(below) => is_above_groups(below),
+        LogicalPlan::Filter(below) => is_above_aggregate(below),
         LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => true,
         _ => false,
     }
@@ -122,8 +121,8 @@ fn is_volatile(filter: &Filter) -> bool {
     split_conjunction(&filter.predicate).into_iter().any(Expr::is_volatile)
 }
 
-/// Whether there is a row of all rows, were they none.
-fn always_has_a_row(aggregate: &Aggregate) -> bool {
+/// Whether the aggregate returns a row for empty input.
+fn always_returns_row(aggregate: &Aggregate) -> bool {
     aggregate.group_expr.iter().all(|key| match key {
         Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_)) => true,
         Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),

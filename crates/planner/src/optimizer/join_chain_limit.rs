@@ -1,19 +1,18 @@
-//! Joins of very many relations, which are left in the order in which they are written.
+//! Limit on join reordering: very long chains of inner joins keep the order in which they are written.
 //!
-//! DataFusion's rule against products of relations without a condition between them takes a chain of inner
-//! joins apart and puts it together again, and then does the same with each shorter chain in it. The time
-//! grows with the third power of their number: 900 relations took more than half a minute. Beyond
-//! [`RELATIONS_MAX`] the order is the one that is written; conditions of WHERE still become those of joins.
-//! PostgreSQL does so beyond 8 (`join_collapse_limit`).
+//! DataFusion's eliminate_cross_join takes a chain of inner joins apart and rebuilds it, then repeats this
+//! for each shorter chain in it. Its run time is cubic in the number of relations: 900 took more than half a
+//! minute. Beyond [`RELATIONS_MAX`] relations the written order is kept. PostgreSQL does so beyond 8
+//! (`join_collapse_limit`).
 //!
 //! ```text
-//! plan with chains of inner joins of at most 64 relations  ─►  what eliminate_cross_join makes of it
+//! plan with chains of inner joins of at most 64 relations  ─►  the output of eliminate_cross_join
 //! plan with a chain of 65 relations or more                ─►  the same plan
 //! ```
-//! Only the order is left alone: conditions of WHERE still become those of the joins.
+//! Only the order is kept: WHERE conditions still become join conditions.
 //!
-//! `JoinChainLimit` can go when eliminate_cross_join does not go over each shorter chain again; no issue
-//! found (apache/datafusion#22612 helps plans without joins only); PostgreSQL 20.7.4.
+//! `JoinChainLimit` can go when eliminate_cross_join does not visit each shorter chain again; no issue found
+//! (apache/datafusion#22612 helps only plans without joins); PostgreSQL 20.7.4.
 
 use std::sync::Arc;
 
@@ -24,14 +23,14 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Relations of a chain of inner joins whose order is still looked at.
+/// The maximum number of relations in a chain of inner joins that is reordered.
 const RELATIONS_MAX: usize = 64;
 
-/// The rule, in the place of DataFusion's.
+/// Wraps DataFusion's rule.
 #[derive(Debug)]
 struct JoinChainLimit(Arc<dyn OptimizerRule + Send + Sync>);
 
-/// Keeps long chains of joins from the rule that puts them in another order.
+/// Wraps the rule that reorders joins in `rules`.
 pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "eliminate_cross_join") {
         *rule = Arc::new(JoinChainLimit(Arc::clone(rule)));
@@ -48,17 +47,17 @@ impl OptimizerRule for JoinChainLimit {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        match longest(&plan)? > RELATIONS_MAX {
+        match longest_chain(&plan)? > RELATIONS_MAX {
             true => Ok(Transformed::no(plan)),
             false => self.0.rewrite(plan, config),
         }
     }
 }
 
-/// Relations of the longest chain of inner joins in a plan and its subqueries.
-fn longest(plan: &LogicalPlan) -> Result<usize> {
+/// The number of relations in the longest chain of inner joins in a plan and its subqueries.
+fn longest_chain(plan: &LogicalPlan) -> Result<usize> {
     let mut longest_below = 0;
-    // Of each chain, how many relations it has.
+    // The number of relations of each chain.
     let mut chains: Vec<usize> = Vec::new();
     let mut open = vec![(plan, None)];
     while let Some((plan, above)) = open.pop() {
@@ -76,7 +75,7 @@ fn longest(plan: &LogicalPlan) -> Result<usize> {
         }
         open.extend(plan.inputs().into_iter().map(|input| (input, chain)));
         plan.apply_subqueries(|subquery| {
-            longest_below = longest(subquery)?.max(longest_below);
+            longest_below = longest_chain(subquery)?.max(longest_below);
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
@@ -100,10 +99,10 @@ mod tests {
 
     #[test]
     fn relations_of_a_chain_are_counted() {
-        let of = |plan: LogicalPlanBuilder| longest(&plan.build().unwrap()).unwrap();
+        let of = |plan: LogicalPlanBuilder| longest_chain(&plan.build().unwrap()).unwrap();
         assert_eq!(of(one("t")), 0);
         assert_eq!(of(chain(5)), 5);
-        // What is below something else is another chain.
+        // Below another operator a new chain begins.
         let below = chain(7).filter(lit(true)).unwrap().build().unwrap();
         assert_eq!(of(one("u").cross_join(below).unwrap()), 7);
         let outer = chain(3).join_on(one("u").build().unwrap(), JoinType::Left, [lit(true)]).unwrap();

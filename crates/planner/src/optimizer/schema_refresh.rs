@@ -1,21 +1,20 @@
-//! Schemas of the nodes above those that a rule has given other columns.
+//! Recomputes the schemas of nodes above those whose columns a rule changed.
 //!
-//! A node keeps the schema that it was made with. Where DataFusion changes plans in place it makes the
-//! schemas above a changed one anew; a plan that still has subqueries in its expressions it rewrites on
-//! another way, which does not. A join above a LATERAL that had become a join, with a key more, then looked
-//! for the columns of its right side one place too early: `column q6.s does not exist`. Upstream:
-//! apache/datafusion#22895,
-//! #22903.
+//! Each node stores its schema. When DataFusion rewrites a plan in place, it recomputes the schemas above a
+//! changed node; for plans with subqueries in expressions it takes another code path, which does not. A join
+//! above a decorrelated LATERAL, which has an additional key column, then read the columns of its right side
+//! one index too low: `column q6.s does not exist`. Upstream: apache/datafusion#22895,
+//! apache/datafusion#22903.
 //!
 //! ```text
 //! Join, schema: a, s, u        Join, schema: a, k, s, u
-//!   Join, schema: a, k, s  ─►    Join, schema: a, k, s     (was LATERAL, has a key more now)
+//!   Join, schema: a, k, s  ─►    Join, schema: a, k, s     (was LATERAL, now has an additional key)
 //!   TableScan: u                 TableScan: u
 //! ```
-//! Only plans with subqueries left in expressions need it; nothing but schemas changes.
+//! Only plans with subqueries in expressions need it; nothing but schemas changes.
 //!
-//! `SchemaRefresh` can go when schemas are made anew also where a plan still has subqueries
-//! (apache/datafusion#22903 is in 55.2.0 and does so only for others).
+//! `SchemaRefresh` can go when DataFusion recomputes schemas also for plans with subqueries
+//! (apache/datafusion#22903 is in 55.2.0, but only covers other plans).
 
 use std::sync::Arc;
 
@@ -27,11 +26,11 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::analyzer::decorrelation::references::has_subquery;
 
-/// The rule.
+/// The optimizer rule.
 #[derive(Debug)]
 struct SchemaRefresh;
 
-/// Puts the rule before the one that counts columns by place.
+/// Inserts the rule before the one that refers to columns by index.
 pub fn insert(rules: &mut Vec<Arc<dyn OptimizerRule + Send + Sync>>) {
     let found = (0..rules.len()).rev().filter(|at| rules[*at].name() == "optimize_projections");
     for at in found.collect::<Vec<_>>() {
@@ -52,7 +51,7 @@ impl OptimizerRule for SchemaRefresh {
         if !plan.exists(|node| Ok(node.expressions().iter().any(has_subquery)))? {
             return Ok(Transformed::no(plan));
         }
-        // What is written anew is not another plan: the rules need not go over it again.
+        // Recomputed schemas are reported as no change: other rules need not run again.
         plan.transform_up_with_subqueries(|node| Ok(Transformed::no(node.recompute_schema()?)))
     }
 }

@@ -1,10 +1,9 @@
-//! What columns tell the rows of a plan apart, for rules that leave keys out of groups, DISTINCT and joins
-//! out of a plan by it.
+//! Corrects the unique keys of plan nodes for rules that remove grouping keys, DISTINCT and joins.
 //!
-//! Where a join repeats the rows of one of its sides, what was a key of that side still determines its
-//! columns, and is no key of the result. DataFusion takes it for one behind the next GROUP BY or window, and
-//! for all columns there: of groups by `i` and `j` over a join of groups by `i`, `SELECT DISTINCT i` had a
-//! row for each of them, groups by both once more were groups by `i`, and a join by `i` was left out.
+//! When a join repeats the rows of one side, a key of that side still determines its columns but is no longer
+//! unique in the result. After the next GROUP BY or window DataFusion treats it as a unique key for all
+//! columns. With groups by `i` and `j` over a join of groups by `i`, `SELECT DISTINCT i` returned a row for
+//! each pair, grouping again by both grouped by `i` only, and a join on `i` was removed.
 //!
 //! ```text
 //! Distinct: i                              Aggregate: BY i
@@ -12,10 +11,10 @@
 //!     Aggregate: BY i, j                         Aggregate: BY i, j
 //!       Join: (groups by i), (rows of j)           Join: …
 //! ```
-//! Without the rule the DISTINCT is left out, as if `i` were a key of the groups.
+//! Without the rule the DISTINCT is removed, as if `i` were a key of the groups.
 //!
-//! `UniqueKeys` and `KeyedRelations` can go when DataFusion keeps a dependency whose determinant is repeated
-//! (`Dependency::Multi`) from being taken for a key behind an aggregate or a window; no issue was found.
+//! `UniqueKeys` and `KeyedRelations` can go when DataFusion does not treat a dependency with a repeated
+//! determinant (`Dependency::Multi`) as a unique key after an aggregate or a window; no issue was found.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -31,15 +30,15 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::TableFactor;
 
-/// A rule that trusts in keys, with those in front of it that there are.
+/// Wraps a rule that relies on keys, and corrects them before it runs.
 #[derive(Debug)]
 struct UniqueKeys(Arc<dyn OptimizerRule + Send + Sync>);
 
-/// Has the rules that leave something out by keys see no wrong ones.
+/// Wraps the rules that remove nodes or keys by functional dependencies.
 pub(crate) fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
-    const TRUSTING: [&str; 4] =
+    const KEY_RULES: [&str; 4] =
         ["eliminate_duplicated_expr", "eliminate_join", "optimize_projections", "replace_distinct_aggregate"];
-    for rule in rules.iter_mut().filter(|rule| TRUSTING.contains(&rule.name())) {
+    for rule in rules.iter_mut().filter(|rule| KEY_RULES.contains(&rule.name())) {
         *rule = Arc::new(UniqueKeys(Arc::clone(rule)));
     }
 }
@@ -54,26 +53,25 @@ impl OptimizerRule for UniqueKeys {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // One that sees a node at a time looks at keys where it sees DISTINCT, an order or groups.
-        let looks = self.apply_order().is_none()
+        // A rule that runs node by node only reads keys at DISTINCT, sorts and aggregates.
+        let reads_keys = self.apply_order().is_none()
             || matches!(
                 plan,
                 LogicalPlan::Distinct(Distinct::All(_)) | LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_)
             );
-        match looks && has_mistaken(&plan)? {
-            true => self.0.rewrite(with_keys(plan)?, config),
+        match reads_keys && has_wrong_keys(&plan)? {
+            true => self.0.rewrite(correct_keys(plan)?, config),
             false => self.0.rewrite(plan, config),
         }
     }
 }
 
-/// Plans relations with the keys that they have: to a GROUP BY the planner adds all columns that its keys
-/// determine.
+/// Plans relations with correct keys: the planner adds all functionally dependent columns to a GROUP BY.
 #[derive(Debug)]
 pub(crate) struct KeyedRelations;
 
 thread_local! {
-    /// The next relation is one that is being planned.
+    /// Set while a relation is planned: the next one is the same.
     static IS_PLANNED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -90,24 +88,24 @@ impl RelationPlanner for KeyedRelations {
         }
         IS_PLANNED.set(true);
         let plan = context.plan(relation)?;
-        let plan = if has_mistaken(&plan)? { with_keys(plan)? } else { plan };
+        let plan = if has_wrong_keys(&plan)? { correct_keys(plan)? } else { plan };
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, None))))
     }
 }
 
-fn has_mistaken(plan: &LogicalPlan) -> Result<bool> {
+fn has_wrong_keys(plan: &LogicalPlan) -> Result<bool> {
     let mut has_one = false;
     plan.apply_with_subqueries(|node| {
-        has_one |= is_mistaken(node);
+        has_one |= derives_wrong_key(node);
         Ok(if has_one { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(has_one)
 }
 
-/// Whether DataFusion takes for a key of this node what is none.
-fn is_mistaken(node: &LogicalPlan) -> bool {
+/// Whether DataFusion derives a wrong key for this node.
+fn derives_wrong_key(node: &LogicalPlan) -> bool {
     let input = match node {
-        // It repeats the rows of its input.
+        // Unnest repeats the rows of its input.
         LogicalPlan::Unnest(unnest) => {
             return unnest.schema.functional_dependencies().iter().next().is_some();
         }
@@ -117,11 +115,11 @@ fn is_mistaken(node: &LogicalPlan) -> bool {
     input.schema().functional_dependencies().iter().any(|dependence| dependence.mode == Dependency::Multi)
 }
 
-/// The plan with the keys that its nodes have.
-fn with_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Corrects the keys of all nodes.
+fn correct_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
     let keyed = plan.transform_up_with_subqueries(|node| {
         let mut node = node.recompute_schema()?;
-        if is_mistaken(&node) {
+        if derives_wrong_key(&node) {
             match &mut node {
                 LogicalPlan::Aggregate(aggregate) => {
                     let keys = aggregate.group_expr_len()?;
@@ -130,15 +128,15 @@ fn with_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
                     let key = FunctionalDependence::new((0..keys).collect(), (0..all).collect(), is_nullable)
                         .with_mode(Dependency::Single);
                     let has_key = keys > 0;
-                    set(&mut aggregate.schema, has_key.then_some(key).into_iter().collect())?;
+                    set_dependencies(&mut aggregate.schema, has_key.then_some(key).into_iter().collect())?;
                 }
                 LogicalPlan::Window(window) => {
                     let dependencies = window.schema.functional_dependencies().iter();
                     let single = dependencies.filter(|found| found.mode == Dependency::Single);
                     let single = single.cloned().collect();
-                    set(&mut window.schema, single)?;
+                    set_dependencies(&mut window.schema, single)?;
                 }
-                LogicalPlan::Unnest(unnest) => set(&mut unnest.schema, vec![])?,
+                LogicalPlan::Unnest(unnest) => set_dependencies(&mut unnest.schema, vec![])?,
                 _ => {}
             }
         }
@@ -147,7 +145,7 @@ fn with_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(keyed.data)
 }
 
-fn set(schema: &mut DFSchemaRef, dependencies: Vec<FunctionalDependence>) -> Result<()> {
+fn set_dependencies(schema: &mut DFSchemaRef, dependencies: Vec<FunctionalDependence>) -> Result<()> {
     let own = schema.as_ref().clone();
     *schema = Arc::new(own.with_functional_dependencies(FunctionalDependencies::new(dependencies))?);
     Ok(())

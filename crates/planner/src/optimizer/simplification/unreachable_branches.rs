@@ -1,9 +1,9 @@
-//! Branches that no row takes, as can be seen without one.
+//! Removal of branches that are provably never taken.
 //!
-//! What is constant is computed by simplification wherever it stands, and its error is the statement's.
-//! PostgreSQL computes what is constant as well, but goes through CASE, `coalesce`, AND and OR from the left
-//! to the right and looks at nothing behind a condition that decides: `CASE WHEN 5 < 3 THEN (1e10)::int END`
-//! is NULL there. So what is behind such a condition is taken away before anything is computed.
+//! DataFusion's constant folding evaluates constants everywhere, and their errors fail the statement.
+//! PostgreSQL folds constants as well, but processes CASE, `coalesce`, AND and OR from left to right and
+//! ignores everything after a deciding condition: `CASE WHEN 5 < 3 THEN (1e10)::int END` is NULL there. So
+//! unreachable branches are removed before anything is evaluated.
 
 use std::sync::Arc;
 
@@ -20,11 +20,15 @@ use harrier_functions::guard::never_true;
 use super::is_coalesce;
 use crate::rewrite::{input_schema, map_node_expressions};
 
-/// Takes away what no row of a node comes to. Types have been coerced: those of branches are alike.
-pub(super) fn reached(plan: LogicalPlan, options: Arc<ConfigOptions>) -> Result<Transformed<LogicalPlan>> {
+/// Removes unreachable branches from a node. Runs after type coercion: all branches of an expression have the
+/// same type.
+pub(super) fn remove_unreachable(
+    plan: LogicalPlan,
+    options: Arc<ConfigOptions>,
+) -> Result<Transformed<LogicalPlan>> {
     let mut is_found = false;
     plan.apply_expressions(|expr| {
-        is_found |= expr.exists(|expr| Ok(decides(expr)))?;
+        is_found |= expr.exists(|expr| Ok(has_deciding_constant(expr)))?;
         Ok(if is_found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !is_found {
@@ -39,8 +43,8 @@ pub(super) fn reached(plan: LogicalPlan, options: Arc<ConfigOptions>) -> Result<
     map_node_expressions(plan, |expr| expr.rewrite(&mut branches))
 }
 
-/// Whether an expression has a constant that leaves something of it out of account.
-fn decides(expr: &Expr) -> bool {
+/// Whether an expression contains a constant that makes a part of it unreachable.
+fn has_deciding_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Case(Case { expr: Some(base), when_then_expr, .. }) => {
             is_constant(base) && when_then_expr.iter().any(|(when, _)| is_constant(when))
@@ -50,13 +54,13 @@ fn decides(expr: &Expr) -> bool {
         }
         Expr::ScalarFunction(function) if is_coalesce(function) => function.args.iter().any(is_constant),
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), .. }) => {
-            is_constant(last(left, *op)) || is_constant(left)
+            is_constant(last_operand(left, *op)) || is_constant(left)
         }
         _ => false,
     }
 }
 
-/// Whether an expression has one value, whatever row it is about and whenever it is computed.
+/// Whether an expression has the same value for all rows at any time.
 fn is_constant(expr: &Expr) -> bool {
     let varies = expr.exists(|expr| {
         Ok(match expr {
@@ -87,8 +91,8 @@ fn is_constant(expr: &Expr) -> bool {
     !varies.unwrap_or(true)
 }
 
-/// The last member of a chain of an operator.
-fn last(expr: &Expr, chain: Operator) -> &Expr {
+/// The last operand of a chain of an operator.
+fn last_operand(expr: &Expr, chain: Operator) -> &Expr {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, right, .. }) if *op == chain => right,
         other => other,
@@ -103,8 +107,7 @@ struct Branches<'s> {
 impl TreeNodeRewriter for Branches<'_> {
     type Node = Expr;
 
-    /// What is taken away is not looked at, and what stays is looked at once: nests would double with every
-    /// level.
+    /// Skips removed parts and visits the others once: nested expressions would take exponential time.
     fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         let mut reached = match expr {
             Expr::Case(case) => self.case(case)?,
@@ -123,7 +126,7 @@ impl TreeNodeRewriter for Branches<'_> {
                 if self.value(&left) == decisive {
                     return Ok(Transformed::yes(lit(op == Operator::Or)));
                 }
-                match self.value(last(&left, op)) == decisive {
+                match self.value(last_operand(&left, op)) == decisive {
                     true => Ok(Transformed::yes(*left)),
                     false => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
                 }
@@ -134,7 +137,7 @@ impl TreeNodeRewriter for Branches<'_> {
 }
 
 impl Branches<'_> {
-    /// A CASE without branches that are never taken, and without those behind one that always is.
+    /// Removes branches of a CASE that are never taken, and those after one that always is.
     fn case(&mut self, case: Case) -> Result<Transformed<Expr>> {
         let mut is_changed = false;
         let mut reached = |branches: &mut Self, expr: Expr| -> Result<Expr> {
@@ -147,7 +150,7 @@ impl Branches<'_> {
         let mut whens = Vec::with_capacity(case.when_then_expr.len());
         let mut always = None;
         let count = case.when_then_expr.len();
-        let mut left_out = None;
+        let mut removed = None;
         for (when, then) in case.when_then_expr {
             let when = reached(self, *when)?;
             let truth = match (&compared, self.value(&when)) {
@@ -162,14 +165,14 @@ impl Branches<'_> {
                     always = Some(then);
                     break;
                 }
-                Some(false) => left_out = Some(then),
+                Some(false) => removed = Some(then),
                 None => whens.push((Box::new(when), Box::new(reached(self, *then)?))),
             }
         }
         let is_cut = always.is_some() || whens.len() < count;
         let otherwise = always.or(case.else_expr).map(|otherwise| reached(self, *otherwise)).transpose()?;
         if whens.is_empty() {
-            match (otherwise, left_out) {
+            match (otherwise, removed) {
                 (Some(value), _) => return Ok(Transformed::yes(value)),
                 (None, Some(then)) => {
                     let none = ScalarValue::try_from(&then.get_type(self.schema)?)?;
@@ -183,7 +186,7 @@ impl Branches<'_> {
         Ok(Transformed::new_transformed(Expr::Case(case), is_cut || is_changed))
     }
 
-    /// A `coalesce` without what is always NULL, and without what is behind a value that never is.
+    /// Removes NULL constants from a `coalesce`, and the arguments after one that is never NULL.
     fn coalesce(&mut self, function: ScalarFunction) -> Result<Transformed<Expr>> {
         let count = function.args.len();
         let (mut args, mut is_changed) = (Vec::with_capacity(count), false);
@@ -204,8 +207,8 @@ impl Branches<'_> {
         Ok(Transformed::new_transformed(only.unwrap_or_else(call), is_changed))
     }
 
-    /// The value of a constant, from which what no row comes to has been taken away. `None`: it is not known
-    /// without a row, or fails.
+    /// The value of a constant whose unreachable branches have been removed. `None`: it depends on the row,
+    /// or evaluation fails.
     fn value(&self, expr: &Expr) -> Option<ScalarValue> {
         if let Expr::Literal(value, _) = expr {
             return Some(value.clone());
@@ -220,7 +223,7 @@ impl Branches<'_> {
     }
 }
 
-/// Whether a condition is met; not if it is NULL.
+/// Whether a condition is true; NULL is not.
 fn as_truth(value: &ScalarValue) -> Option<bool> {
     match value {
         ScalarValue::Boolean(truth) => Some(truth.unwrap_or(false)),
@@ -228,7 +231,7 @@ fn as_truth(value: &ScalarValue) -> Option<bool> {
     }
 }
 
-/// Whether this is left of something that decides by its first constant: that one has no value.
+/// Whether an expression is a CASE or coalesce that branch removal left in place: its value is unknown.
 fn is_undecided(expr: &Expr) -> bool {
     match expr {
         Expr::Case(_) => true,
@@ -243,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    fn reached_of(expr: Expr) -> Expr {
+    fn remove_from(expr: Expr) -> Expr {
         let schema = DFSchema::empty();
         let context = SimplifyContext::builder().with_schema(Arc::new(DFSchema::empty())).build();
         expr.rewrite(&mut Branches { schema: &schema, simplifier: ExprSimplifier::new(context) })
@@ -251,39 +254,39 @@ mod tests {
             .data
     }
 
-    /// Were the base looked at twice, this would take longer than anybody waits.
+    /// If the base was visited twice, this would not finish.
     #[test]
-    fn nests_that_decide_nothing_are_looked_at_once() {
+    fn undecided_nests_are_visited_once() {
         use datafusion::arrow::datatypes::DataType;
         let mut nest = cast(lit("x"), DataType::Int64);
         for _ in 0..60 {
             nest = case(nest).when(lit(1_i64), lit(2_i64)).otherwise(lit(3_i64)).unwrap();
         }
-        assert_eq!(reached_of(nest.clone()), nest);
+        assert_eq!(remove_from(nest.clone()), nest);
     }
 
     #[test]
-    fn what_is_behind_a_decision_is_taken_away() {
+    fn branches_after_a_decision_are_removed() {
         use datafusion::arrow::datatypes::DataType;
         let wrong = || cast(lit("x"), DataType::Int64);
         let never = || lit(5_i64).lt(lit(3_i64));
         let none = lit(ScalarValue::Int64(None));
-        assert_eq!(reached_of(when(never(), wrong()).end().unwrap()), none);
-        assert_eq!(reached_of(when(never(), wrong()).otherwise(lit(1_i64)).unwrap()), lit(1_i64));
-        assert_eq!(reached_of(when(lit(true), lit(1_i64)).otherwise(wrong()).unwrap()), lit(1_i64));
+        assert_eq!(remove_from(when(never(), wrong()).end().unwrap()), none);
+        assert_eq!(remove_from(when(never(), wrong()).otherwise(lit(1_i64)).unwrap()), lit(1_i64));
+        assert_eq!(remove_from(when(lit(true), lit(1_i64)).otherwise(wrong()).unwrap()), lit(1_i64));
         let inner = when(lit(true), wrong()).end().unwrap();
-        assert_eq!(reached_of(when(never(), inner).otherwise(lit(2_i64)).unwrap()), lit(2_i64));
-        assert_eq!(reached_of(never().and(wrong().eq(lit(1_i64)))), lit(false));
-        assert_eq!(reached_of(lit(true).or(wrong().eq(lit(1_i64)))), lit(true));
+        assert_eq!(remove_from(when(never(), inner).otherwise(lit(2_i64)).unwrap()), lit(2_i64));
+        assert_eq!(remove_from(never().and(wrong().eq(lit(1_i64)))), lit(false));
+        assert_eq!(remove_from(lit(true).or(wrong().eq(lit(1_i64)))), lit(true));
         let unknown = lit(ScalarValue::Boolean(None));
         for open in
             [unknown.clone().and(col("x")), unknown.clone().or(col("x")), unknown.clone().and(lit(false))]
         {
-            assert_eq!(reached_of(open.clone()), open);
+            assert_eq!(remove_from(open.clone()), open);
         }
         let both = wrong().eq(lit(1_i64)).and(never());
-        assert_eq!(reached_of(both.clone()), both);
+        assert_eq!(remove_from(both.clone()), both);
         let open = when(col("x"), wrong()).end().unwrap();
-        assert!(!decides(&open));
+        assert!(!has_deciding_constant(&open));
     }
 }
