@@ -1,19 +1,20 @@
-//! Aggregates whose values are told by statistics, with those out of sight that have another aggregate's.
+//! Guard of the rule that answers aggregates from statistics: hides aggregates with FILTER.
 //!
-//! DataFusion looks for the first stage of an aggregate below its last one, past one that has a FILTER, and
-//! found that of an aggregate further below: `SELECT count(*) FILTER (WHERE c > 5) FROM (SELECT count(*) AS
-//! c FROM t)` failed to plan (XX000), or had the value of the other one if both had one name.
+//! DataFusion looks for the partial stage of an aggregate below its final stage. It skipped one with a FILTER
+//! and found that of an aggregate further below: `SELECT count(*) FILTER (WHERE c > 5) FROM (SELECT count(*)
+//! AS c FROM t)` failed to plan (XX000), or returned the value of the inner one if both had the same name.
 //!
 //! ```text
 //! AggregateExec: Final, count(*) FILTER (c > 5)
-//!   AggregateExec: Partial, count(*) FILTER (c > 5)    ─►  the same, with the inner one alone replaced
+//!   AggregateExec: Partial, count(*) FILTER (c > 5)    ─►  the same, with only the inner one replaced
 //!     ProjectionExec: count(*) as c
 //!       AggregateExec: Final, count(*)
 //! ```
-//! While the rule runs, the stages of an aggregate with a FILTER are operators that it does not know.
+//! While the rule runs, the stages of an aggregate with FILTER are wrapped in an operator that it does not
+//! recognize.
 //!
-//! `AggregateStatisticsGuard` can go when aggregate_statistics looks for the first stage between an aggregate
-//! and the next one only; no issue found.
+//! `AggregateStatisticsGuard` can go when aggregate_statistics searches for the partial stage only up to the
+//! next aggregate; no issue found.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +29,11 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-/// The rule that takes values of aggregates from statistics, without those that it would mistake.
+/// Wraps the rule that answers aggregates from statistics.
 #[derive(Debug)]
 struct AggregateStatisticsGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
-/// Has the rule that takes values of aggregates from statistics see none with a FILTER.
+/// Wraps DataFusion's rule in `rules`.
 pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "aggregate_statistics") {
         *rule = Arc::new(AggregateStatisticsGuard(Arc::clone(rule)));
@@ -45,9 +46,11 @@ impl PhysicalOptimizerRule for AggregateStatisticsGuard {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // The last stage of an aggregate has its filters, too, though the first one applies them.
+        // The final stage lists the filters too, although the partial one applies them.
         let hidden = plan.transform_up(|plan| match plan.downcast_ref::<AggregateExec>() {
-            Some(aggregate) if aggregate.filter_expr().iter().any(Option::is_some) || above_filter(&plan) => {
+            Some(aggregate)
+                if aggregate.filter_expr().iter().any(Option::is_some) || is_above_hidden(&plan) =>
+            {
                 Ok(Transformed::yes(Arc::new(HiddenExec(plan)) as _))
             }
             _ => Ok(Transformed::no(plan)),
@@ -56,11 +59,11 @@ impl PhysicalOptimizerRule for AggregateStatisticsGuard {
         if !hidden.transformed {
             return Ok(plan);
         }
-        let shown = plan.transform_up(|plan| match plan.downcast_ref::<HiddenExec>() {
+        let restored = plan.transform_up(|plan| match plan.downcast_ref::<HiddenExec>() {
             Some(hidden) => Ok(Transformed::yes(Arc::clone(&hidden.0))),
             None => Ok(Transformed::no(plan)),
         })?;
-        Ok(shown.data)
+        Ok(restored.data)
     }
 
     fn name(&self) -> &str {
@@ -72,15 +75,15 @@ impl PhysicalOptimizerRule for AggregateStatisticsGuard {
     }
 }
 
-/// Whether the stage below an aggregate, which operators of one input lie between, is hidden.
-fn above_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// Whether the partial stage of an aggregate is hidden; operators with one input may lie between.
+fn is_above_hidden(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.children().as_slice() {
-        [below] => below.is::<HiddenExec>() || !below.is::<AggregateExec>() && above_filter(below),
+        [below] => below.is::<HiddenExec>() || !below.is::<AggregateExec>() && is_above_hidden(below),
         _ => false,
     }
 }
 
-/// Stands for a stage of an aggregate while the rule is at work.
+/// Replaces an aggregate stage while the rule runs.
 #[derive(Debug)]
 struct HiddenExec(Arc<dyn ExecutionPlan>);
 

@@ -1,4 +1,4 @@
-//! Whether the states of an aggregate may take more memory than a statement has.
+//! Estimate of whether the states of an aggregate fit into a statement's memory.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use harrier_exec::distribution::direct_dispatch;
 
-/// States of rows that take less than such a part of the memory fit into it, with their copies.
+/// States fit, with their copies, if the input is smaller than this fraction of the memory.
 const MEMORY_SHARE: usize = 16;
 
-/// Bytes of a column's value of which nothing is known.
+/// The assumed size of a column value without statistics, in bytes.
 const COLUMN_BYTES: usize = 32;
 
-/// Bytes of rows of which nothing is known and that come from no file, such as those of functions.
+/// The assumed size of an input without statistics that reads no files, such as a table function, in bytes.
 const UNKNOWN_BYTES: usize = 128 << 20;
 
-/// How many times as long as their files rows of texts may be: files may be compressed.
+/// The assumed expansion of text rows relative to their files, which may be compressed.
 const FILE_EXPANSION: usize = 8;
 
-/// The memory of a process and the limit of its statements, for rules that plan by them.
+/// The memory limits of a process and its statements, for rules that plan by them.
 #[derive(Debug, Clone)]
 pub struct AggregationMemory {
     runtime: Arc<RuntimeEnv>,
-    /// What any statement may take, in bytes; `None`: as much as there is.
+    /// The limit of any statement in bytes; `None`: unlimited.
     statements: Option<u64>,
-    /// What a statement of a session may take, in bytes, as the session says.
+    /// Reads the statement limit in bytes from a session's settings.
     session: fn(&ConfigOptions) -> Option<usize>,
 }
 
 impl AggregationMemory {
-    /// `statements`: bytes that any statement may take, whatever its session says; `None`: as many as there
-    /// are. `session`: reads what the session says.
+    /// `statements`: the limit of any statement in bytes, regardless of its session; `None`: unlimited.
+    /// `session`: reads the session's limit.
     pub fn new(
         runtime: Arc<RuntimeEnv>,
         statements: Option<u64>,
@@ -43,7 +43,7 @@ impl AggregationMemory {
         Self { runtime, statements, session }
     }
 
-    /// Whether states that are as long as what `input` is expected to yield fit for certain.
+    /// Whether states as large as the estimated output of `input` certainly fit.
     ///
     /// Errors: those of estimates.
     pub fn holds(&self, input: &Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<bool> {
@@ -51,7 +51,7 @@ impl AggregationMemory {
         Ok(bytes_of(input)? < memory / MEMORY_SHARE)
     }
 
-    /// Bytes that a statement may take. `None`: as many as there are.
+    /// The memory limit of a statement in bytes. `None`: unlimited.
     fn memory_bytes(&self, config: &ConfigOptions) -> Option<usize> {
         let session = (self.session)(config);
         let statements = self.statements.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -63,15 +63,15 @@ impl AggregationMemory {
     }
 }
 
-/// Bytes that a plan is expected to yield.
+/// The estimated output of a plan in bytes.
 fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let by_rows = statistics
         .num_rows
         .get_value()
         .map(|rows| rows.saturating_mul(COLUMN_BYTES.saturating_mul(plan.schema().fields().len())));
-    let told = statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max();
-    Ok(told.unwrap_or_else(|| match direct_dispatch::scanned_bytes(plan) {
+    let estimate = statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max();
+    Ok(estimate.unwrap_or_else(|| match direct_dispatch::scanned_bytes(plan) {
         0 => UNKNOWN_BYTES,
         bytes => bytes.saturating_mul(FILE_EXPANSION),
     }))
@@ -84,8 +84,8 @@ mod tests {
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 
     #[test]
-    fn the_least_of_all_limits_counts() {
-        // Another option stands for that of the session.
+    fn the_smallest_limit_applies() {
+        // Another option stands in for the session's limit.
         let session_memory = |config: &ConfigOptions| config.explain.tree_maximum_render_width.checked_sub(1);
         let config = |session: Option<usize>| {
             let mut config = ConfigOptions::new();

@@ -1,12 +1,12 @@
-//! Keeps string views compact above joins.
+//! Compaction of string view buffers above joins.
 //!
-//! The rows of a join refer to all buffers of the side it was built from, be it thousands, however few
-//! strings of them a batch has. Every operator above copies and drops those references batch by batch, and
-//! the next join collects them: each of its batches refers to thousands of buffers for each batch it was
-//! built from. So batches that refer to many buffers get their strings copied into a new one right above the
-//! join. With it TPC-H query 18 at scale 10 takes a third of the time (`docs/benchmarks.md`).
+//! The output batches of a join refer to all buffers of the build side, possibly thousands, however few
+//! strings a batch contains. Every operator above copies and drops these references for each batch, and the
+//! next join multiplies them: each of its batches refers to thousands of buffers per build batch. So batches
+//! that refer to many buffers get their strings copied into a new one directly above the join. This cuts the
+//! run time of TPC-H query 18 at scale 10 to a third (`docs/benchmarks.md`).
 //!
-//! Ranks need it less: strings are gathered when they cross a motion.
+//! Distributed plans need it less: motions copy strings into new buffers.
 //!
 //! ```text
 //! HashJoinExec: s@0 Utf8View, …  ─►  CompactStringViewsExec
@@ -16,8 +16,8 @@
 //! batch: s has views into at most 64 buffers  ─►  the same batch
 //! ```
 //!
-//! `CompactStringViews` can go when joins or coalescing compact the buffers of views
-//! (apache/datafusion#16206, open); technique: garbage collection of string views.
+//! `CompactStringViews` can go when joins or coalescing compact view buffers (apache/datafusion#16206, open);
+//! technique: garbage collection of string views.
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ use futures::StreamExt;
 
 use crate::physical::cooperative_joins::is_join;
 
-/// Buffers that the strings of one column of one batch may lie in. Copying those of a batch takes about as
-/// long as copying and dropping the references to a few hundred buffers, once.
+/// The maximum number of buffers of a column in a batch that is left as it is. Copying a batch's strings
+/// costs about as much as copying and dropping references to a few hundred buffers once.
 const BUFFERS_MAX: usize = 64;
 
-/// Puts a [`CompactStringViewsExec`] above every join that yields string or binary views.
+/// Adds a [`CompactStringViewsExec`] above every join that returns string or binary views.
 #[derive(Debug)]
 pub struct CompactStringViews;
 
@@ -77,7 +77,7 @@ fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
 }
 
-/// N → N output partitions; the same rows in the same order, whose views refer to few buffers.
+/// N → N output partitions; the same rows in the same order, with views into few buffers.
 #[derive(Debug)]
 struct CompactStringViewsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -179,7 +179,7 @@ mod tests {
     use datafusion::arrow::array::StringViewArray;
     use datafusion::arrow::compute::concat_batches;
 
-    fn scattered(buffers: usize) -> RecordBatch {
+    fn scattered_batch(buffers: usize) -> RecordBatch {
         let batches: Vec<RecordBatch> = (0..buffers)
             .map(|at| {
                 let strings =
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn many_buffers_become_one_and_few_stay() {
         let check = |buffers, expected| {
-            let batch = scattered(buffers);
+            let batch = scattered_batch(buffers);
             let compacted = compact(&batch).unwrap();
             assert_eq!(compacted, batch);
             assert_eq!(compacted.column(0).as_string_view().data_buffers().len(), expected);

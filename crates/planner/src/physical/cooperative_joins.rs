@@ -1,13 +1,13 @@
-//! Makes joins give way to others.
+//! Cooperative yielding of joins.
 //!
-//! DataFusion's sources and exchanges give way after some batches, and what stands above them with them. A
-//! join can make thousands of batches from one of its input, and whoever asks for them in a loop never stops
-//! for as long: meanwhile Ctrl-C, the loss of a rank and the next statement wait. So joins count their
-//! batches too.
+//! DataFusion's sources and exchanges yield to the tokio scheduler after some batches, and the operators
+//! above with them. A join can produce thousands of batches from one input batch, and its consumer loops over
+//! them without yielding: meanwhile Ctrl-C, the loss of a rank and the next statement wait. So joins consume
+//! the yield budget too.
 //!
-//! What counts takes from a budget of tokio's, of 128 for each time that a task is polled, and gives it back
-//! if it has nothing to show. Joins inside of each other take from it one after the other before the
-//! innermost gives a row: more than there is budget for would never come so far.
+//! CooperativeExec consumes tokio's budget of 128 units per poll of a task, and returns a unit if it is
+//! pending. Nested joins each consume a unit before the innermost returns a row: with more nested joins than
+//! units the plan would make no progress.
 //!
 //! ```text
 //! HashJoinExec        CooperativeExec
@@ -15,9 +15,9 @@
 //!     rows                CooperativeExec
 //!                           HashJoinExec
 //! ```
-//! Of joins inside of each other the innermost 32 get one each, and then one of every 32.
+//! Of nested joins the innermost 32 are wrapped, and above these every 32nd.
 //!
-//! `CooperativeJoins` can go when joins give way by themselves (apache/datafusion#19358, open;
+//! `CooperativeJoins` can go when joins yield by themselves (apache/datafusion#19358, open;
 //! apache/datafusion#19360 was closed unmerged).
 
 use std::collections::HashMap;
@@ -31,11 +31,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 
-/// Joins inside of each other that count, all of them; of those above, one of so many. 1200 relations make 70
-/// levels of them.
-const COUNTED: usize = 32;
+/// The number of innermost nested joins that are all wrapped; above these, one in this many is. 1200
+/// relations nest up to 70 levels.
+const WRAPPED_JOINS: usize = 32;
 
-/// Puts a [`CooperativeExec`] above joins.
+/// Adds a [`CooperativeExec`] above joins.
 #[derive(Debug)]
 pub struct CooperativeJoins;
 
@@ -45,14 +45,14 @@ impl PhysicalOptimizerRule for CooperativeJoins {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // Of operators that have been seen, how many joins are inside of each other there.
+        // The join nesting depth of each visited operator.
         let mut nested: HashMap<*const u8, usize> = HashMap::new();
         plan.transform_up(|plan| {
             let below = plan.children().into_iter().filter_map(|child| nested.get(&address(child)).copied());
             let below = below.max().unwrap_or(0);
             let is_join = is_join(&plan);
             let joins = below + usize::from(is_join);
-            let counts = is_join && (joins <= COUNTED || joins.is_multiple_of(COUNTED));
+            let counts = is_join && (joins <= WRAPPED_JOINS || joins.is_multiple_of(WRAPPED_JOINS));
             let changed = match counts {
                 true => Transformed::yes(Arc::new(CooperativeExec::new(plan)) as Arc<dyn ExecutionPlan>),
                 false => Transformed::no(plan),
@@ -76,7 +76,7 @@ fn address(plan: &Arc<dyn ExecutionPlan>) -> *const u8 {
     Arc::as_ptr(plan).cast()
 }
 
-/// Whether `plan` makes batches of pairs of rows.
+/// Whether `plan` is a join that emits batches of row pairs.
 pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<HashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()

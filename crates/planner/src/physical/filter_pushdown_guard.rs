@@ -1,9 +1,8 @@
-//! Filters on their way down a physical plan, past rows with several columns of one name.
+//! Guard of filter pushdown in physical plans past inputs with duplicate column names.
 //!
-//! DataFusion finds the column that a filter is about by its name at operators that pass rows on or project
-//! them. After an outer join, or a join of a table with itself, there may be two of the name, and the filter
-//! would fall upon the other one: `b RIGHT JOIN o … WHERE b.id IS NULL` left out rows of o. So no filter
-//! passes such rows.
+//! DataFusion resolves a filter's columns by name at operators that pass rows through or project them. After
+//! an outer join or a self-join a name may be ambiguous, and the filter was applied to the wrong column: `b
+//! RIGHT JOIN o … WHERE b.id IS NULL` dropped rows of o. So no filter is pushed past such inputs.
 //!
 //! ```text
 //! FilterExec: id IS NULL                       AmbiguousExec
@@ -11,14 +10,14 @@
 //!                                                  AmbiguousExec
 //!                                                    HashJoinExec: b RIGHT o, gives id, id
 //! ```
-//! The guards are there only while a FilterPushdown rule runs. No filter is pushed through them.
+//! The guards exist only while a FilterPushdown rule runs. No filter is pushed through them.
 //!
-//! Nor do joins, sorts with a limit and aggregates give filters to what they read as their rows come (dynamic
-//! filters), where what these compare is a list, a struct or a map: its bounds are not those of the order in
-//! which it is compared, and rows were left out below a sort.
+//! Dynamic filters of joins, TopK sorts and aggregates are also disabled where they compare a list, a struct
+//! or a map: the bounds of nested values follow another order than the comparison, and rows were lost below a
+//! sort.
 //!
-//! `FilterPushdownGuard` can go with a DataFusion that has apache/datafusion#25259: filters are pushed by
-//! place, not by name.
+//! `FilterPushdownGuard` can go with a DataFusion that includes apache/datafusion#25259: filters are pushed
+//! by column index, not by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,11 +33,11 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-/// A rule that moves filters, with rows that it must not move them past out of its sight.
+/// Wraps a filter pushdown rule, and blocks filters at inputs with ambiguous names.
 #[derive(Debug)]
 struct FilterPushdownGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
-/// Has the rules that push filters down leave those alone that they would mistake.
+/// Wraps the filter pushdown rules in `rules`.
 pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name().starts_with("FilterPushdown")) {
         *rule = Arc::new(FilterPushdownGuard(Arc::clone(rule)));
@@ -61,18 +60,18 @@ impl PhysicalOptimizerRule for FilterPushdownGuard {
             is_guarded = true;
             Ok(Transformed::yes(Arc::new(AmbiguousExec(plan)) as _))
         })?;
-        let quiet = compares_nested(&guarded.data)?.then(|| without_dynamic_filters(config));
-        let plan = self.0.optimize(guarded.data, quiet.as_ref().unwrap_or(config))?;
+        let static_config = compares_nested(&guarded.data)?.then(|| without_dynamic_filters(config));
+        let plan = self.0.optimize(guarded.data, static_config.as_ref().unwrap_or(config))?;
         if !is_guarded {
             return Ok(plan);
         }
-        let plain = plan.transform_up(|plan| {
+        let restored = plan.transform_up(|plan| {
             Ok(match plan.downcast_ref::<AmbiguousExec>() {
                 Some(guard) => Transformed::yes(Arc::clone(&guard.0)),
                 None => Transformed::no(plan),
             })
         })?;
-        Ok(plain.data)
+        Ok(restored.data)
     }
 
     fn name(&self) -> &str {
@@ -84,7 +83,7 @@ impl PhysicalOptimizerRule for FilterPushdownGuard {
     }
 }
 
-/// Whether a key of a join or a sort, or an argument of an aggregate, is a list, a struct or a map.
+/// Whether a join key, a sort key or an aggregate argument is a list, a struct or a map.
 fn compares_nested(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|plan| {
         let is_nested = |key: &Arc<dyn PhysicalExpr>, of: &Arc<dyn ExecutionPlan>| {
@@ -110,8 +109,7 @@ fn without_dynamic_filters(config: &ConfigOptions) -> ConfigOptions {
     config
 }
 
-/// Stands above rows with several columns of one name while a rule is at work: an operator that takes no
-/// filter.
+/// An operator that accepts no filters; wraps inputs with duplicate column names while a rule runs.
 #[derive(Debug)]
 struct AmbiguousExec(Arc<dyn ExecutionPlan>);
 

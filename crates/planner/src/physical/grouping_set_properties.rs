@@ -1,18 +1,19 @@
-//! GROUPING SETS, CUBE and ROLLUP over columns that are ordered, constant or equal.
+//! Hides orderings, constants and equivalences above GROUPING SETS, CUBE and ROLLUP.
 //!
-//! A column is NULL in the groups of each set that does not have it. DataFusion takes what it knows of the
-//! input for true of the groups all the same: after `WHERE k = 0`, `ORDER BY k` would sort nothing, and ranks
-//! would yield groups more than once. So nothing of it is told on.
+//! A column is NULL in the groups of each set that does not contain it. DataFusion nevertheless propagates
+//! the properties of the input: after `WHERE k = 0`, `ORDER BY k` would not sort, and ranks would return
+//! groups more than once. So no properties are propagated.
 //!
 //! ```text
 //! AggregateExec: gby=[(k, g), (k), ()]  ─►  UnorderedExec
 //!   FilterExec: k = 0                         AggregateExec: gby=[(k, g), (k), ()]
 //!                                               FilterExec: k = 0
 //! ```
-//! Below the aggregate k is the constant 0. Above it k is NULL in the groups of the set ().
+//! Below the aggregate k is the constant 0. Above it, k is NULL in the groups of the set ().
 //!
-//! `GroupingSetProperties` can go when an aggregate with grouping sets claims no order, constant or equality
-//! above it (apache/datafusion#24422 mends the streaming of its input only); akin: apache/datafusion#11291.
+//! `GroupingSetProperties` can go when an aggregate with grouping sets claims no ordering, constant or
+//! equivalence (apache/datafusion#24422 only fixes the streaming of its input); related:
+//! apache/datafusion#11291.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use harrier_exec::operators::unordered::UnorderedExec;
 
-/// Puts an [`UnorderedExec`] above every aggregate with grouping sets; to be the first of the rules, before
-/// any of them goes by an order.
+/// Adds an [`UnorderedExec`] above every aggregate with grouping sets. Runs first, before any rule that
+/// relies on orderings.
 #[derive(Debug)]
 pub struct GroupingSetProperties;
 
@@ -36,8 +37,7 @@ impl PhysicalOptimizerRule for GroupingSetProperties {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            // A final aggregate has none: it groups by the columns as they are then, and the number of their
-            // set.
+            // A final aggregate has no grouping sets: it groups by the columns and the grouping ID.
             let has_sets = |aggregate: &AggregateExec| aggregate.group_expr().has_grouping_set();
             Ok(match plan.downcast_ref::<AggregateExec>().is_some_and(has_sets) {
                 true => Transformed::yes(Arc::new(UnorderedExec::new(plan)) as _),

@@ -1,23 +1,21 @@
-//! Orders that joins claim of the side whose order they do not keep (apache/datafusion#25052).
+//! Hides orderings that joins wrongly claim (apache/datafusion#25052).
 //!
-//! A join repeats the rows of one side for each row of the other one, whose order it keeps. DataFusion takes
-//! the order of the repeated rows for what comes next in the order of the joined ones:
+//! A join preserves the ordering of one side and repeats the rows of the other. DataFusion appends the
+//! ordering of the repeated side to the preserved one:
 //!
 //! ```text
 //! l, ordered by v: (1, 10), (1, 20)     r, ordered by k: (1), (1)
 //!
-//! HashJoinExec l.k = r.k, ordered by k, v as is claimed:   (1, 10), (1, 20), (1, 10), (1, 20)
+//! HashJoinExec l.k = r.k, claimed to be ordered by k, v:   (1, 10), (1, 20), (1, 10), (1, 20)
 //! ```
 //!
-//! That is true where no two rows of the side that is kept are equal in its order, which nobody asks. So
-//! `ORDER BY k, v` sorted nothing, and windows took equal rows for different ones. Here a hash join does not
-//! hear of the order of the side that it builds its table from. A sort-merge join needs both sides ordered,
-//! and lets a sort by more than its keys be pushed into either: nothing is told of the order of its rows.
+//! This only holds if the preserved ordering is unique, which DataFusion does not check. So `ORDER BY k, v`
+//! did not sort, and windows treated peers as different rows. This rule hides the ordering of the build side
+//! from hash joins. A sort-merge join needs both sides ordered, and lets sorts with keys beyond the join keys
+//! be pushed into either side: its output ordering is hidden.
 //!
-//! To be removed when upstream has the suffix for unique orders alone.
-//!
-//! `JoinOrderings` can go when joins append the order of the repeated side only if the kept order is unique
-//! (apache/datafusion#25053, open).
+//! `JoinOrderings` can go when joins append the ordering of the repeated side only if the preserved ordering
+//! is unique (apache/datafusion#25053, open).
 
 use std::sync::Arc;
 
@@ -31,12 +29,12 @@ use datafusion::physical_plan::joins::{HashJoinExec, PiecewiseMergeJoinExec, Sor
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use harrier_exec::operators::unordered::UnorderedExec;
 
-/// Puts an [`UnorderedExec`] above the ordered side that a hash join builds its table from, and above merge
-/// joins; to stand behind the rule that says which side that is, and before those that leave sorts out.
+/// Adds an [`UnorderedExec`] above the ordered build side of hash joins, and above merge joins. Runs after
+/// join side selection, and before the rules that remove sorts.
 #[derive(Debug)]
 pub(crate) struct JoinOrderings;
 
-/// Puts the rule in its place among those of DataFusion.
+/// Inserts the rule among DataFusion's.
 pub fn insert(rules: &mut Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>) {
     let at = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
     rules.insert(at, Arc::new(JoinOrderings));
@@ -75,7 +73,7 @@ impl PhysicalOptimizerRule for JoinOrderings {
     }
 }
 
-/// Whether this is a join that reads both sides in an order and gives rows with columns of both.
+/// Whether this is a merge join, which reads ordered inputs, and returns columns of both sides.
 fn claims_order_of_both_sides(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let kind = match plan.downcast_ref::<SortMergeJoinExec>() {
         Some(join) => Some(join.join_type()),
@@ -99,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn sorted(by: &str) -> Arc<dyn ExecutionPlan> {
+    fn sorted_rows(by: &str) -> Arc<dyn ExecutionPlan> {
         let schema =
             Arc::new(Schema::new(["k", "v"].map(|name| Field::new(name, DataType::Int64, true)).to_vec()));
         let columns =
@@ -111,7 +109,7 @@ mod tests {
     }
 
     fn hash(kind: JoinType) -> Arc<dyn ExecutionPlan> {
-        let (left, right) = (sorted("v"), sorted("k"));
+        let (left, right) = (sorted_rows("v"), sorted_rows("k"));
         let on = vec![(col("k", &left.schema()).unwrap(), col("k", &right.schema()).unwrap())];
         let join = HashJoinExec::try_new(
             left,
@@ -127,9 +125,9 @@ mod tests {
         Arc::new(join.unwrap())
     }
 
-    fn shown(plan: Arc<dyn ExecutionPlan>) -> String {
+    fn plan_names(plan: Arc<dyn ExecutionPlan>) -> String {
         let plan = JoinOrderings.optimize(plan, &ConfigOptions::default()).unwrap();
-        // Of columns that are equal any one.
+        // Of equivalent columns, any one.
         let name = |order: &LexOrdering| order.to_string().split('@').next().unwrap_or_default().to_string();
         let order = plan.output_ordering().map_or("none".to_string(), name);
         let names: Vec<String> = displayable(plan.as_ref())
@@ -150,7 +148,7 @@ mod tests {
         );
         for kind in [JoinType::Inner, JoinType::Right] {
             let expected = "HashJoinExec\n  UnorderedExec\n    SortExec\n      DataSourceExec\n  SortExec\n    DataSourceExec\norder: k";
-            assert_eq!(shown(hash(kind)), expected);
+            assert_eq!(plan_names(hash(kind)), expected);
         }
     }
 
@@ -158,6 +156,6 @@ mod tests {
     fn joins_without_rows_of_both_sides_stay() {
         let expected =
             "HashJoinExec\n  SortExec\n    DataSourceExec\n  SortExec\n    DataSourceExec\norder: none";
-        assert_eq!(shown(hash(JoinType::LeftSemi)), expected);
+        assert_eq!(plan_names(hash(JoinType::LeftSemi)), expected);
     }
 }

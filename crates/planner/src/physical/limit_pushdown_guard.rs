@@ -1,16 +1,15 @@
-//! Limits of sorts that must not pass what needs all rows.
+//! Guard of limit pushdown: keeps the limits of sorts above operators that need all rows.
 //!
-//! Where rows come out of a window or of an aggregate in the order that is asked for, DataFusion does not
-//! sort them again, and hands the limit of the sort down to the one below:
-//! `SELECT g, sum(x) OVER (PARTITION BY g ORDER BY x) FROM t ORDER BY g, x LIMIT 3` added up three rows of
-//! each partition. So there the limit stands by itself while orders are enforced, and is the sort's again
-//! afterwards.
+//! If a window or an aggregate already returns rows in the required order, DataFusion removes the sort above
+//! and pushes its limit into the sort below: `SELECT g, sum(x) OVER (PARTITION BY g ORDER BY x) FROM t ORDER
+//! BY g, x LIMIT 3` summed only three rows of each partition. So while orderings are enforced, the limit is a
+//! separate operator, which becomes the sort's fetch again afterwards.
 //!
-//! And a limit of `SELECT DISTINCT` without an order is no hint for rows that come in one: DataFusion plans
-//! an operator that has to have a direction (apache/datafusion#25350).
+//! A limit of `SELECT DISTINCT` without ORDER BY is no limit hint for ordered rows: DataFusion plans an
+//! operator that requires a sort direction (apache/datafusion#25350).
 //!
-//! Nor does an aggregate keep the first few groups alone where the key is a float: it looks for a group that
-//! it gives up by its key, and does not find NaN, which equals nothing there.
+//! Aggregates with a float key do not keep only the first groups (TopK aggregation): evicting a group looks
+//! it up by its key, and does not find NaN, which is not equal to itself there.
 //!
 //! ```text
 //! SortExec: TopK(fetch=3), g, x            ─►  GlobalLimitExec: skip=0, fetch=3     while
@@ -24,11 +23,10 @@
 //! (apache/datafusion#24932) and no sort passes a limit that skips rows (apache/datafusion#24958;
 //! apache/datafusion#25408 is still open).
 //!
-//! `LimitedAggregationGuard` can go when limited aggregation finds a NaN key in its map of groups; no issue
-//! found.
+//! `LimitedAggregationGuard` can go when TopK aggregation finds a NaN key in its hash map; no issue found.
 //!
-//! `UnorderedLimits` can go with a DataFusion that has apache/datafusion#25349: a limit without a direction
-//! is no TopK.
+//! `UnorderedLimits` can go with a DataFusion that includes apache/datafusion#25349: a limit without a
+//! direction is not a TopK.
 
 use std::sync::Arc;
 
@@ -45,11 +43,11 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::physical::offset_limits;
 
-/// The rule that enforces orders, with limits apart from sorts, and behind fences where they skip rows.
+/// Wraps the rule that enforces orderings: separates limits from sorts, and fences limits with OFFSET.
 #[derive(Debug)]
 struct LimitPushdownGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
-/// Has the rule that moves sorts leave limits where they belong.
+/// Wraps the rules that move limits in `rules`.
 pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut() {
         match rule.name() {
@@ -60,7 +58,7 @@ pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     }
 }
 
-/// The rule that has aggregates keep the first few groups alone, where no key is a float.
+/// Wraps the TopK aggregation rule, and skips plans with a float key.
 #[derive(Debug)]
 struct LimitedAggregationGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
@@ -94,16 +92,16 @@ impl PhysicalOptimizerRule for LimitPushdownGuard {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let parted = plan.transform_up(|plan| Ok(parted(plan)))?;
-        let fenced = offset_limits::fenced(parted.data)?;
+        let split = plan.transform_up(|plan| Ok(split_limit(plan)))?;
+        let fenced = offset_limits::add_fences(split.data)?;
         let mut plan = self.0.optimize(fenced.data, config)?;
         if fenced.transformed {
-            plan = offset_limits::without_fences(plan)?;
+            plan = offset_limits::remove_fences(plan)?;
         }
-        if !parted.transformed {
+        if !split.transformed {
             return Ok(plan);
         }
-        Ok(plan.transform_up(|plan| Ok(joined(plan)))?.data)
+        Ok(plan.transform_up(|plan| Ok(merge_limit(plan)))?.data)
     }
 
     fn name(&self) -> &str {
@@ -115,8 +113,8 @@ impl PhysicalOptimizerRule for LimitPushdownGuard {
     }
 }
 
-/// A sort with a limit above rows of a window or an aggregate, as a limit above a sort.
-fn parted(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+/// Splits a sort with a fetch above a window or an aggregate into a limit above a sort.
+fn split_limit(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let limit = match plan.downcast_ref::<SortExec>() {
         Some(sort) if !sort.preserve_partitioning() && needs_all(sort.input()) => {
             sort.fetch().map(|fetch| (sort, fetch))
@@ -130,7 +128,7 @@ fn parted(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     Transformed::yes(Arc::new(limit))
 }
 
-/// Whether there is something between these rows and the next sort that tells one row of many.
+/// Whether an operator between these rows and the next sort computes a row from many.
 fn needs_all(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>() {
         return true;
@@ -143,8 +141,8 @@ fn needs_all(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !plan.is::<SortExec>() && plan.children().into_iter().any(needs_all)
 }
 
-/// A limit as that of what is sorted right below it.
-fn joined(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
+/// Merges a limit into the sort directly below.
+fn merge_limit(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let limit = plan.downcast_ref::<GlobalLimitExec>();
     let Some((input, fetch)) = limit
         .filter(|limit| limit.skip() == 0)
@@ -153,25 +151,25 @@ fn joined(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
         return Transformed::no(plan);
     };
     if let Some(merge) = input.downcast_ref::<SortPreservingMergeExec>() {
-        let sorted = limited(merge.input(), fetch).unwrap_or_else(|| Arc::clone(merge.input()));
+        let sorted = with_fetch(merge.input(), fetch).unwrap_or_else(|| Arc::clone(merge.input()));
         let fetch = merge.fetch().map_or(fetch, |own| own.min(fetch));
         let merge = SortPreservingMergeExec::new(merge.expr().clone(), sorted).with_fetch(Some(fetch));
         return Transformed::yes(Arc::new(merge));
     }
-    match limited(input, fetch) {
+    match with_fetch(input, fetch) {
         Some(sort) => Transformed::yes(sort),
         None => Transformed::no(plan),
     }
 }
 
-/// A sort that gives so many rows of each of its partitions; `None`: there is no sort.
-fn limited(plan: &Arc<dyn ExecutionPlan>, fetch: usize) -> Option<Arc<dyn ExecutionPlan>> {
+/// Sets the fetch of a sort, which applies to each partition; `None`: not a sort.
+fn with_fetch(plan: &Arc<dyn ExecutionPlan>, fetch: usize) -> Option<Arc<dyn ExecutionPlan>> {
     let sort = plan.downcast_ref::<SortExec>()?;
     let fetch = sort.fetch().map_or(fetch, |own| own.min(fetch));
     Some(Arc::new(sort.with_fetch(Some(fetch))))
 }
 
-/// Takes hints of limits from aggregates whose rows come in an order; to stand behind all that finds orders.
+/// Removes limit hints from aggregates over ordered rows. Runs after all rules that establish orderings.
 #[derive(Debug)]
 pub struct UnorderedLimits;
 

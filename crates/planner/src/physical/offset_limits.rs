@@ -1,13 +1,12 @@
-//! Limits with OFFSET, which no sort may pass, and whose own sort has to stay.
+//! Fences around limits with OFFSET: no sort may move past them, and the sort below has to stay.
 //!
-//! DataFusion moves a sort below a limit when the rows come in an order with which the sort agrees, and below
-//! one without FETCH in any case. The rows that are skipped are others then: `SELECT * FROM (SELECT x FROM t
-//! ORDER BY x OFFSET 3) ORDER BY x DESC` left out the greatest, and `(… ORDER BY x LIMIT 5 OFFSET 3) ORDER BY
-//! x, y` had two rows, because five came out of the sort below and three of them were skipped
-//! (apache/datafusion#25378, #24958). And where nobody above needs an order, as in `SELECT DISTINCT x FROM (…
-//! ORDER BY y OFFSET 3)`, it takes the sort away and skips the rows that come first by chance (#23534). So
-//! while orders are enforced a fence stands above each such limit, and one that needs the order above its
-//! sort.
+//! DataFusion pushes a sort below a limit if the orderings are compatible, and always below one without
+//! FETCH. Then other rows are skipped: `SELECT * FROM (SELECT x FROM t ORDER BY x OFFSET 3) ORDER BY x DESC`
+//! dropped the greatest values, and `(… ORDER BY x LIMIT 5 OFFSET 3) ORDER BY x, y` returned two rows,
+//! because the sort below returned five of which three were skipped (apache/datafusion#25378, #24958). If no
+//! operator above needs an ordering, as in `SELECT DISTINCT x FROM (… ORDER BY y OFFSET 3)`, it removes the
+//! sort and skips arbitrary rows (#23534). So while orderings are enforced, each such limit gets a fence
+//! above it, and another one above its sort that requires the ordering.
 //!
 //! ```text
 //! SortExec: x DESC               SortExec: x DESC
@@ -16,9 +15,9 @@
 //!                                      FenceExec: needs x
 //!                                        SortExec: x
 //! ```
-//! The fences are there only while EnsureRequirements runs.
+//! The fences exist only while EnsureRequirements runs.
 //!
-//! `FenceExec` can go with Apart of sort_limits, whose part it is.
+//! `FenceExec` can go with `LimitPushdownGuard`, which inserts it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,21 +33,21 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-/// 1 → 1 output partition: its input as it is and as ordered as it is, though it does not say that it keeps
-/// the order, so that no sort passes.
+/// 1 → 1 output partition: passes its input through in order, but does not claim to preserve the order, so
+/// that no sort is pushed through it.
 #[derive(Debug)]
 struct FenceExec {
     input: Arc<dyn ExecutionPlan>,
-    /// How its input has to be ordered.
+    /// The required input ordering.
     order: Option<LexOrdering>,
 }
 
-/// Puts fences above every limit that skips rows, and above the sort that says which.
-pub(crate) fn fenced(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+/// Adds fences above every limit that skips rows, and above the sort that it depends on.
+pub(crate) fn add_fences(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     plan.transform_up(|plan| {
         let limit = plan.downcast_ref::<GlobalLimitExec>().filter(|limit| limit.skip() > 0);
         let Some(limit) = limit else { return Ok(Transformed::no(plan)) };
-        let input = match with_fenced_sort(limit.input())? {
+        let input = match fence_sort(limit.input())? {
             Some(sorted) => replace_children_if_necessary(Arc::clone(&plan), vec![sorted])?,
             None => plan,
         };
@@ -56,20 +55,19 @@ pub(crate) fn fenced(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn
     })
 }
 
-/// The plan with a fence above the sort that its rows come from, which may be below projections. `None`:
-/// there is no sort.
-fn with_fenced_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// Adds a fence above the sort below a plan, looking through projections. `None`: there is no sort.
+fn fence_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         let order = Some(sort.expr().clone());
         return Ok(Some(Arc::new(FenceExec { input: Arc::clone(plan), order })));
     }
     let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return Ok(None) };
-    let Some(sorted) = with_fenced_sort(projection.input())? else { return Ok(None) };
+    let Some(sorted) = fence_sort(projection.input())? else { return Ok(None) };
     replace_children_if_necessary(Arc::clone(plan), vec![sorted]).map(Some)
 }
 
-/// Takes all fences away.
-pub(crate) fn without_fences(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// Removes all fences.
+pub(crate) fn remove_fences(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|plan| {
         Ok(match plan.downcast_ref::<FenceExec>() {
             Some(fence) => Transformed::yes(Arc::clone(&fence.input)),

@@ -1,9 +1,9 @@
-//! Outer joins with a side whose rows have constants.
+//! Hides constants and computed equivalences of the nullable side of outer joins.
 //!
-//! An outer join fills the columns of a side with NULL where nothing matches. DataFusion takes what is
-//! constant in the rows of that side for constant in the joined ones all the same: after `LEFT JOIN (SELECT
-//! k, 1 AS flag FROM s) q`, `ORDER BY q.flag` would sort nothing, and a window ordered by it would take all
-//! rows for peers. So nothing of it is told on.
+//! An outer join fills the columns of unmatched rows with NULL. DataFusion nevertheless propagates constants
+//! of that side to its output: after `LEFT JOIN (SELECT k, 1 AS flag FROM s) q`, `ORDER BY q.flag` would not
+//! sort, and a window ordered by it would treat all rows as peers. So no properties of that side are
+//! propagated.
 //!
 //! ```text
 //! HashJoinExec: Left                  HashJoinExec: Left
@@ -13,8 +13,8 @@
 //!                                           DataSourceExec: s
 //! ```
 //!
-//! `OuterJoinProperties` can go when outer joins drop constants and computed equalities of the side that they
-//! fill with NULL; no issue found.
+//! `OuterJoinProperties` can go when outer joins drop constants and computed equivalences of the nullable
+//! side; no issue found.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use harrier_exec::operators::unordered::UnorderedExec;
 
-/// Puts an [`UnorderedExec`] below every outer join, above each side that it fills with NULL and of whose
-/// columns one is constant or computed from others; to stand before all rules that go by an order.
+/// Adds an [`UnorderedExec`] above each nullable input of an outer join with a constant or computed column.
+/// Runs before all rules that rely on orderings.
 #[derive(Debug)]
 pub struct OuterJoinProperties;
 
@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for OuterJoinProperties {
             let is_hidden: Vec<bool> = filled
                 .into_iter()
                 .zip(&children)
-                .map(|(filled, child)| filled && changes_by_null(child.equivalence_properties()))
+                .map(|(filled, child)| filled && is_violated_by_null(child.equivalence_properties()))
                 .collect();
             if !is_hidden.contains(&true) {
                 return Ok(Transformed::no(plan));
@@ -92,9 +92,8 @@ fn join_type(plan: &Arc<dyn ExecutionPlan>) -> Option<JoinType> {
     }
 }
 
-/// Whether something that is known of all rows is not true of rows of NULLs. Columns that are equal to each
-/// other stay so.
-fn changes_by_null(known: &EquivalenceProperties) -> bool {
+/// Whether NULL-extended rows violate a known property. Columns that equal each other remain equal.
+fn is_violated_by_null(known: &EquivalenceProperties) -> bool {
     let is_column = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Column>();
     !known.constants().is_empty() || known.eq_group().iter().any(|class| !class.iter().all(is_column))
 }

@@ -1,23 +1,23 @@
-//! Orders that a plan has come to lack.
+//! Adds sorts where a plan no longer provides a required ordering.
 //!
-//! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are
-//! constant or equal. A later rule that moves a filter, a projection or a side of a join may make it forget
-//! that, and the check at the end refuses the plan. So whatever is not known to be ordered then is sorted.
+//! DataFusion omits a sort if it can prove that rows are ordered, for example by constant or equal columns. A
+//! later rule that moves a filter, a projection or a join side may lose that proof, and the final sanity
+//! check rejects the plan. So inputs that are not provably ordered are sorted.
 //!
-//! Where rows are ordered by `k` they are by `k::bigint` as well, which it knows; but a window that is
-//! partitioned by that looks for the key itself in the order, and fails when it runs.
+//! Rows ordered by `k` are also ordered by `k::bigint`, which DataFusion knows; but a window partitioned by
+//! `k::bigint` looks for that very key in the ordering, and fails at run time.
 //!
 //! ```text
 //! SortPreservingMergeExec: k        ─►  SortPreservingMergeExec: k
-//!   FilterExec: …, order not known        SortExec: k
-//!                                           FilterExec: …, order not known
+//!   FilterExec: …, order unknown          SortExec: k
+//!                                           FilterExec: …, order unknown
 //! BoundedWindowAggExec: BY k::bigint  ─►  BoundedWindowAggExec: BY k::bigint
 //!   SortExec: k                             SortExec: k::bigint
 //!                                             UnorderedExec above SortExec: k
 //! ```
 //!
-//! `RequiredOrderings` can go when orders are enforced after the last rule that moves filters and
-//! projections, and windows look for keys by equivalence; akin: apache/datafusion#9177,
+//! `RequiredOrderings` can go when orderings are enforced after the last rule that moves filters and
+//! projections, and windows look up keys by equivalence; related: apache/datafusion#9177,
 //! apache/datafusion#9198, apache/datafusion#18527.
 
 use std::sync::Arc;
@@ -33,13 +33,12 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 use harrier_exec::operators::unordered::UnorderedExec;
 
-/// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
-/// check of plans.
+/// Sorts inputs that do not provably satisfy the required ordering. Runs before the sanity check.
 #[derive(Debug)]
 pub struct RequiredOrderings;
 
-/// Whether a window over rows that are sorted by its partitions finds all keys of these in their order; true
-/// of any other operator.
+/// Whether a window over rows sorted by its partition keys finds all of them in the ordering; true for any
+/// other operator.
 fn has_partitions_in_order(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let windows = match plan.downcast_ref::<BoundedWindowAggExec>() {
         Some(window) if matches!(window.input_order_mode, InputOrderMode::Sorted) => window.window_expr(),
@@ -77,7 +76,7 @@ impl PhysicalOptimizerRule for RequiredOrderings {
                         children.push(child);
                         continue;
                     }
-                    // A sort that changes nothing keeps to the order that is known.
+                    // Hiding the known ordering keeps the redundant sort.
                     true => Arc::new(UnorderedExec::new(child)) as _,
                     false => child,
                 };

@@ -1,21 +1,21 @@
-//! Aggregates of long states in one stage: the rows go where their group is, not states that were made of
-//! them before.
+//! Single-stage aggregation for aggregates with large states: repartitions the input rows instead of partial
+//! states.
 //!
-//! In two stages each partition collects lists or texts of its part of every group, and a repartition sends
-//! these on, in batches counted by rows. With few groups a row of states takes megabytes, and what stands
-//! between the stages is counted for nobody: a statement that was to hold 192 MiB took more than a gigabyte.
-//! A first stage makes nothing shorter here, because such a state is as long as the rows it was made of. Sets
-//! of different values may be shorter, so these stay in two stages where memory is enough.
+//! In two stages, each partition collects the lists or texts of its part of every group, and a repartition
+//! sends these on in batches limited by row count. With few groups a row of states takes megabytes, and the
+//! memory between the stages is not accounted for: a statement with a limit of 192 MiB used more than a
+//! gigabyte. A partial stage reduces nothing here, because such a state is as large as its input. Sets of
+//! distinct values may be smaller, so they stay in two stages if memory suffices.
 //!
 //! ```text
 //! AggregateExec: mode=FinalPartitioned, gby=[g]  ─►  AggregateExec: mode=SinglePartitioned, gby=[g]
-//!   AggregateExec: mode=Partial, gby=[g]               rows, which are repartitioned by g later
+//!   AggregateExec: mode=Partial, gby=[g]               rows, later repartitioned by g
 //!     rows
 //! ```
-//! For aggregates whose state is as long as their input, such as array_agg and string_agg.
+//! For aggregates whose state is as large as their input, such as array_agg and string_agg.
 //!
-//! `SingleStageAggregation` can go when the states between two stages are counted and cut by bytes;
-//! technique: no pre-aggregation where it makes nothing smaller.
+//! `SingleStageAggregation` can go when states between two stages are accounted for and split by bytes;
+//! technique: no pre-aggregation where it reduces nothing.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use harrier_functions::aggregate::growing_state::{self, Growth};
 
 use crate::physical::aggregation_memory::AggregationMemory;
 
-/// Makes a final and a partial aggregate one; to come before repartitions are put between them.
+/// Merges a final and a partial aggregate. Runs before repartitions are added between them.
 #[derive(Debug)]
 pub struct SingleStageAggregation(pub(crate) AggregationMemory);
 
@@ -40,7 +40,7 @@ impl PhysicalOptimizerRule for SingleStageAggregation {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(match in_one_stage(plan.as_ref(), &self.0, config)? {
+            Ok(match merge_stages(plan.as_ref(), &self.0, config)? {
                 Some(aggregate) => Transformed::yes(Arc::new(aggregate) as _),
                 None => Transformed::no(plan),
             })
@@ -57,9 +57,9 @@ impl PhysicalOptimizerRule for SingleStageAggregation {
     }
 }
 
-/// The whole of an aggregate by groups whose states are as long as its input. `None`: it is none, or has been
-/// put together otherwise.
-fn in_one_stage(
+/// The single-stage form of a grouped aggregate whose states are as large as its input. `None`: not such an
+/// aggregate, or not planned in these two stages.
+fn merge_stages(
     plan: &dyn ExecutionPlan,
     budget: &AggregationMemory,
     config: &ConfigOptions,
@@ -69,7 +69,7 @@ fn in_one_stage(
     };
     let Some(last) = of_mode(plan, AggregateMode::FinalPartitioned) else { return Ok(None) };
     let Some(first) = of_mode(last.input().as_ref(), AggregateMode::Partial) else { return Ok(None) };
-    // With grouping sets a row has a group in each of them, and can only go to one place.
+    // With grouping sets a row belongs to a group of each set, but can only be sent to one partition.
     if first.group_expr().has_grouping_set() {
         return Ok(None);
     }
@@ -81,7 +81,7 @@ fn in_one_stage(
     if !is_better {
         return Ok(None);
     }
-    let whole = AggregateExec::try_new(
+    let merged = AggregateExec::try_new(
         AggregateMode::SinglePartitioned,
         first.group_expr().clone(),
         first.aggr_expr().to_vec(),
@@ -89,5 +89,5 @@ fn in_one_stage(
         Arc::clone(first.input()),
         first.input_schema(),
     )?;
-    Ok(Some(whole.with_limit_options(last.limit_options())))
+    Ok(Some(merged.with_limit_options(last.limit_options())))
 }

@@ -1,9 +1,9 @@
-//! Aggregates of long states over sorted rows, where their states may not fit into memory.
+//! Sort-based aggregation for aggregates whose large states may not fit into memory.
 //!
-//! A hash aggregate has the states of all groups at once. When it has no more memory it spills them, and
-//! reads all states of a group back as one, however long they are: with few groups that takes several times
-//! what it was to keep within. If rows come group by group, one state is there at a time; the sort below
-//! spills rows, which are short.
+//! A hash aggregate holds the states of all groups at once. When it runs out of memory it spills them, and
+//! reads all states of a group back at once, however large: with few groups that takes several times the
+//! memory limit. If rows arrive group by group, only one state exists at a time; the sort below spills rows,
+//! which are small.
 //!
 //! ```text
 //! AggregateExec: mode=SinglePartitioned      AggregateExec: mode=SinglePartitioned, ordering_mode=Sorted
@@ -11,7 +11,7 @@
 //!     SortExec: o                                SortExec: g, o
 //!       rows                                       rows
 //! ```
-//! Only where the states may not fit into the memory of the statement.
+//! Only if the states may not fit into the memory of the statement.
 //!
 //! `SortedAggregation` can go when a spilling hash aggregate bounds the state of each group it reads back
 //! (apache/datafusion#12937, open); technique: sort-based aggregation.
@@ -30,8 +30,7 @@ use harrier_functions::aggregate::growing_state::{self, Growth};
 
 use crate::physical::aggregation_memory::AggregationMemory;
 
-/// Sorts the input of aggregates of long states by their groups; to come when sorts that nobody needs have
-/// been taken out.
+/// Sorts the input of aggregates with large states by group. Runs after unnecessary sorts have been removed.
 #[derive(Debug)]
 pub struct SortedAggregation(pub(crate) AggregationMemory);
 
@@ -42,7 +41,7 @@ impl PhysicalOptimizerRule for SortedAggregation {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(match over_sorted_rows(plan.as_ref(), &self.0, config)? {
+            Ok(match sort_input(plan.as_ref(), &self.0, config)? {
                 Some(sorted) => Transformed::yes(sorted),
                 None => Transformed::no(plan),
             })
@@ -59,9 +58,9 @@ impl PhysicalOptimizerRule for SortedAggregation {
     }
 }
 
-/// The aggregate over rows that come group by group. `None`: it is none of long states, has its rows so
-/// already, or its states fit into memory.
-fn over_sorted_rows(
+/// The aggregate over sorted rows. `None`: its states are small or fit into memory, or its input is already
+/// sorted.
+fn sort_input(
     plan: &dyn ExecutionPlan,
     budget: &AggregationMemory,
     config: &ConfigOptions,
@@ -77,7 +76,7 @@ fn over_sorted_rows(
     {
         return Ok(None);
     }
-    // One that is there is for the order within groups, which comes second.
+    // An existing sort establishes the order within groups, which comes second.
     let below = aggregate.input().downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none());
     let input = below.map_or_else(|| aggregate.input(), SortExec::input);
     let groups = aggregate.group_expr().input_exprs().into_iter().map(PhysicalSortExpr::new_default);
