@@ -62,7 +62,7 @@ impl Session {
                         declared_types::typed,
                         unknown_literals::typed,
                         timestamp_coercion::leveled,
-                        decimal_float_coercion::compared,
+                        decimal_float_coercion::coerce_node,
                     ],
                 )?
             }

@@ -1,23 +1,22 @@
-//! Bounds for what makes large values or takes long, wherever it comes from.
+//! Bounds on the result size and run time of functions.
 //!
-//! Statements that call such a function by its name find the one with bounds. The planner has others at hand
-//! for operators and brackets, such as `ARRAY[…]` and `||` of arrays, and `||` of texts is no function at
-//! all: this rule puts [`harrier_functions::bounded_result`] in their place. A chain of `||` becomes one
-//! call, so that the type of each part is not looked up again for every other one. A long text that a
-//! statement has for a column, or gives to an aggregate, is one of these calls, too: it is written out for
-//! every row of a batch. Aggregates over windows become those of
-//! [`harrier_functions::window::frame_aggregates`]. Functions that take long become those of
-//! [`harrier_functions::interruptible`], which hear that their statement is given up.
+//! Calls by name resolve to bounded functions. The planner uses other implementations for operators and
+//! brackets, such as `ARRAY[…]` and `||` of arrays, and `||` of texts is not a function at all: this rule
+//! replaces them by [`harrier_functions::bounded_result`]. A chain of `||` becomes a single call, so that the
+//! types of its operands are not derived again for each level. A long text constant that is projected or
+//! passed to an aggregate also becomes such a call: it is expanded for every row of a batch. Window
+//! aggregates are replaced by [`harrier_functions::window::frame_aggregates`]. Long-running functions are
+//! replaced by those of [`harrier_functions::interruptible`], which check for cancellation.
 //!
 //! ```text
 //! a || b || c, texts         ─►  textcat(a, b, c)
-//! ARRAY[a, b]                ─►  make_array(a, b), that with a bound
+//! ARRAY[a, b]                ─►  make_array(a, b), bounded
 //! array_agg(x) OVER w        ─►  array_agg_over(x) OVER w
-//! array_has_any(a, b)        ─►  array_has_any(a, b), that can be interrupted
+//! array_has_any(a, b)        ─►  array_has_any(a, b), interruptible
 //! SELECT 'a long text' AS t  ─►  SELECT textcat('a long text') AS t
 //! ```
 //!
-//! `BoundedResults` can go when functions of DataFusion ask a memory pool for their results and hear of
+//! `BoundedResults` can go when DataFusion's functions reserve their results in a memory pool and check for
 //! cancellation; technique: admission by size before work.
 
 use datafusion::arrow::datatypes::DataType;
@@ -36,14 +35,14 @@ use harrier_functions::{bounded_result, interruptible};
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand behind all others, which may bring such functions in.
+/// The analyzer rule; runs after all others, which may add such functions.
 #[derive(Debug)]
 pub struct BoundedResults {
     framed: FramedAggregates,
 }
 
 impl BoundedResults {
-    /// For statements of a process with this environment.
+    /// Creates the rule for statements of a process with this runtime environment.
     pub fn new(process: &RuntimeEnv) -> Self {
         Self { framed: FramedAggregates::of_process(process) }
     }
@@ -55,13 +54,13 @@ impl AnalyzerRule for BoundedResults {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| bounded(plan, &self.framed))?.data)
+        Ok(plan.transform_up_with_subqueries(|plan| bound_plan(plan, &self.framed))?.data)
     }
 }
 
-fn bounded(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
+fn bound_plan(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    let bounded = rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema, framed)))?;
+    let bounded = rewrite_expressions(plan, |expr| Ok(bound_expr(expr, &schema, framed)))?;
     bounded.transform_data(|plan| match plan {
         LogicalPlan::Projection(projection) if projection.expr.iter().any(is_long) => {
             let input = projection.input;
@@ -69,8 +68,8 @@ fn bounded(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<L
                 let is_named = matches!(expr, Expr::Alias(_));
                 let name = expr.schema_name().to_string();
                 match is_long(&expr) {
-                    true if is_named => constant(expr),
-                    true => constant(expr).alias(name),
+                    true if is_named => constant_call(expr),
+                    true => constant_call(expr).alias(name),
                     false => expr,
                 }
             });
@@ -81,8 +80,7 @@ fn bounded(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<L
     })
 }
 
-/// Whether it is a text, by whatever name, that a statement brings along and that is longer than what the
-/// planner would make of one.
+/// Whether an expression is a text constant, possibly aliased, above the size limit for constants.
 fn is_long(expr: &Expr) -> bool {
     match expr {
         Expr::Alias(alias) => is_long(&alias.expr),
@@ -94,10 +92,10 @@ fn is_long(expr: &Expr) -> bool {
     }
 }
 
-fn constant(expr: Expr) -> Expr {
+fn constant_call(expr: Expr) -> Expr {
     match expr {
         Expr::Alias(mut alias) => {
-            alias.expr = Box::new(constant(*alias.expr));
+            alias.expr = Box::new(constant_call(*alias.expr));
             Expr::Alias(alias)
         }
         text => {
@@ -106,7 +104,7 @@ fn constant(expr: Expr) -> Expr {
     }
 }
 
-fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transformed<Expr> {
+fn bound_expr(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transformed<Expr> {
     if let Expr::WindowFunction(call) = &expr
         && let WindowFunctionDefinition::AggregateUDF(aggregate) = &call.fun
         && let Some(kind) = expr.get_type(schema).ok()
@@ -126,9 +124,9 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
             }
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
-            let kind = concatenated(&left, schema);
+            let kind = concat_type(&left, schema);
             match kind.filter(|kind| right.get_type(schema).ok().as_ref() == Some(kind)) {
-                Some(_) => Transformed::yes(chained(*left, *right)),
+                Some(_) => Transformed::yes(append_operand(*left, *right)),
                 None => {
                     Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }))
                 }
@@ -136,7 +134,7 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
         }
         Expr::AggregateFunction(mut call) if call.params.args.iter().any(is_long) => {
             let arguments = call.params.args.into_iter();
-            let bounded = |argument| if is_long(&argument) { constant(argument) } else { argument };
+            let bounded = |argument| if is_long(&argument) { constant_call(argument) } else { argument };
             call.params.args = arguments.map(bounded).collect();
             Transformed::yes(Expr::AggregateFunction(call))
         }
@@ -144,8 +142,8 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
     }
 }
 
-/// The type of the left side of `||`, if it is that of texts.
-fn concatenated(left: &Expr, schema: &DFSchema) -> Option<DataType> {
+/// The type of the left operand of `||`, if it is a text type.
+fn concat_type(left: &Expr, schema: &DFSchema) -> Option<DataType> {
     let first = match left {
         Expr::ScalarFunction(call) if *call.func == *bounded_result::concatenation() => call.args.first()?,
         other => other,
@@ -153,7 +151,7 @@ fn concatenated(left: &Expr, schema: &DFSchema) -> Option<DataType> {
     first.get_type(schema).ok().filter(bounded_result::is_concatenated)
 }
 
-fn chained(left: Expr, right: Expr) -> Expr {
+fn append_operand(left: Expr, right: Expr) -> Expr {
     let func = bounded_result::concatenation();
     let mut args = match left {
         Expr::ScalarFunction(call) if *call.func == *func => call.args,

@@ -1,20 +1,20 @@
-//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytes, which the planner takes for those of
-//! texts. What is called by its name is in [`harrier_functions::string::text_or_bytes`].
+//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytea, which DataFusion plans as text
+//! operations. Functions called by name are in [`harrier_functions::string::text_or_bytes`].
 //!
 //! ```text
 //! b || '\x00'                ─►  b || CAST('\x00' AS Binary)               ByteaOperatorPlanner
 //! ARRAY['\x00'::bytea, b]    ─►  make_array(CAST(… AS BinaryView), b)      ByteaOperatorPlanner
-//! SUBSTRING(b FROM 2 FOR 3)  ─►  substr(b, 2, 3), that of texts or bytes   ByteaOperatorPlanner
+//! SUBSTRING(b FROM 2 FOR 3)  ─►  substr(b, 2, 3) of texts or bytes         ByteaOperatorPlanner
 //! b LIKE p ESCAPE '!'        ─►  harrier_bytes_like(b, p, '!')             ByteaLike
 //! b ILIKE p                  ─►  an error (42883)                          ByteaLike
 //! string_agg(b, s)           ─►  an error (0A000)                          ByteaLike
 //! ```
 //!
-//! `ByteaLike` can go when LIKE takes binaries as bytes (DataFusion makes texts of them on purpose,
+//! `ByteaLike` can go when LIKE compares binaries as bytes (DataFusion casts them to text on purpose,
 //! apache/datafusion#7840).
 //!
-//! `ByteaOperatorPlanner` can go when substring, overlay, position and || take binaries as bytes, and the types
-//! of a list's elements, of which some are views, are coerced.
+//! `ByteaOperatorPlanner` can go when substring, overlay, position and || operate on binaries as bytes, and
+//! list elements of binary and binary view types are coerced.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// Plans what stands for functions of texts; to stand before the planner's own.
+/// Plans bytea operators; runs before the default planner.
 #[derive(Debug)]
 pub struct ByteaOperatorPlanner;
 
@@ -46,15 +46,15 @@ impl ExprPlanner for ByteaOperatorPlanner {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         if expr.op == BinaryOperator::StringConcat {
-            if is_quoted(&expr.right) && is_bytes(&expr.left, schema) {
+            if is_string_literal(&expr.right) && is_bytes(&expr.left, schema) {
                 expr.right = cast(expr.right, DataType::Binary);
-            } else if is_quoted(&expr.left) && is_bytes(&expr.right, schema) {
+            } else if is_string_literal(&expr.left) && is_bytes(&expr.right, schema) {
                 expr.left = cast(expr.left, DataType::Binary);
             }
             let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok());
             if let [Some(left), Some(right)] = &kinds
                 && (left.is_nested() || right.is_nested())
-                && let Some([left, right]) = with_views(left, right)
+                && let Some([left, right]) = common_view_types(left, right)
             {
                 expr.left = cast(expr.left, left);
                 expr.right = cast(expr.right, right);
@@ -91,7 +91,7 @@ impl ExprPlanner for ByteaOperatorPlanner {
     }
 }
 
-/// The rule for LIKE; to stand before the coercion of types.
+/// The analyzer rule for LIKE; runs before type coercion.
 #[derive(Debug)]
 pub struct ByteaLike;
 
@@ -105,14 +105,14 @@ impl AnalyzerRule for ByteaLike {
             let schema = input_schema(&plan)?;
             rewrite_expressions(plan, |expr| match expr {
                 Expr::Like(like) if is_bytes(&like.expr, &schema) || is_bytes(&like.pattern, &schema) => {
-                    of_bytes(like).map(Transformed::yes)
+                    bytea_like(like).map(Transformed::yes)
                 }
                 Expr::AggregateFunction(AggregateFunction { func, params }) => {
-                    refuse_joined(func.name(), &params.args, &schema)?;
+                    reject_string_agg(func.name(), &params.args, &schema)?;
                     Ok(Transformed::no(Expr::AggregateFunction(AggregateFunction { func, params })))
                 }
                 Expr::WindowFunction(call) => {
-                    refuse_joined(call.fun.name(), &call.params.args, &schema)?;
+                    reject_string_agg(call.fun.name(), &call.params.args, &schema)?;
                     Ok(Transformed::no(Expr::WindowFunction(call)))
                 }
                 other => Ok(Transformed::no(other)),
@@ -122,8 +122,8 @@ impl AnalyzerRule for ByteaLike {
     }
 }
 
-/// Errors: it is `string_agg` of bytes, which the planner takes for their texts (0A000).
-fn refuse_joined(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+/// Errors: `string_agg` of bytea, which DataFusion would cast to text (0A000).
+fn reject_string_agg(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     if name != "string_agg" || !arguments.first().is_some_and(|first| is_bytes(first, schema)) {
         return Ok(());
     }
@@ -132,8 +132,8 @@ fn refuse_joined(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()
         .into_datafusion())
 }
 
-/// Errors: there is no ILIKE of bytes (42883).
-fn of_bytes(like: Like) -> Result<Expr> {
+/// Plans LIKE of bytea. Errors: ILIKE of bytea does not exist (42883).
+fn bytea_like(like: Like) -> Result<Expr> {
     if like.case_insensitive {
         let message = "operator does not exist: bytea ~~* bytea";
         return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
@@ -152,9 +152,9 @@ fn is_bytes(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_binary())
 }
 
-/// Bytes and lists of them as views, where one side has views and the other one has not: lists are joined,
-/// and elements added to them, if they are of one type.
-fn with_views(left: &DataType, right: &DataType) -> Option<[DataType; 2]> {
+/// The view types of bytea and bytea lists, if one side has views and the other does not: concatenating lists
+/// and appending elements require equal types.
+fn common_view_types(left: &DataType, right: &DataType) -> Option<[DataType; 2]> {
     let item = |kind: &DataType| match kind {
         DataType::List(item) => item.data_type().clone(),
         other => other.clone(),
@@ -174,7 +174,7 @@ fn with_views(left: &DataType, right: &DataType) -> Option<[DataType; 2]> {
     }
 }
 
-/// A literal in quotes, which is of the type that stands beside it.
-fn is_quoted(expr: &Expr) -> bool {
+/// Whether an expression is a string literal, whose type follows from the other operand.
+fn is_string_literal(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }

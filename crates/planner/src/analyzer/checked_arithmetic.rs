@@ -1,9 +1,8 @@
-//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is
-//! rounded, and what is too large for a float of 32 bits is none (22003). What is computed of floats and is
-//! none has no sign: it is more than all numbers.
+//! PostgreSQL's checked arithmetic: integer overflow fails (22003), casts to integers round, doubles out of
+//! range of a REAL fail (22003). NaN results of float arithmetic have no sign: NaN sorts above all numbers.
 //!
-//! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
-//! [`harrier_functions::math::checked`] in the place of operators, and before casts.
+//! This is an analyzer rule, because types are only known after type coercion. It replaces operators by
+//! functions of [`harrier_functions::math::checked`], and inserts them before casts.
 //!
 //! ```text
 //! a + b, a - b, a * b, integers      ─►  harrier_add(a, b), harrier_subtract(a, b), harrier_multiply(a, b)
@@ -15,8 +14,8 @@
 //! d * e                              ─►  harrier_unsigned_nan(d * e)
 //! ```
 //!
-//! `CheckedArithmetic` can go when arithmetic of integers can be had checked (apache/datafusion#17539), and
-//! casts to integers round (apache/datafusion#11886, open); akin: apache/datafusion#21318,
+//! `CheckedArithmetic` can go when DataFusion offers checked integer arithmetic (apache/datafusion#17539),
+//! and casts to integers round (apache/datafusion#11886, open); related: apache/datafusion#21318,
 //! apache/datafusion#12140.
 
 use datafusion::arrow::datatypes::DataType;
@@ -32,10 +31,10 @@ use harrier_functions::parse::float;
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// Sums, differences and products from which a chain of them becomes one function.
-const CHAINED_FROM: usize = 16;
+/// The number of nested sums, differences and products from which a chain becomes a single call.
+const CHAIN_LEVELS_MIN: usize = 16;
 
-/// The rule; to stand behind the coercion of types.
+/// The analyzer rule; runs after type coercion.
 #[derive(Debug)]
 pub struct CheckedArithmetic;
 
@@ -45,16 +44,16 @@ impl AnalyzerRule for CheckedArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(checked)?.data)
+        Ok(plan.transform_up_with_subqueries(check_plan)?.data)
     }
 }
 
-fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn check_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
+    rewrite_expressions(plan, |expr| Ok(check_expr(expr, &schema)))
 }
 
-fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     let is_checked = |kind: &Option<DataType>| kind.as_ref().is_some_and(DataType::is_integer);
     match expr {
@@ -65,13 +64,14 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 Operator::Multiply => Some(Operation::Multiply),
                 _ => None,
             };
-            let kind = operation.and_then(|_| type_of(first_of(&left)));
+            let kind = operation.and_then(|_| type_of(first_term(&left)));
             match operation {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
-                    Transformed::yes(chained(operation, *left, *right))
+                    Transformed::yes(build_operation(operation, *left, *right))
                 }
                 _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
-                    let (left, right) = (Box::new(computed(*left)), Box::new(computed(*right)));
+                    let (left, right) =
+                        (Box::new(strip_unsigned_nan(*left)), Box::new(strip_unsigned_nan(*right)));
                     let float = Expr::BinaryExpr(BinaryExpr { left, op, right });
                     Transformed::yes(call(Operation::UnsignedNan, vec![float]))
                 }
@@ -81,7 +81,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::Negative(inner)
             if !matches!(inner.as_ref(), Expr::Literal(..)) && is_float(&type_of(&inner)) =>
         {
-            let negative = Expr::Negative(Box::new(computed(*inner)));
+            let negative = Expr::Negative(Box::new(strip_unsigned_nan(*inner)));
             Transformed::yes(call(Operation::UnsignedNan, vec![negative]))
         }
         Expr::ScalarFunction(terms)
@@ -103,12 +103,12 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             }
         }
         Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
-            let (expr, is_changed) = whole(*expr, schema);
+            let (expr, is_changed) = round_operand(*expr, schema);
             let cast = Expr::Cast(Cast { expr: Box::new(expr), field });
             if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
         }
         Expr::TryCast(TryCast { expr, field }) if field.data_type().is_integer() => {
-            let (expr, is_changed) = whole(*expr, schema);
+            let (expr, is_changed) = round_operand(*expr, schema);
             let cast = Expr::TryCast(TryCast { expr: Box::new(expr), field });
             if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
         }
@@ -136,8 +136,8 @@ fn is_float(kind: &Option<DataType>) -> bool {
     matches!(kind, Some(DataType::Float32 | DataType::Float64))
 }
 
-/// A float of which more is computed: the sign of its NaN is taken away at the end.
-fn computed(expr: Expr) -> Expr {
+/// Unwraps an intermediate float result: the sign of NaN is only removed at the end.
+fn strip_unsigned_nan(expr: Expr) -> Expr {
     match expr {
         Expr::ScalarFunction(mut function) if function.func.name() == Operation::UnsignedNan.name() => {
             function.args.remove(0)
@@ -146,9 +146,9 @@ fn computed(expr: Expr) -> Expr {
     }
 }
 
-/// What is to become an integer, rounded, and whether that is something else.
-fn whole(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
-    // A number with a point in a statement is exact to PostgreSQL, whose halves go away from zero.
+/// Rounds an expression to be cast to an integer; also returns whether it changed.
+fn round_operand(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
+    // A numeric literal with a decimal point is exact in PostgreSQL, so halves round away from zero.
     match &expr {
         Expr::Literal(ScalarValue::Float64(Some(number)), metadata) => {
             let rounded = Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata.clone());
@@ -169,10 +169,10 @@ fn whole(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
     }
 }
 
-/// `left + right` and the like; a long chain as one function.
-fn chained(operation: Operation, left: Expr, right: Expr) -> Expr {
+/// Builds a sum, a difference or a product; a long chain becomes a single call.
+fn build_operation(operation: Operation, left: Expr, right: Expr) -> Expr {
     let sign = match sign_of(operation) {
-        Some(sign) if levels_of(&left) >= CHAINED_FROM => sign,
+        Some(sign) if chain_levels(&left) >= CHAIN_LEVELS_MIN => sign,
         _ => return call(operation, vec![left, right]),
     };
     let (mut signs, mut terms) = terms_of(left);
@@ -191,8 +191,8 @@ fn sign_of(operation: Operation) -> Option<char> {
     }
 }
 
-/// What is left of a sum, a difference or a product, with its right side and the sign between them.
-fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
+/// Splits a sum, a difference or a product into left operand, sign and right operand.
+fn split_operation(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
     let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return None };
     let sign = [Operation::Add, Operation::Subtract, Operation::Multiply]
         .into_iter()
@@ -204,9 +204,9 @@ fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
     }
 }
 
-/// An expression of the type of a sum: the first of the terms of a long one, whose own type takes long to
-/// find out.
-fn first_of(expr: &Expr) -> &Expr {
+/// An expression with the type of a sum: the first term of a long chain, whose own type is expensive to
+/// derive.
+fn first_term(expr: &Expr) -> &Expr {
     match expr {
         Expr::ScalarFunction(ScalarFunction { args, .. }) if is_terms(expr) => args.get(1).unwrap_or(expr),
         other => other,
@@ -217,15 +217,17 @@ fn is_terms(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(function) if function.func.name() == Operation::Terms.name())
 }
 
-/// How many of these there are on the left, as far as that matters.
-fn levels_of(expr: &Expr) -> usize {
+/// The number of nested sums on the left side, at most the chain threshold.
+fn chain_levels(expr: &Expr) -> usize {
     if is_terms(expr) {
-        return CHAINED_FROM;
+        return CHAIN_LEVELS_MIN;
     }
-    std::iter::successors(sum(expr), |(left, ..)| sum(left)).take(CHAINED_FROM).count()
+    std::iter::successors(split_operation(expr), |(left, ..)| split_operation(left))
+        .take(CHAIN_LEVELS_MIN)
+        .count()
 }
 
-/// The terms of a chain, and the signs between them.
+/// The signs and terms of a chain.
 fn terms_of(expr: Expr) -> (String, Vec<Expr>) {
     let expr = match expr {
         Expr::ScalarFunction(ScalarFunction { func, mut args }) if func.name() == Operation::Terms.name() => {
@@ -240,7 +242,7 @@ fn terms_of(expr: Expr) -> (String, Vec<Expr>) {
         other => other,
     };
     let (mut signs, mut terms, mut next) = (Vec::new(), Vec::new(), &expr);
-    while let Some((left, sign, right)) = sum(next) {
+    while let Some((left, sign, right)) = split_operation(next) {
         signs.push(sign);
         terms.push(right.clone());
         next = left;

@@ -1,14 +1,16 @@
-//! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with
-//! fifteen digits behind the point, which neither infinity nor many a number is.
+//! Type coercion between NUMERIC, DOUBLE and REAL as in PostgreSQL. A NUMERIC compared with a double is cast
+//! to double. DataFusion casts both to decimals with fifteen fractional digits, which can hold neither
+//! infinity nor many other values.
 //!
-//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and
-//! DataFusion takes it for both (`16777216::real = 16777217`). So are roots and roundings of a REAL. A
-//! literal that is a real exactly stays one where it is compared, so that bounds of files still help.
+//! A REAL with an integer or NUMERIC operand is cast to double too, in comparisons and arithmetic: a real has
+//! a 24-bit mantissa, and DataFusion casts both to it (`16777216::real = 16777217`). The same holds for roots
+//! and roundings of a REAL. A literal that a real represents exactly stays a real in comparisons, so that
+//! pruning by file statistics still works.
 //!
-//! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to
-//! PostgreSQL and doubles to DataFusion. Such a number beside a decimal, compared with it or added to it, is
-//! the decimal that was written. What is computed of them is left to DataFusion in comparisons, so that
-//! `price < 0.2 * average` is one of decimals.
+//! Literals with a decimal point, and expressions of them and of decimals, are NUMERIC in PostgreSQL and
+//! doubles in DataFusion. Such a literal compared with a decimal or added to one becomes the decimal as
+//! written. Expressions of them are left to DataFusion in comparisons, so that `price < 0.2 * average`
+//! compares decimals.
 //!
 //! ```text
 //! n = d                 ─►  CAST(n AS Float64) = d                           n numeric, d a double
@@ -23,8 +25,8 @@
 //! (apache/datafusion#14272, open) and real and integer as doubles (apache/datafusion#8302, open); PostgreSQL
 //! 10.2.
 //!
-//! `NearestDoubleCasts` can go when a cast of a decimal to a double rounds once; no exact issue found; akin:
-//! apache/datafusion#7121; PostgreSQL 4.1.2.6.
+//! `NearestDoubleCasts` can go when a cast of a decimal to a double rounds once; no exact issue found;
+//! related: apache/datafusion#7121; PostgreSQL 4.1.2.6.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -44,7 +46,7 @@ use crate::rewrite::{input_schema, map_comparison_sides, map_join_keys, rewrite_
 
 mod results;
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct DecimalDoubleComparisons;
 
@@ -54,11 +56,11 @@ impl AnalyzerRule for DecimalDoubleComparisons {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        // Types of columns are other ones above what has changed.
+        // Above a changed node, column types differ.
         let mut is_changed = false;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = if is_changed { plan.recompute_schema()? } else { plan };
-            let changed = compared(plan)?;
+            let changed = coerce_node(plan)?;
             is_changed |= changed.transformed;
             Ok(changed)
         })?;
@@ -66,8 +68,8 @@ impl AnalyzerRule for DecimalDoubleComparisons {
     }
 }
 
-/// The rule that what becomes a double is the nearest one, and a number that becomes a decimal is the one
-/// that was written; to stand behind the coercion of types, which adds casts.
+/// The analyzer rule that casts decimals to the nearest double, and literals to the decimal as written; runs
+/// after type coercion, which adds casts.
 #[derive(Debug)]
 pub struct NearestDoubleCasts;
 
@@ -83,8 +85,8 @@ impl AnalyzerRule for NearestDoubleCasts {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match field.data_type() {
-                            kind if kind.is_floating() => take_nearest(expr, &schema),
-                            kind if kind.is_decimal() => take_written(expr),
+                            kind if kind.is_floating() => convert_to_double(expr, &schema),
+                            kind if kind.is_decimal() => restore_decimal(expr),
                             _ => false,
                         }
                     }
@@ -97,8 +99,8 @@ impl AnalyzerRule for NearestDoubleCasts {
     }
 }
 
-/// Has a decimal that a cast may round twice be a double before; tells whether it changed anything.
-fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
+/// Converts a decimal that a cast would round twice to a double first; returns whether it changed anything.
+fn convert_to_double(expr: &mut Expr, schema: &DFSchema) -> bool {
     use DataType::{Decimal32, Decimal64, Decimal128};
     let is_long = match expr.get_type(schema) {
         Ok(Decimal32(precision, _) | Decimal64(precision, _) | Decimal128(precision, _)) => {
@@ -113,16 +115,16 @@ fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_long
 }
 
-/// Functions that are of doubles, or of NUMERIC; a REAL is a double to them.
-const OF_DOUBLES: &[&str] = &[
+/// Functions that exist for doubles or NUMERIC; a REAL argument is cast to double.
+const DOUBLE_FUNCTIONS: &[&str] = &[
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "cos", "cosh", "cot",
     "degrees", "exp", "floor", "ln", "log", "log10", "log2", "power", "radians", "round", "sign", "signum",
     "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
 ];
 
-/// Has the number of places be of the type that the function takes: by it, it tells the type of what it
-/// gives.
-fn count_places(function: &mut ScalarFunction) -> bool {
+/// Casts the scale argument to the type that the function expects: the function's return type depends on its
+/// value.
+fn cast_scale(function: &mut ScalarFunction) -> bool {
     let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
     match places {
         ScalarValue::Int64(Some(count)) if i32::try_from(*count).is_ok() => {
@@ -133,60 +135,60 @@ fn count_places(function: &mut ScalarFunction) -> bool {
     }
 }
 
-/// Has a number with a point be the decimal that was written, of which a cast rounds the last digit; tells
-/// whether it changed anything.
-fn take_written(expr: &mut Expr) -> bool {
-    let decimal = written(expr).flatten();
+/// Replaces a literal with a decimal point by the decimal as written, of which a cast would round the last
+/// digit; returns whether it changed anything.
+fn restore_decimal(expr: &mut Expr) -> bool {
+    let decimal = decimal_literal(expr).flatten();
     decimal.map(|decimal| *expr = Expr::Literal(decimal, None)).is_some()
 }
 
-/// One node with the rule applied.
-pub fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Applies the rule to one node.
+pub fn coerce_node(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
     let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
     let scope = Scope { schema: &schema, inputs: inputs.iter().collect() };
-    let is_changed = map_join_keys(&mut plan, |keys| scope.level(keys));
-    let mut changed = rewrite_expressions(plan, |expr| scope.replaced(expr))?;
+    let is_changed = map_join_keys(&mut plan, |keys| scope.coerce_sides(keys));
+    let mut changed = rewrite_expressions(plan, |expr| scope.coerce_expr(expr))?;
     changed.transformed |= is_changed;
-    changed.transform_data(results::unite_inputs)
+    changed.transform_data(results::coerce_union)
 }
 
-/// Where columns come from.
+/// The input columns of a node.
 struct Scope<'a> {
     schema: &'a DFSchema,
     inputs: Vec<&'a LogicalPlan>,
 }
 
 impl Scope<'_> {
-    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+    fn coerce_expr(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
         let is_changed = match &mut expr {
             Expr::InSubquery(InSubquery { expr, subquery, .. })
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
-                self.level_subquery(expr, subquery)?
+                self.coerce_subquery(expr, subquery)?
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if computes(*op) => {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_arithmetic(*op) => {
                 self.widen_real(left, right)
-                    || matches!(op, Operator::Plus | Operator::Minus) && self.add_exactly(left, right)
+                    || matches!(op, Operator::Plus | Operator::Minus) && self.coerce_addition(left, right)
             }
             Expr::Cast(Cast { expr, field }) if field.data_type().is_decimal() => {
-                self.take_digits(expr, field.data_type())
+                self.convert_to_decimal(expr, field.data_type())
             }
-            Expr::ScalarFunction(function) if OF_DOUBLES.contains(&function.name()) => {
-                let is_counted = matches!(function.name(), "round" | "trunc") && count_places(function);
-                self.widen_arguments(function) || is_counted
+            Expr::ScalarFunction(function) if DOUBLE_FUNCTIONS.contains(&function.name()) => {
+                let is_scale_cast = matches!(function.name(), "round" | "trunc") && cast_scale(function);
+                self.widen_arguments(function) || is_scale_cast
             }
             other => {
-                let is_leveled =
-                    self.take_reals(other) || map_comparison_sides(other, |sides| self.level(sides));
-                self.unite(other) || self.compare_nullif(other) || is_leveled
+                let is_coerced = self.cast_list_to_real(other)
+                    || map_comparison_sides(other, |sides| self.coerce_sides(sides));
+                self.coerce_alternatives(other) || self.rewrite_nullif(other) || is_coerced
             }
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     }
 
-    /// Makes doubles of what is compared, if one is a double and another a decimal, or one a real and another
-    /// an integer; tells whether it has changed anything.
-    fn level(&self, sides: &mut [&mut Expr]) -> bool {
+    /// Casts operands of a comparison to double if one is a double and another a decimal, or one a real and
+    /// another an integer; returns whether it changed anything.
+    fn coerce_sides(&self, sides: &mut [&mut Expr]) -> bool {
         let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
         if !types.iter().flatten().any(is_decimal) {
             let is_wider = |(side, kind): (&&mut Expr, &Option<DataType>)| {
@@ -195,7 +197,7 @@ impl Scope<'_> {
             let is_mixed = types.iter().flatten().any(is_real) && sides.iter().zip(&types).any(is_wider);
             return is_mixed && widen(sides, &types);
         }
-        let literals = sides.iter().map(|side| written(side)).collect::<Vec<_>>();
+        let literals = sides.iter().map(|side| decimal_literal(side)).collect::<Vec<_>>();
         let is_beyond = literals.iter().any(|literal| matches!(literal, Some(None)));
         if is_beyond || sides.iter().any(|side| self.is_double(side)) {
             return widen(sides, &types);
@@ -210,16 +212,16 @@ impl Scope<'_> {
         is_changed
     }
 
-    /// Makes reals of the numbers of a list that a real is looked for in: PostgreSQL takes a list of several
-    /// for one array. Tells whether it has changed anything.
-    fn take_reals(&self, list: &mut Expr) -> bool {
+    /// Casts the numbers of an IN list to real if the searched value is a real: PostgreSQL treats a list of
+    /// several as an array. Returns whether it changed anything.
+    fn cast_list_to_real(&self, list: &mut Expr) -> bool {
         let Expr::InList(InList { expr, list, .. }) = list else { return false };
         if list.len() < 2 || !expr.get_type(self.schema).is_ok_and(|kind| is_real(&kind)) {
             return false;
         }
         let real = |item: &Expr| match item {
             Expr::Literal(number, _) if number.is_null() || number.data_type().is_numeric() => {
-                // What is too large for a real is compared as what it is.
+                // A number out of range of a real keeps its type.
                 let real = number.cast_to(&DataType::Float32).ok()?;
                 (!matches!(real, ScalarValue::Float32(Some(real)) if real.is_infinite())).then_some(real)
             }
@@ -234,8 +236,8 @@ impl Scope<'_> {
         !is_same
     }
 
-    /// Makes doubles of a real and an integer or a decimal that are computed with; tells whether it has
-    /// changed anything.
+    /// Casts both operands of arithmetic to double if one is a real and the other an integer or a decimal;
+    /// returns whether it changed anything.
     fn widen_real(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let mut sides = [left, right];
         let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
@@ -244,8 +246,8 @@ impl Scope<'_> {
         is_mixed && widen(&mut sides, &types)
     }
 
-    /// Makes doubles of reals that a function takes which PostgreSQL has of none; tells whether it has
-    /// changed anything.
+    /// Casts real arguments to double for functions that PostgreSQL does not define for reals; returns
+    /// whether it changed anything.
     fn widen_arguments(&self, function: &mut ScalarFunction) -> bool {
         let mut is_changed = false;
         for argument in &mut function.args {
@@ -257,9 +259,9 @@ impl Scope<'_> {
         is_changed
     }
 
-    /// Has a float become a decimal by the digits that it surely has; tells whether it was one. What is
-    /// NUMERIC to PostgreSQL has more.
-    fn take_digits(&self, expr: &mut Expr, kind: &DataType) -> bool {
+    /// Converts a float to a decimal by its significant digits; returns whether it was a float. A value that
+    /// is NUMERIC in PostgreSQL has more digits.
+    fn convert_to_decimal(&self, expr: &mut Expr, kind: &DataType) -> bool {
         let is_float = matches!(kind, DataType::Decimal128(_, 0..)) && self.is_double(expr);
         match ScalarValue::try_from(kind) {
             Ok(null) if is_float => {
@@ -272,16 +274,16 @@ impl Scope<'_> {
         }
     }
 
-    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed
+    /// Replaces a literal added to or subtracted from a decimal by a decimal; returns whether it changed
     /// anything.
-    fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
+    fn coerce_addition(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
         let number = match (is_decimal(left), is_decimal(right)) {
             (true, false) => right,
             (false, true) => left,
             _ => return false,
         };
-        match written(number) {
+        match decimal_literal(number) {
             Some(Some(decimal)) => {
                 *number = Expr::Literal(decimal, None);
                 true
@@ -290,8 +292,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The same as [`Self::level`] for what a subquery yields.
-    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+    /// The same as [`Self::coerce_sides`] for comparisons with subqueries.
+    fn coerce_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
         let Ok(kind) = expr.get_type(self.schema) else { return Ok(false) };
         let plan = subquery.subquery.as_ref();
         let other = plan.schema().field(0).data_type().clone();
@@ -309,7 +311,7 @@ impl Scope<'_> {
         Ok(true)
     }
 
-    /// Whether PostgreSQL, too, has a double here (or a real).
+    /// Whether the expression is a double (or real) in PostgreSQL too.
     fn is_double(&self, expr: &Expr) -> bool {
         if !expr.get_type(self.schema).is_ok_and(|kind| kind.is_floating()) {
             return false;
@@ -329,7 +331,7 @@ impl Scope<'_> {
                 let mut results = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
                 results.any(|result| self.is_double(result))
             }
-            // Most functions have one for NUMERIC.
+            // Most functions have a variant for NUMERIC.
             Expr::ScalarFunction(function) if has_number(&function.args) => any(&function.args),
             Expr::AggregateFunction(function) if has_number(&function.params.args) => {
                 any(&function.params.args)
@@ -350,8 +352,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is
-/// computed.
+/// Whether a double column of a plan is a double in PostgreSQL too: traces it to the expression that computes
+/// it.
 pub(crate) fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
     let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
         let scope = Scope { schema: input.schema(), inputs: vec![input] };
@@ -400,7 +402,7 @@ pub(crate) fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
     }
 }
 
-/// Makes doubles of all numbers; tells whether it has changed anything.
+/// Casts all numbers to double; returns whether it changed anything.
 fn widen(sides: &mut [&mut Expr], types: &[Option<DataType>]) -> bool {
     let mut is_changed = false;
     for (side, kind) in sides.iter_mut().zip(types) {
@@ -412,7 +414,7 @@ fn widen(sides: &mut [&mut Expr], types: &[Option<DataType>]) -> bool {
     is_changed
 }
 
-fn computes(operator: Operator) -> bool {
+fn is_arithmetic(operator: Operator) -> bool {
     matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide)
 }
 
@@ -420,7 +422,7 @@ fn is_real(kind: &DataType) -> bool {
     matches!(kind, DataType::Float16 | DataType::Float32)
 }
 
-/// Whether an integer is a literal that a real is exactly.
+/// Whether an expression is an integer literal that a real represents exactly.
 fn is_exact_real(expr: &Expr) -> bool {
     const EXACT_MAX: u64 = 1 << f32::MANTISSA_DIGITS;
     let number = match expr {
@@ -439,9 +441,9 @@ fn is_decimal(kind: &DataType) -> bool {
     matches!(kind, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-/// For a number with a point in a statement, the decimal that was written; `Some(None)` if that has too many
-/// digits. As a double it has other digits behind those that a decimal column has.
-fn written(expr: &Expr) -> Option<Option<ScalarValue>> {
+/// The decimal value of a literal with a decimal point as written; `Some(None)` if it has too many digits. As
+/// a double it would differ after the digits of a decimal column.
+fn decimal_literal(expr: &Expr) -> Option<Option<ScalarValue>> {
     match expr {
         Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => Some(decimal(*number)),
         Expr::Negative(inner) => match inner.as_ref() {

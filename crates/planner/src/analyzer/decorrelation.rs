@@ -1,14 +1,14 @@
-//! Subqueries that speak of columns of the query around them, evaluated as the standard says: for each row of
-//! that query.
+//! Decorrelation of subqueries: evaluates subqueries with outer references once per distinct outer row, as
+//! the SQL standard defines.
 //!
-//! DataFusion joins them to the rows around by taking their conditions out of them. That is right for plain
-//! conditions alone: past an aggregate, a LIMIT, a window or an outer join the same condition is about other
-//! rows. Two rules leave to DataFusion what it does right.
+//! DataFusion decorrelates by pulling conditions up into a join. This is only correct for plain conditions:
+//! above an aggregate, a LIMIT, a window or an outer join the same condition applies to other rows. Two rules
+//! leave to DataFusion only the cases that it handles correctly.
 //!
-//! - [`QuantifiedSubqueries`]: IN, ANY and ALL become EXISTS over a comparison, by which NULLs come out as
-//!   they have to wherever it stands.
-//! - [`Decorrelation`]: what [`plain`] does not accept is computed for all values of the outer columns at
-//!   once, and joined by these.
+//! - [`QuantifiedSubqueries`]: IN, ANY and ALL become EXISTS over a comparison, which yields the correct NULL
+//!   results in all contexts.
+//! - [`Decorrelation`]: subqueries that [`plain`] does not accept are computed for all values of the outer
+//!   columns at once (dependent join), and joined on these.
 //!
 //! ```text
 //!   (SELECT max(y) FROM b WHERE b.g < a.g)
@@ -21,7 +21,7 @@
 //! Source: Neumann and Kemper, Unnesting Arbitrary Queries, BTW 2015. Upstream: apache/datafusion#24960,
 //! #25283, #25347, #25473, #21202.
 //!
-//! `QuantifiedSubqueries` can go when IN, ANY and ALL are right with NULLs as values and in all places.
+//! `QuantifiedSubqueries` can go when IN, ANY and ALL treat NULLs correctly as values and in all contexts.
 //!
 //! `Decorrelation` can go when DataFusion unnests arbitrary subqueries (apache/datafusion#5492, open); paper:
 //! Neumann and Kemper, BTW 2015.
@@ -34,5 +34,5 @@ pub(crate) mod references;
 mod unnest;
 
 pub(crate) use quantified::QuantifiedSubqueries;
-pub(crate) use references::free;
+pub(crate) use references::free_references;
 pub(crate) use unnest::Decorrelation;

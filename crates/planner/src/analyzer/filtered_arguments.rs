@@ -1,15 +1,14 @@
-//! Arguments of calls with FILTER, and what such calls order by: they are computed for the rows that the
-//! filter takes.
+//! Evaluates arguments and ORDER BY keys of calls with FILTER only for the rows that pass the filter.
 //!
-//! DataFusion computes them for all rows, and leaves out the values of those that are not taken. So
-//! `sum(1 / b) FILTER (WHERE b <> 0)` failed (22012). An analyzer rule, because the optimizer makes columns
-//! of arguments that several calls have.
+//! DataFusion evaluates them for all rows, and ignores the values of filtered rows. So `sum(1 / b) FILTER
+//! (WHERE b <> 0)` failed (22012). This is an analyzer rule, because the optimizer extracts common arguments
+//! of several calls into columns.
 //!
 //! ```text
 //! sum(1 / b) FILTER (WHERE b != 0)  ─►  sum(CASE WHEN b != 0 THEN 1 / b END) FILTER (WHERE b != 0)
 //! ```
-//! `FilteredArguments` can go when calls with FILTER compute their arguments for the rows that they take
-//! (apache/datafusion#8927, open, is about AND and OR).
+//! `FilteredArguments` can go when calls with FILTER evaluate their arguments only for the rows that pass
+//! (apache/datafusion#8927, open, covers AND and OR).
 
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -22,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::fallible::may_fail;
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand behind the coercion of types.
+/// The analyzer rule; runs after type coercion.
 #[derive(Debug)]
 pub struct FilteredArguments;
 
@@ -32,11 +31,11 @@ impl AnalyzerRule for FilteredArguments {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(guarded)?.data)
+        Ok(plan.transform_up_with_subqueries(guard_node)?.data)
     }
 }
 
-fn guarded(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn guard_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)) {
         return Ok(Transformed::no(plan));
     }
@@ -45,20 +44,20 @@ fn guarded(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         Expr::AggregateFunction(mut call) => {
             let params = &mut call.params;
             let (filter, order_by) = (params.filter.as_deref(), &mut params.order_by);
-            let is_changed = guard(&mut params.args, order_by, filter, &schema)?;
+            let is_changed = guard_arguments(&mut params.args, order_by, filter, &schema)?;
             Ok(Transformed::new_transformed(Expr::AggregateFunction(call), is_changed))
         }
-        // A window orders all of its rows.
+        // A window sorts all of its rows.
         Expr::WindowFunction(mut call) => {
             let params = &mut call.params;
-            let is_changed = guard(&mut params.args, &mut [], params.filter.as_deref(), &schema)?;
+            let is_changed = guard_arguments(&mut params.args, &mut [], params.filter.as_deref(), &schema)?;
             Ok(Transformed::new_transformed(Expr::WindowFunction(call), is_changed))
         }
         other => Ok(Transformed::no(other)),
     })
 }
 
-fn guard(
+fn guard_arguments(
     arguments: &mut [Expr],
     order_by: &mut [Sort],
     filter: Option<&Expr>,
@@ -67,7 +66,7 @@ fn guard(
     let Some(filter) = filter.filter(|filter| !filter.is_volatile()) else { return Ok(false) };
     let mut is_changed = false;
     for value in arguments.iter_mut().chain(order_by.iter_mut().map(|key| &mut key.expr)) {
-        // A constant may have to be one.
+        // Some arguments must be constants.
         if value.any_column_refs() && !value.is_volatile() && may_fail(value, schema)? {
             let then = (Box::new(filter.clone()), Box::new(std::mem::take(value)));
             *value = Expr::Case(Case::new(None, vec![then], None));

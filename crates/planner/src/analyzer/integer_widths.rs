@@ -1,13 +1,13 @@
-//! Where the bits of an integer are seen, or its type is asked for, a number in a statement has 32 if it
-//! fits, and what is computed of such has. DataFusion has 64 for all.
+//! Types integer literals that fit, and expressions of these, as 32-bit where the bits or the type name are
+//! visible. DataFusion types all as 64-bit.
 //!
 //! ```text
 //! to_hex(1 - 2)     ─►  to_hex(CAST(1 - 2 AS Int32))
 //! pg_typeof(1 + 1)  ─►  'integer'
 //! ```
 //!
-//! `IntegerWidths` can go when literals are integers of 32 bits where they fit; DataFusion has 64 on purpose
-//! (akin: apache/datafusion#3160); PostgreSQL 4.1.2.6.
+//! `IntegerWidths` can go when literals that fit are 32-bit integers; DataFusion uses 64 on purpose (related:
+//! apache/datafusion#3160); PostgreSQL 4.1.2.6.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -19,7 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::binder::integer_width::is_int4;
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct IntegerWidths;
 

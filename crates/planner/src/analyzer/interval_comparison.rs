@@ -1,11 +1,11 @@
-//! Intervals that are compared with texts, which are intervals then: `i > '02:00:00'`.
+//! Casts string literals that are compared with intervals to intervals: `i > '02:00:00'`.
 //!
 //! ```text
 //! i > '02:00:00', i an interval  ─►  i > CAST('02:00:00' AS Interval(MonthDayNano))
 //! ```
 //!
-//! `IntervalComparisons` can go when DataFusion coerces a literal beside an interval to an interval, and not
-//! both to texts; akin: apache/datafusion#5652, apache/datafusion#5117.
+//! `IntervalComparisons` can go when DataFusion coerces a literal compared with an interval to an interval,
+//! instead of both to text; related: apache/datafusion#5652, apache/datafusion#5117.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;
@@ -19,7 +19,7 @@ use crate::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct IntervalComparisons;
 
@@ -40,7 +40,7 @@ impl AnalyzerRule for IntervalComparisons {
     }
 }
 
-/// Has the texts beside an interval be intervals; tells whether there were any.
+/// Casts string literals next to an interval to intervals; returns whether there were any.
 fn level(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     let kinds: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(schema).ok()).collect();
     if !kinds.contains(&Some(INTERVAL)) {
@@ -48,7 +48,7 @@ fn level(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     }
     let mut is_changed = false;
     for (side, kind) in sides.iter_mut().zip(kinds) {
-        // As in PostgreSQL, a text that is no literal is no interval.
+        // As in PostgreSQL, only literals are cast.
         if matches!(**side, Expr::Literal(..)) && kind.is_some_and(|kind| kind.is_string()) {
             **side = cast(std::mem::take(*side), INTERVAL);
             is_changed = true;

@@ -1,7 +1,8 @@
-//! Intervals are compared by how long they are, as in PostgreSQL: a month is thirty days, a day 24 hours.
-//! DataFusion compares months first, then days, then time, so that `'24:00:00'` is less than `'1 day'`. What
-//! compares intervals, or rows and lists of them, compares numbers in their place; what shows one of several
-//! that are equal shows the one with the fewest months and days, whatever the order of rows.
+//! Compares intervals by their total length, as in PostgreSQL: a month is thirty days, a day 24 hours.
+//! DataFusion compares months first, then days, then time, so that `'24:00:00'` is less than `'1 day'`.
+//! Comparisons of intervals, and of structs and lists that contain them, use numbers (spans) instead.
+//! Operators that return one of several equal intervals return the one with the fewest months and days,
+//! regardless of row order.
 //!
 //! ```text
 //! i > j, i IN (j, k)             ─►  span(i) > span(j), span(i) IN (span(j), span(k))
@@ -17,8 +18,8 @@
 //! ```
 //! Spans and codes: [`harrier_functions::datetime::interval_span`]. DISTINCT is an aggregate of all columns.
 //!
-//! `IntervalSpans` and `IntervalOrders` can go when intervals are compared by their length; DataFusion, and
-//! Arrow below it, order them by their fields on purpose (apache/arrow-rs#5654); PostgreSQL 8.5.4.
+//! `IntervalSpans` and `IntervalOrders` can go when intervals are compared by their length; DataFusion and
+//! Arrow order them by their fields on purpose (apache/arrow-rs#5654); PostgreSQL 8.5.4.
 
 use std::sync::Arc;
 
@@ -50,10 +51,10 @@ use crate::rewrite::{
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// What columns are called from which an interval is made, with a number behind it.
-const MEASURED: &str = "__interval_";
+/// The prefix of columns from which intervals are restored, followed by an index.
+const COLUMN_PREFIX: &str = "__interval_";
 
-/// The rule; to stand behind the coercion of types, and before subqueries become joins.
+/// The analyzer rule; runs after type coercion, and before subqueries become joins.
 #[derive(Debug)]
 pub struct IntervalSpans;
 
@@ -63,12 +64,12 @@ impl AnalyzerRule for IntervalSpans {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(by_span)?.data)
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 }
 
-/// The rule for the order of windows; to stand before the coercion of types, to which an interval is nothing
-/// that a RANGE can be of.
+/// The analyzer rule for window orders; runs before type coercion, which does not support RANGE over
+/// intervals.
 #[derive(Debug)]
 pub struct IntervalOrders;
 
@@ -95,12 +96,12 @@ impl AnalyzerRule for IntervalOrders {
     }
 }
 
-/// One node with the rule applied.
-fn by_span(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Applies the rule to one node.
+fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    let plan = rewrite_expressions(plan, |expr| compared(expr, &schema))?;
+    let plan = rewrite_expressions(plan, |expr| rewrite_expr(expr, &schema))?;
     plan.transform_data(|plan| match plan {
-        LogicalPlan::Join(_) => keyed(plan),
+        LogicalPlan::Join(_) => rewrite_join(plan),
         LogicalPlan::Sort(mut sort) => {
             let is_changed = measure_keys(&mut sort.expr, &schema);
             let plan = LogicalPlan::Sort(sort);
@@ -108,7 +109,7 @@ fn by_span(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         LogicalPlan::Distinct(Distinct::All(input)) if has_intervals(input.schema()) => {
             let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
-            grouped(Aggregate::try_new(input, columns, vec![])?, &schema)
+            rewrite_aggregate(Aggregate::try_new(input, columns, vec![])?, &schema)
         }
         LogicalPlan::Distinct(Distinct::On(mut on)) => {
             let mut is_changed = on.on_expr.iter_mut().fold(false, |is, key| measure(key, &schema) | is);
@@ -116,8 +117,8 @@ fn by_span(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let plan = LogicalPlan::Distinct(Distinct::On(on));
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
         }
-        LogicalPlan::Aggregate(aggregate) => grouped(aggregate, &schema),
-        LogicalPlan::Window(_) => map_calls(plan, |call| coded_extreme(call, &schema)),
+        LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate, &schema),
+        LogicalPlan::Window(_) => map_calls(plan, |call| encode_extreme(call, &schema)),
         other => Ok(Transformed::no(other)),
     })
 }
@@ -126,12 +127,12 @@ fn has_intervals(schema: &DFSchema) -> bool {
     schema.fields().iter().any(|field| compared_as(field.data_type()).is_some())
 }
 
-fn compared(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn rewrite_expr(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let mut is_changed = map_comparison_sides(&mut expr, |sides| measure_all(sides, schema));
     is_changed |= match &mut expr {
         Expr::InSubquery(InSubquery { expr, subquery, .. })
         | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
-            let is_of_intervals = measured(expr, schema).is_some();
+            let is_of_intervals = compared_type(expr, schema).is_some();
             is_of_intervals && measure_rows(subquery)? && measure(expr, schema)
         }
         Expr::WindowFunction(call) => measure_window(call, schema),
@@ -140,14 +141,14 @@ fn compared(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 call.args.iter_mut().fold(false, |is, argument| measure(argument, schema) | is)
             }
             "greatest" | "least" if call.args.iter().all(|side| is_interval(side, schema)) => {
-                let args = std::mem::take(&mut call.args).into_iter().map(code_of).collect();
+                let args = std::mem::take(&mut call.args).into_iter().map(encode).collect();
                 let func = Arc::clone(&call.func);
-                expr = interval_of(Expr::ScalarFunction(ScalarFunction { func, args }));
+                expr = decode(Expr::ScalarFunction(ScalarFunction { func, args }));
                 true
             }
             "nullif" => match call.args.as_slice() {
-                [value, other] if measured(value, schema).is_some() && !value.is_volatile() => {
-                    let same = span_of(value.clone()).eq(span_of(other.clone()));
+                [value, other] if compared_type(value, schema).is_some() && !value.is_volatile() => {
+                    let same = span_call(value.clone()).eq(span_call(other.clone()));
                     let null = Expr::Literal(ScalarValue::try_from(value.get_type(schema)?)?, None);
                     let branches = vec![(Box::new(same), Box::new(null))];
                     expr = Expr::Case(Case::new(None, branches, Some(Box::new(value.clone()))));
@@ -162,8 +163,8 @@ fn compared(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// The type that is compared in the place of an expression's, if there are intervals in it.
-fn measured(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+/// The type that is compared instead, if the expression's type contains intervals.
+fn compared_type(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     compared_as(&expr.get_type(schema).ok()?)
 }
 
@@ -171,19 +172,19 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind == INTERVAL)
 }
 
-/// Puts the span into the place of an expression of intervals; tells whether it is one.
+/// Replaces an expression of interval type by its span; returns whether it is one.
 fn measure(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let is_of_intervals = measured(expr, schema).is_some();
+    let is_of_intervals = compared_type(expr, schema).is_some();
     if is_of_intervals {
-        *expr = span_of(std::mem::take(expr));
+        *expr = span_call(std::mem::take(expr));
     }
     is_of_intervals
 }
 
-/// The same for what is compared with each other, if all of it is of intervals, or NULL.
+/// The same for the sides of a comparison, if all are intervals or NULL.
 fn measure_all(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     let is_null = |side: &Expr| side.get_type(schema).is_ok_and(|kind| kind.is_null());
-    let fits = sides.iter().all(|side| measured(side, schema).is_some() || is_null(side));
+    let fits = sides.iter().all(|side| compared_type(side, schema).is_some() || is_null(side));
     fits && sides.iter_mut().fold(false, |is, side| measure(side, schema) | is)
 }
 
@@ -198,14 +199,14 @@ fn measure_rows(subquery: &mut Subquery) -> Result<bool> {
     if plan.schema().fields().len() != 1 || compared_as(field.data_type()).is_none() {
         return Ok(false);
     }
-    let column = span_of(Expr::Column(Column::from((relation, field))));
+    let column = span_call(Expr::Column(Column::from((relation, field))));
     let column = column.alias_qualified(relation.cloned(), field.name());
     subquery.subquery = Arc::new(LogicalPlanBuilder::from(plan.clone()).project([column])?.build()?);
     Ok(true)
 }
 
-/// A join by spans.
-fn keyed(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Rewrites a join to use spans as keys.
+fn rewrite_join(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
     let mut schema = join.left.schema().as_ref().clone();
     schema.merge(join.right.schema());
@@ -213,16 +214,17 @@ fn keyed(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     }
     if let LogicalPlan::Join(join) = &mut plan {
-        // Keys of USING are columns.
+        // USING only accepts columns.
         join.join_constraint = JoinConstraint::On;
     }
     Ok(Transformed::yes(plan))
 }
 
-/// Has a window be of spans where it is of intervals.
+/// Rewrites a window over intervals to spans.
 fn measure_window(call: &mut WindowFunction, schema: &DFSchema) -> bool {
     let parameters = &mut call.params;
-    let is_ordered = parameters.order_by.first().is_some_and(|key| measured(&key.expr, schema).is_some());
+    let is_ordered =
+        parameters.order_by.first().is_some_and(|key| compared_type(&key.expr, schema).is_some());
     if is_ordered && parameters.window_frame.units == WindowFrameUnits::Range {
         for bound in [&mut parameters.window_frame.start_bound, &mut parameters.window_frame.end_bound] {
             match bound {
@@ -237,7 +239,7 @@ fn measure_window(call: &mut WindowFunction, schema: &DFSchema) -> bool {
     measure_keys(&mut parameters.order_by, schema) | is_parted
 }
 
-/// A constant interval, or the text of one, as a span; what is neither as it is.
+/// Converts a constant interval, or the text of one, to a span; returns other values unchanged.
 fn span_value(value: &ScalarValue) -> ScalarValue {
     match value.cast_to(&INTERVAL) {
         Ok(ScalarValue::IntervalMonthDayNano(Some(interval))) if !value.data_type().is_integer() => {
@@ -247,8 +249,8 @@ fn span_value(value: &ScalarValue) -> ScalarValue {
     }
 }
 
-/// An aggregate by spans, below a projection to what it was.
-fn grouped(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+/// Rewrites an aggregate to spans, below a projection that restores its original output.
+fn rewrite_aggregate(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
     let keys: Vec<Expr> = grouping_set_to_exprlist(&aggregate.group_expr)?.into_iter().cloned().collect();
     let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
     let mut group_expr = aggregate.group_expr.clone();
@@ -256,51 +258,51 @@ fn grouped(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<Logica
     let mut functions = Vec::with_capacity(aggregate.aggr_expr.len());
     let mut coded = Vec::with_capacity(functions.len());
     for (at, function) in aggregate.aggr_expr.iter().enumerate() {
-        let (function, change) = measured_aggregate(function.clone(), schema);
+        let (function, change) = rewrite_aggregate_call(function.clone(), schema);
         is_changed |= change != Change::None;
         coded.push(change == Change::Coded);
         functions.push(match change {
             Change::None => function,
-            _ => std::mem::take(unaliased_mut(&mut { function })).alias(format!("{MEASURED}{at}")),
+            _ => std::mem::take(unaliased_mut(&mut { function })).alias(format!("{COLUMN_PREFIX}{at}")),
         });
     }
     if !is_changed {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
-    // Behind what there was, which interval each of the keys is.
+    // After the original columns: the interval of each key.
     let before = &aggregate.schema;
-    let shown_from = before.fields().len();
-    let mut shown = Vec::with_capacity(keys.len());
+    let keys_from = before.fields().len();
+    let mut key_columns = Vec::with_capacity(keys.len());
     for key in &keys {
-        shown.push(match measured(key, schema) {
+        key_columns.push(match compared_type(key, schema) {
             None => None,
             Some(_) => {
                 let value = match is_interval(key, schema) {
-                    true => min_udaf().call(vec![code_of(key.clone())]),
+                    true => min_udaf().call(vec![encode(key.clone())]),
                     false => first_value_udaf().call(vec![key.clone()]),
                 };
-                functions.push(value.alias(format!("{MEASURED}{}", functions.len())));
-                Some(shown_from + shown.iter().flatten().count())
+                functions.push(value.alias(format!("{COLUMN_PREFIX}{}", functions.len())));
+                Some(keys_from + key_columns.iter().flatten().count())
             }
         });
     }
     let plan = LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, group_expr, functions)?);
-    let functions_from = shown_from - coded.len();
+    let functions_from = keys_from - coded.len();
     let column = |at: usize| Expr::Column(Column::from(plan.schema().qualified_field(at)));
     let columns = before.iter().enumerate().map(|(at, (relation, field))| {
-        let value = match shown.get(at) {
+        let value = match key_columns.get(at) {
             Some(Some(value)) => {
                 let is_coded = *plan.schema().field(*value).data_type() != *field.data_type();
-                let value = if is_coded { interval_of(column(*value)) } else { column(*value) };
+                let value = if is_coded { decode(column(*value)) } else { column(*value) };
                 match is_set {
-                    // In a row of another grouping set it is no key.
+                    // In rows of other grouping sets it is NULL.
                     true => when(column(at).is_not_null(), value).end()?,
-                    // What is above knows of none.
-                    false if !field.is_nullable() && is_coded => coalesce(vec![value, none()]),
+                    // Operators above expect a non-nullable column.
+                    false if !field.is_nullable() && is_coded => coalesce(vec![value, zero_interval()]),
                     false => value,
                 }
             }
-            _ if at >= functions_from && coded[at - functions_from] => interval_of(column(at)),
+            _ if at >= functions_from && coded[at - functions_from] => decode(column(at)),
             _ => column(at),
         };
         Ok(value.alias_qualified(relation.cloned(), field.name()))
@@ -309,7 +311,7 @@ fn grouped(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<Logica
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)))
 }
 
-/// A key of a group, or a set of them.
+/// Rewrites a grouping key or a grouping set.
 fn measure_group(key: &mut Expr, schema: &DFSchema) -> bool {
     match key {
         Expr::GroupingSet(GroupingSet::Rollup(keys) | GroupingSet::Cube(keys)) => {
@@ -325,24 +327,24 @@ fn measure_group(key: &mut Expr, schema: &DFSchema) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
-    /// What it yields is as before.
+    /// The result type is unchanged.
     Measured,
-    /// It yields a code.
+    /// The result is a code.
     Coded,
 }
 
-/// An aggregate of spans or codes where it compares intervals.
-fn measured_aggregate(mut expr: Expr, schema: &DFSchema) -> (Expr, Change) {
+/// Rewrites an aggregate that compares intervals to spans or codes.
+fn rewrite_aggregate_call(mut expr: Expr, schema: &DFSchema) -> (Expr, Change) {
     let mut change = Change::None;
     if let Expr::AggregateFunction(call) = unaliased_mut(&mut expr) {
         let parameters = &mut call.params;
-        // What DISTINCT is ordered by has to be its argument.
+        // With DISTINCT, ORDER BY keys must match the arguments.
         if !parameters.distinct && measure_keys(&mut parameters.order_by, schema) {
             change = Change::Measured;
         }
         let is_of_interval = matches!(parameters.args.as_slice(), [one] if is_interval(one, schema));
         if is_of_interval && is_extreme(call.func.name()) {
-            code_first(&mut parameters.args);
+            encode_first(&mut parameters.args);
             change = Change::Coded;
         } else if call.func.name() == "count" && parameters.distinct && parameters.order_by.is_empty() {
             let arguments = parameters.args.iter_mut();
@@ -354,41 +356,41 @@ fn measured_aggregate(mut expr: Expr, schema: &DFSchema) -> (Expr, Change) {
     (expr, change)
 }
 
-/// Has `min` or `max` over a window be of codes; tells what makes the interval of them.
-fn coded_extreme(call: &mut Expr, schema: &DFSchema) -> Option<ResultRewrite> {
+/// Rewrites `min` or `max` over a window to codes; returns the function that restores the interval.
+fn encode_extreme(call: &mut Expr, schema: &DFSchema) -> Option<ResultRewrite> {
     let Expr::WindowFunction(call) = call else { return None };
     let arguments = &mut call.params.args;
     let is_of_interval = matches!(arguments.as_slice(), [one] if is_interval(one, schema));
     if !is_of_interval || !is_extreme(call.fun.name()) {
         return None;
     }
-    code_first(arguments);
-    Some(interval_of)
+    encode_first(arguments);
+    Some(decode)
 }
 
 fn is_extreme(aggregate: &str) -> bool {
     matches!(aggregate, "min" | "max")
 }
 
-fn code_first(arguments: &mut [Expr]) {
+fn encode_first(arguments: &mut [Expr]) {
     if let Some(first) = arguments.first_mut() {
-        *first = code_of(std::mem::take(first));
+        *first = encode(std::mem::take(first));
     }
 }
 
-/// The interval that is no time.
-fn none() -> Expr {
+/// The zero interval.
+fn zero_interval() -> Expr {
     lit(ScalarValue::new_interval_mdn(0, 0, 0))
 }
 
-fn span_of(expr: Expr) -> Expr {
+fn span_call(expr: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(span_function(), vec![expr]))
 }
 
-fn code_of(expr: Expr) -> Expr {
+fn encode(expr: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(code_function(), vec![expr]))
 }
 
-fn interval_of(code: Expr) -> Expr {
+fn decode(code: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(coded_function(), vec![code]))
 }

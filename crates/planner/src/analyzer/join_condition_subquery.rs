@@ -1,15 +1,16 @@
-//! Correlated subqueries that are values, and EXISTS, in the condition of a join, where the planner has none.
+//! Moves correlated scalar subqueries and EXISTS out of join conditions, where DataFusion does not support
+//! them.
 //!
 //! ```text
 //!   a JOIN b ON p AND x = (SELECT … a.c, b.d …)         ─►   Filter: x = (SELECT …)          ─ a JOIN b ON p
 //!   a LEFT JOIN b ON p AND x = (SELECT … a.c …)         ─►   (a, and (SELECT …) AS s) LEFT JOIN b ON p AND x = s
 //! ```
 //!
-//! Of an outer join the subquery has to be about the columns of one side; of one that is about both the
-//! planner says that it cannot do it.
+//! In an outer join, the subquery may refer to columns of one side only; for references to both sides the
+//! planner reports an error.
 //!
-//! `JoinConditionSubqueries` can go when correlated subqueries and EXISTS are decorrelated in conditions of
-//! joins; no exact issue found (apache/datafusion#21240 does uncorrelated values only).
+//! `JoinConditionSubqueries` can go when correlated subqueries and EXISTS are decorrelated in join
+//! conditions; no exact issue found (apache/datafusion#21240 only covers uncorrelated scalar subqueries).
 
 use std::sync::Arc;
 
@@ -21,9 +22,9 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::analyzer::decorrelation::free;
+use crate::analyzer::decorrelation::free_references;
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct JoinConditionSubqueries;
 
@@ -33,28 +34,28 @@ impl AnalyzerRule for JoinConditionSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut made_up = 0;
-        Ok(plan.transform_up_with_subqueries(|plan| without(plan, &mut made_up))?.data)
+        let mut counter = 0;
+        Ok(plan.transform_up_with_subqueries(|plan| rewrite_join(plan, &mut counter))?.data)
     }
 }
 
-fn without(plan: LogicalPlan, made_up: &mut usize) -> Result<Transformed<LogicalPlan>> {
+fn rewrite_join(plan: LogicalPlan, counter: &mut usize) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
     match &join.filter {
-        Some(filter) if has_unplanned(filter) => {}
+        Some(filter) if has_unsupported(filter) => {}
         _ => return Ok(Transformed::no(LogicalPlan::Join(join))),
     }
     if join.join_type == JoinType::Inner {
-        return filtered(join).map(Transformed::yes);
+        return move_to_filter(join).map(Transformed::yes);
     }
-    let mut sides = Sides { left: vec![], right: vec![], made_up };
-    let filter = join.filter.clone().map(|filter| sides.take(filter, &join)).transpose()?;
+    let mut sides = Sides { left: vec![], right: vec![], counter };
+    let filter = join.filter.clone().map(|filter| sides.extract(filter, &join)).transpose()?;
     if sides.left.is_empty() && sides.right.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let shown: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
-    let left = with_values(&join.left, sides.left)?;
-    let right = with_values(&join.right, sides.right)?;
+    let output: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
+    let left = add_columns(&join.left, sides.left)?;
+    let right = add_columns(&join.right, sides.right)?;
     let changed = Join::try_new(
         left,
         right,
@@ -65,14 +66,14 @@ fn without(plan: LogicalPlan, made_up: &mut usize) -> Result<Transformed<Logical
         join.null_equality,
         join.null_aware,
     )?;
-    LogicalPlanBuilder::from(LogicalPlan::Join(changed)).project(shown)?.build().map(Transformed::yes)
+    LogicalPlanBuilder::from(LogicalPlan::Join(changed)).project(output)?.build().map(Transformed::yes)
 }
 
-/// What the planner has no join for in such a condition.
-fn unplanned(expr: &Expr) -> Option<&Subquery> {
+/// A subquery that DataFusion does not support in a join condition.
+fn unsupported_subquery(expr: &Expr) -> Option<&Subquery> {
     match expr {
         Expr::ScalarSubquery(subquery)
-            if free(&subquery.subquery).is_ok_and(|columns| !columns.is_empty()) =>
+            if free_references(&subquery.subquery).is_ok_and(|columns| !columns.is_empty()) =>
         {
             Some(subquery)
         }
@@ -81,14 +82,14 @@ fn unplanned(expr: &Expr) -> Option<&Subquery> {
     }
 }
 
-fn has_unplanned(expr: &Expr) -> bool {
-    expr.exists(|expr| Ok(unplanned(expr).is_some())).unwrap_or(false)
+fn has_unsupported(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(unsupported_subquery(expr).is_some())).unwrap_or(false)
 }
 
-/// An inner join, with what has subqueries in a filter above it.
-fn filtered(mut join: Join) -> Result<LogicalPlan> {
+/// Moves conditions with subqueries from an inner join into a filter above it.
+fn move_to_filter(mut join: Join) -> Result<LogicalPlan> {
     let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
-    let (above, within): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(has_unplanned);
+    let (above, within): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(has_unsupported);
     join.filter = conjunction(within);
     let input = LogicalPlan::Join(join);
     match conjunction(above) {
@@ -97,18 +98,18 @@ fn filtered(mut join: Join) -> Result<LogicalPlan> {
     }
 }
 
-/// Subqueries that become columns of the sides of a join.
+/// Subqueries that become columns of the join's inputs.
 struct Sides<'m> {
     left: Vec<Expr>,
     right: Vec<Expr>,
-    made_up: &'m mut usize,
+    counter: &'m mut usize,
 }
 
 impl Sides<'_> {
-    /// The condition with columns in the place of subqueries.
-    fn take(&mut self, filter: Expr, join: &Join) -> Result<Expr> {
+    /// Replaces subqueries in the condition by columns.
+    fn extract(&mut self, filter: Expr, join: &Join) -> Result<Expr> {
         let taken = filter.transform_down(|expr| {
-            let Some(subquery) = unplanned(&expr) else { return Ok(Transformed::no(expr)) };
+            let Some(subquery) = unsupported_subquery(&expr) else { return Ok(Transformed::no(expr)) };
             let outer = outer_columns(subquery, join)?;
             let is_of = |schema: &DFSchema| outer.iter().all(|column| schema.has_column(column));
             let side = match () {
@@ -116,8 +117,8 @@ impl Sides<'_> {
                 () if is_of(join.right.schema()) => &mut self.right,
                 () => return Ok(Transformed::no(expr)),
             };
-            *self.made_up += 1;
-            let name = format!("__join_subquery_{}", self.made_up);
+            *self.counter += 1;
+            let name = format!("__join_subquery_{}", self.counter);
             side.push(expr.alias(&name));
             let column = Expr::Column(Column::new_unqualified(name));
             Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
@@ -126,15 +127,15 @@ impl Sides<'_> {
     }
 }
 
-/// The columns of the join that a subquery is about.
+/// The join columns that a subquery refers to.
 fn outer_columns(subquery: &Subquery, join: &Join) -> Result<Vec<Column>> {
-    let columns = free(&subquery.subquery)?.into_iter().map(|(column, _)| column);
+    let columns = free_references(&subquery.subquery)?.into_iter().map(|(column, _)| column);
     let is_of_join =
         |column: &Column| join.left.schema().has_column(column) || join.right.schema().has_column(column);
     Ok(columns.filter(is_of_join).collect())
 }
 
-fn with_values(side: &Arc<LogicalPlan>, values: Vec<Expr>) -> Result<Arc<LogicalPlan>> {
+fn add_columns(side: &Arc<LogicalPlan>, values: Vec<Expr>) -> Result<Arc<LogicalPlan>> {
     if values.is_empty() {
         return Ok(Arc::clone(side));
     }

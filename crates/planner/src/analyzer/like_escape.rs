@@ -1,4 +1,4 @@
-//! `LIKE … ESCAPE 'c'` with any character, of which DataFusion runs the backslash alone.
+//! Supports `LIKE … ESCAPE 'c'` with any character; DataFusion only supports the backslash.
 //!
 //! ```text
 //! x LIKE 'a/_b/c' ESCAPE '/'  ─►  x LIKE 'a\_bc'
@@ -22,7 +22,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::rewrite::rewrite_expressions;
 
-/// The rule: writes patterns anew with backslashes.
+/// The analyzer rule: rewrites patterns to use backslashes.
 #[derive(Debug)]
 pub struct LikeEscapes;
 
@@ -35,7 +35,7 @@ impl AnalyzerRule for LikeEscapes {
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = merge_schema(&plan.inputs());
             rewrite_expressions(plan, |expr| match expr {
-                Expr::Like(like) => with_backslash(like, &schema),
+                Expr::Like(like) => rewrite_escape(like, &schema),
                 other => Ok(Transformed::no(other)),
             })
         })?;
@@ -43,28 +43,28 @@ impl AnalyzerRule for LikeEscapes {
     }
 }
 
-fn with_backslash(mut like: Like, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn rewrite_escape(mut like: Like, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Some(escape) = like.escape_char.filter(|escape| *escape != '\\') else {
         return Ok(Transformed::no(Expr::Like(like)));
     };
     let pattern = match like.pattern.as_ref() {
         Expr::Literal(text, metadata) => match text.try_as_str() {
             Some(Some(pattern)) => {
-                let pattern = ScalarValue::from(with_backslashes(pattern, escape)?);
+                let pattern = ScalarValue::from(escape_with_backslashes(pattern, escape)?);
                 Expr::Literal(pattern.cast_to(&text.data_type())?, metadata.clone())
             }
             Some(None) => Expr::Literal(text.clone(), metadata.clone()),
             None => return plan_err!("LIKE wants a text as its pattern, not {text}"),
         },
-        // What stands for an escape sign that is meant itself, while those that escape are replaced.
+        // Stands for an escaped escape character, while the others are replaced.
         pattern => {
-            const ITSELF: &str = "\u{f0000}";
+            const PLACEHOLDER: &str = "\u{f0000}";
             let sign = escape.to_string();
             let pattern = replace(pattern.clone(), lit("\\"), lit("\\\\"));
-            let pattern = replace(pattern, lit(format!("{sign}{sign}")), lit(ITSELF));
+            let pattern = replace(pattern, lit(format!("{sign}{sign}")), lit(PLACEHOLDER));
             let pattern = replace(pattern, lit(sign.as_str()), lit("\\"));
-            let pattern = replace(pattern, lit(ITSELF), lit(sign.as_str()));
-            // Both sides of LIKE are of one type.
+            let pattern = replace(pattern, lit(PLACEHOLDER), lit(sign.as_str()));
+            // Both operands of LIKE must have the same type.
             cast(pattern, like.pattern.get_type(schema)?)
         }
     };
@@ -73,11 +73,10 @@ fn with_backslash(mut like: Like, schema: &DFSchema) -> Result<Transformed<Expr>
     Ok(Transformed::yes(Expr::Like(like)))
 }
 
-/// A pattern in which `escape` is the sign for the next one's being meant itself, as one with the backslash
-/// for it.
+/// Rewrites a pattern with the escape character `escape` to use the backslash.
 ///
-/// Errors: it ends with that sign (22025).
-fn with_backslashes(pattern: &str, escape: char) -> Result<String> {
+/// Errors: it ends with the escape character (22025).
+fn escape_with_backslashes(pattern: &str, escape: char) -> Result<String> {
     let mut changed = String::with_capacity(pattern.len());
     let mut signs = pattern.chars();
     while let Some(sign) = signs.next() {
@@ -108,8 +107,8 @@ mod tests {
         for (pattern, expected) in
             [("a/_b", "a\\_b"), ("//%", "/%"), ("/a", "a"), ("\\", "\\\\"), ("/\\", "\\\\"), ("%/%", "%\\%")]
         {
-            assert_eq!(with_backslashes(pattern, '/').unwrap(), expected, "{pattern}");
+            assert_eq!(escape_with_backslashes(pattern, '/').unwrap(), expected, "{pattern}");
         }
-        assert!(with_backslashes("a/", '/').is_err());
+        assert!(escape_with_backslashes("a/", '/').is_err());
     }
 }

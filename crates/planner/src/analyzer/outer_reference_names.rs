@@ -27,7 +27,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conj
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan, Projection, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::analyzer::decorrelation::references::{changed_subquery, has_subquery};
+use crate::analyzer::decorrelation::references::{has_subquery, map_subquery};
 
 /// What the names begin with.
 const PREFIX: &str = "_harrier_correlated_";
@@ -45,7 +45,7 @@ impl AnalyzerRule for OuterReferenceNames {
         let mut count = 0;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = plan.map_expressions(|expr| {
-                expr.transform_up(|expr| changed_subquery(expr, |subquery| named_apart(subquery, &mut count)))
+                expr.transform_up(|expr| map_subquery(expr, |subquery| named_apart(subquery, &mut count)))
             })?;
             plan.transform_data(|plan| match plan {
                 // That of LATERAL.

@@ -25,7 +25,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::analyzer::decorrelation::references::changed_subquery;
+use crate::analyzer::decorrelation::references::map_subquery;
 use crate::binder::outer_qualifiers::is_unresolved;
 use crate::rewrite::input_schema;
 
@@ -51,7 +51,7 @@ impl AnalyzerRule for OuterReferenceTypes {
                 outside.merge(list.input.schema());
             }
             let plan = plan.map_expressions(|expr| {
-                expr.transform_down(|expr| changed_subquery(expr, |subquery| retyped(subquery, &outside)))
+                expr.transform_down(|expr| map_subquery(expr, |subquery| retyped(subquery, &outside)))
             })?;
             plan.transform_data(|plan| lateral(plan, &outside))
         })?;

@@ -33,7 +33,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::guard::opaque;
 use harrier_functions::guard::single_row_value::only;
 
-use crate::analyzer::decorrelation::free;
+use crate::analyzer::decorrelation::free_references;
 use crate::rewrite::rewrite_expressions;
 
 /// The rule; to stand behind the coercion of types.
@@ -56,7 +56,9 @@ impl AnalyzerRule for ScalarSubqueries {
             }
             let plan = rewrite_expressions(plan, |expr| match expr {
                 Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
-                Expr::Exists(exists) if are_values && free(&exists.subquery.subquery)?.is_empty() => {
+                Expr::Exists(exists)
+                    if are_values && free_references(&exists.subquery.subquery)?.is_empty() =>
+                {
                     counted(exists)
                 }
                 other => Ok(Transformed::no(other)),
@@ -91,7 +93,7 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     let [field] = plan.schema().fields().as_ref() else {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     };
-    let is_correlated = !free(plan)?.is_empty();
+    let is_correlated = !free_references(plan)?.is_empty();
     let is_checked = !is_aggregate(plan) && (is_correlated || checks_all && plan.max_rows() != Some(1));
     // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that
     // column's.
@@ -254,7 +256,9 @@ fn has_outer_columns(plan: &LogicalPlan, keys: &[Expr]) -> Result<bool> {
                 Expr::Exists(exists) => &exists.subquery,
                 _ => return Ok(TreeNodeRecursion::Continue),
             };
-            has_all &= free(&subquery.subquery)?.iter().all(|(column, _)| plan.schema().has_column(column));
+            has_all &= free_references(&subquery.subquery)?
+                .iter()
+                .all(|(column, _)| plan.schema().has_column(column));
             Ok(TreeNodeRecursion::Continue)
         })?;
     }

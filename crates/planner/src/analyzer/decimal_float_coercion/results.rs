@@ -1,9 +1,9 @@
-//! The type that numbers have which stand for each other: branches of a CASE, arguments of coalesce, greatest
-//! and least, elements of an ARRAY, columns of a UNION.
+//! Common types of numeric alternatives: branches of a CASE, arguments of coalesce, greatest and least,
+//! elements of an ARRAY, columns of a UNION.
 //!
-//! A double beside a NUMERIC makes a double of it, and a REAL beside a NUMERIC or an integer a REAL, as in
-//! PostgreSQL. DataFusion makes decimals with seven or fifteen digits behind the point, which small numbers,
-//! large ones, NaN and infinity are not.
+//! A double with a NUMERIC yields double, and a REAL with a NUMERIC or an integer yields REAL, as in
+//! PostgreSQL. DataFusion chooses decimals with seven or fifteen fractional digits, which cannot hold very
+//! small or large numbers, NaN and infinity.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::rewrite::has_stale_schema;
 
 use super::{Scope, is_decimal, is_double_column, is_exact_real, is_real};
 
-/// A number, as far as it decides what stands beside it.
+/// The properties of a number that determine the common type.
 struct Number {
     kind: DataType,
-    /// PostgreSQL has a double, too.
+    /// Whether it is a double in PostgreSQL too.
     is_double: bool,
 }
 
-/// What all of these become, if that is a REAL or a double which DataFusion would not take.
-fn common(numbers: &[Option<Number>]) -> Option<DataType> {
+/// The common type of numbers, if it is a REAL or a double that DataFusion would not choose.
+fn common_type(numbers: &[Option<Number>]) -> Option<DataType> {
     let known = || numbers.iter().flatten();
     let is_any_decimal = known().any(|number| is_decimal(&number.kind));
     if known().any(|number| number.kind == DataType::Float64 && number.is_double) {
@@ -45,19 +45,20 @@ impl Scope<'_> {
         Some(Number { kind, is_double })
     }
 
-    /// Gives the results of an expression that chooses among some their common type; tells whether it has
-    /// changed anything.
-    pub(super) fn unite(&self, expr: &mut Expr) -> bool {
+    /// Casts the alternatives of an expression to their common type; returns whether it changed anything.
+    pub(super) fn coerce_alternatives(&self, expr: &mut Expr) -> bool {
         let mut values: Vec<&mut Expr> = match expr {
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
                 results.chain(case.else_expr.as_deref_mut()).collect()
             }
-            Expr::ScalarFunction(function) if chooses(function.name()) => function.args.iter_mut().collect(),
+            Expr::ScalarFunction(function) if returns_argument(function.name()) => {
+                function.args.iter_mut().collect()
+            }
             _ => return false,
         };
         let numbers: Vec<Option<Number>> = values.iter().map(|value| self.number(value)).collect();
-        let Some(kind) = common(&numbers) else { return false };
+        let Some(kind) = common_type(&numbers) else { return false };
         for (value, number) in values.iter_mut().zip(numbers) {
             if number.is_some_and(|number| number.kind != kind) {
                 **value = cast(std::mem::take(*value), kind.clone());
@@ -66,10 +67,10 @@ impl Scope<'_> {
         true
     }
 
-    /// Has nullif compare its arguments as `=` does, and give the first as that has it: PostgreSQL compares a
-    /// REAL with a double as it is, and makes doubles of other numbers. Tells whether it has changed
-    /// anything.
-    pub(super) fn compare_nullif(&self, expr: &mut Expr) -> bool {
+    /// Rewrites nullif to compare its arguments as `=` does, and to return the first in the type of that
+    /// comparison: PostgreSQL compares a REAL with a double as it is, and casts other numbers to double.
+    /// Returns whether it changed anything.
+    pub(super) fn rewrite_nullif(&self, expr: &mut Expr) -> bool {
         let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return false };
         let ("nullif", [value, other]) = (func.name(), args.as_slice()) else { return false };
         let [first, second] = [value, other].map(|side| side.get_type(self.schema).ok());
@@ -83,7 +84,7 @@ impl Scope<'_> {
             return false;
         }
         let (mut left, mut right) = (value.clone(), other.clone());
-        self.level(&mut [&mut left, &mut right]);
+        self.coerce_sides(&mut [&mut left, &mut right]);
         let equal = Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right)));
         let kind = if is_real(&first) { DataType::Float32 } else { DataType::Float64 };
         let Ok(null) = ScalarValue::try_new_null(&kind) else { return false };
@@ -97,13 +98,13 @@ impl Scope<'_> {
     }
 }
 
-/// Whether a function gives one of its arguments, or all of them as one array.
-fn chooses(function: &str) -> bool {
+/// Whether a function returns one of its arguments, or all of them as an array.
+fn returns_argument(function: &str) -> bool {
     matches!(function, "coalesce" | "nvl" | "ifnull" | "greatest" | "least" | "make_array")
 }
 
-/// Gives the columns of a UNION their common type.
-pub(super) fn unite_inputs(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Casts the columns of a UNION to their common type.
+pub(super) fn coerce_union(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Union(union) = &plan else { return Ok(Transformed::no(plan)) };
     let kinds: Vec<Option<DataType>> = (0..union.schema.fields().len())
         .map(|at| {
@@ -112,7 +113,7 @@ pub(super) fn unite_inputs(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
                 let is_double = kind == DataType::Float64 && is_double_column(input, at);
                 kind.is_numeric().then_some(Number { kind, is_double })
             };
-            common(&union.inputs.iter().map(number).collect::<Vec<_>>())
+            common_type(&union.inputs.iter().map(number).collect::<Vec<_>>())
         })
         .collect();
     if kinds.iter().all(Option::is_none) {
@@ -124,12 +125,12 @@ pub(super) fn unite_inputs(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
             None => Ok(Transformed::no(plan)),
         };
     }
-    let inputs = union.inputs.iter().map(|input| with_kinds(input, &kinds)).collect::<Result<_>>()?;
+    let inputs = union.inputs.iter().map(|input| cast_columns(input, &kinds)).collect::<Result<_>>()?;
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
 }
 
-/// The rows of `input` with columns of these types, where one is said and the column is a number.
-fn with_kinds(input: &Arc<LogicalPlan>, kinds: &[Option<DataType>]) -> Result<Arc<LogicalPlan>> {
+/// Casts numeric columns of `input` to the given types.
+fn cast_columns(input: &Arc<LogicalPlan>, kinds: &[Option<DataType>]) -> Result<Arc<LogicalPlan>> {
     let columns = input.schema().iter().zip(kinds).map(|((relation, field), kind)| {
         let column = Expr::from((relation, field));
         match kind {

@@ -1,5 +1,4 @@
-//! What the rules for subqueries put together again and again: conditions that join keys, names that nothing
-//! else has, refusals.
+//! Helpers of the decorrelation rules: join conditions on keys, unique names, errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,33 +9,32 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit, 
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// The next number for names, in the process: plans of views go on to be parts of others.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// The next unique number in the process: plans of views become parts of other plans.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 pub(super) fn next_number() -> u64 {
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// That one column of a row is what another one is, NULL being one value.
-pub(super) fn same(one: &Column, other: &Column, schema: &DFSchema) -> Result<Vec<Expr>> {
-    same_values(Expr::Column(one.clone()), Expr::Column(other.clone()), schema)
+/// Compares two columns for equality, with NULL equal to NULL.
+pub(super) fn null_safe_eq(one: &Column, other: &Column, schema: &DFSchema) -> Result<Vec<Expr>> {
+    null_safe_eq_values(Expr::Column(one.clone()), Expr::Column(other.clone()), schema)
 }
 
-/// That one value is what another one of its type is, NULL being one value.
+/// Compares two values of the same type for equality, with NULL equal to NULL.
 ///
-/// All of it are equalities of what is not NULL. A join by IS NOT DISTINCT FROM takes equalities that are
-/// pushed into it later, or that joins beside it have, for ones of the same kind, to which NULL is equal to
-/// NULL, or its own for one of theirs.
-pub(super) fn same_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<Vec<Expr>> {
+/// The result consists of equalities of non-NULL values. With IS NOT DISTINCT FROM, a join treats equalities
+/// that are pushed into it later, or that adjacent joins have, as null-safe too, or its own as plain ones.
+pub(super) fn null_safe_eq_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<Vec<Expr>> {
     if !one.nullable(schema)? {
         return Ok(vec![one.eq(other)]);
     }
     let kind = one.get_type(schema)?;
-    // No part of a CASE can be a map.
+    // A CASE does not support maps.
     if matches!(kind, DataType::Map(..)) {
         return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
     }
-    // That of a list has other names for its elements, and one of a fixed size has none.
+    // The default of a list type names its elements differently, and fixed-size lists have no default.
     let default = ScalarValue::new_default(&kind).and_then(|default| default.cast_to(&kind));
     let Ok(default) = default else {
         return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
@@ -54,8 +52,8 @@ pub(super) fn same_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<V
     Ok(vec![filled(&one)?.eq(filled(&other)?), one.is_null().eq(other.is_null())])
 }
 
-/// A subquery that is not planned.
-pub(super) fn unsupported(what: &str) -> DataFusionError {
+/// The error for a subquery that cannot be planned.
+pub(super) fn unsupported_error(what: &str) -> DataFusionError {
     let message = format!("a correlated subquery with {what} is not supported");
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint("join the tables, or compute the subquery in a query of its own")

@@ -1,19 +1,19 @@
-//! A subquery for all values of its outer columns at once.
+//! Dependent joins: evaluates a subquery for all values of its outer columns at once.
 //!
-//! [`Outer`] has the distinct values of the outer columns. They are joined to what the subquery reads, its
-//! outer references become columns of that, and every operator above works for each value by itself:
+//! [`Outer`] holds the distinct values of the outer columns. They are joined with the subquery's inputs,
+//! outer references become columns of that join, and every operator above works on each value separately:
 //!
 //! | operator | becomes |
 //! |---|---|
 //! | table | values × table |
-//! | WHERE | the same, of columns |
+//! | WHERE | the same, on columns |
 //! | GROUP BY g | GROUP BY values, g |
-//! | an aggregate of all rows | GROUP BY values, over the rows and a row for each value that the aggregate passes over |
-//! | GROUPING SETS | the values in each; the set of no column as an aggregate of all rows |
-//! | DISTINCT | of values and columns |
+//! | an aggregate without groups | GROUP BY values, over the rows and one row per value that the aggregate ignores |
+//! | GROUPING SETS | the values in each set; the empty set like an aggregate without groups |
+//! | DISTINCT | over values and columns |
 //! | OVER (PARTITION BY p) | OVER (PARTITION BY values, p) |
 //! | ORDER BY o LIMIT n OFFSET m | row_number() OVER (PARTITION BY values ORDER BY o) BETWEEN m + 1 AND m + n |
-//! | JOIN, UNION | of the sides, which are joined by the values too |
+//! | JOIN, UNION | of both sides, also joined on the values |
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,48 +35,51 @@ use datafusion::logical_expr::{
 };
 use harrier_functions::window::ranking::row_number;
 
-use super::conditions::{next_number, same, same_values, unsupported};
-use super::references::{Reference, free, free_of, has_subquery, is_lateral, moved, moved_of};
+use super::conditions::{next_number, null_safe_eq, null_safe_eq_values, unsupported_error};
+use super::references::{
+    Reference, free_references, free_references_of, has_subquery, is_lateral, replace_references,
+    replace_references_in,
+};
 
-/// The distinct values of the columns of a query that a subquery speaks of.
+/// The distinct values of the outer columns that a subquery refers to.
 pub(super) struct Outer {
     values: LogicalPlan,
     columns: Vec<Column>,
 }
 
-/// A plan with all of its columns, under their names, and those of the values.
-pub(super) struct Pushed {
+/// A rewritten plan: all of its columns under their original names, and the key columns.
+pub(super) struct DependentPlan {
     pub(super) plan: LogicalPlan,
     /// In the order of [`Outer::columns`].
     pub(super) keys: Vec<Column>,
 }
 
-/// Whether the first of these rows are the same each time: all columns of theirs are keys of their order.
+/// Whether a limit on these rows is deterministic: all of their columns are sort keys.
 fn is_ordered_by_all(rows: &LogicalPlan) -> bool {
-    let (mut shown, mut rows) = (None, rows);
+    let (mut output, mut rows) = (None, rows);
     loop {
         match rows {
             LogicalPlan::SubqueryAlias(alias) => {
-                // Below it columns have other names.
-                shown = None;
+                // The alias renames the columns below.
+                output = None;
                 rows = &alias.input;
             }
             LogicalPlan::Projection(projection) if !projection.expr.iter().any(has_subquery) => {
-                shown = Some(columns_of(&projection.expr));
+                output = Some(columns_of(&projection.expr));
                 rows = &projection.input;
             }
             LogicalPlan::Sort(sort) => {
                 let keys: Vec<&Expr> = sort.expr.iter().map(|key| &key.expr).collect();
                 let all = || sort.input.schema().columns().into_iter().collect();
-                return are_keys(&shown.unwrap_or_else(all), &keys);
+                return are_keys(&output.unwrap_or_else(all), &keys);
             }
             _ => return false,
         }
     }
 }
 
-/// Whether a row of each group is the same each time: what is shown of it is in the keys of the order.
-fn tells_all_apart(on: &DistinctOn) -> bool {
+/// Whether DISTINCT ON is deterministic: all selected columns are sort keys.
+fn is_ordered_by_selected(on: &DistinctOn) -> bool {
     let order = on.sort_expr.iter().flatten().map(|key| &key.expr);
     !on.select_expr.iter().any(has_subquery)
         && are_keys(&columns_of(&on.select_expr), &on.on_expr.iter().chain(order).collect::<Vec<_>>())
@@ -91,24 +94,25 @@ fn are_keys(columns: &HashSet<Column>, keys: &[&Expr]) -> bool {
 }
 
 impl Outer {
-    /// The values that `columns` have among the rows of `query`.
+    /// The values of `columns` in the rows of `query`.
     ///
-    /// Errors: the rows of the query may be others each time that it is run (0A000). Those of a LIMIT are not
-    /// where all columns are keys of its order.
+    /// Errors: the query is not deterministic (0A000). A LIMIT is deterministic if all columns are sort keys.
     pub(super) fn of(query: &LogicalPlan, columns: Vec<Column>) -> Result<Self> {
         let changes = query.exists(|node| {
             let is_volatile = node.expressions().iter().any(Expr::is_volatile);
             Ok(is_volatile
                 || match node {
                     LogicalPlan::Limit(limit) => !is_ordered_by_all(&limit.input),
-                    LogicalPlan::Distinct(Distinct::On(on)) => !tells_all_apart(on),
+                    LogicalPlan::Distinct(Distinct::On(on)) => !is_ordered_by_selected(on),
                     _ => false,
                 })
         })?;
         if changes {
-            return Err(unsupported("a query around it that has LIMIT, DISTINCT ON or volatile functions"));
+            return Err(unsupported_error(
+                "a query around it that has LIMIT, DISTINCT ON or volatile functions",
+            ));
         }
-        let named = columns.iter().cloned().zip(fresh(columns.len()));
+        let named = columns.iter().cloned().zip(fresh_columns(columns.len()));
         let values = LogicalPlanBuilder::from(query.clone())
             .project(named.map(|(column, name)| Expr::Column(column).alias(name.name)))?
             .distinct()?
@@ -120,73 +124,76 @@ impl Outer {
         &self.columns
     }
 
-    /// `plan` for each of the values.
+    /// Evaluates `plan` for each of the values.
     ///
-    /// Errors: an operator in it is not computed so (0A000).
-    pub(super) fn push(&self, plan: LogicalPlan) -> Result<Pushed> {
-        if self.is_free(&plan)? {
-            return self.crossed(plan);
+    /// Errors: it contains an unsupported operator (0A000).
+    pub(super) fn push_down(&self, plan: LogicalPlan) -> Result<DependentPlan> {
+        if self.is_uncorrelated(&plan)? {
+            return self.cross_join(plan);
         }
         match plan {
             LogicalPlan::Filter(filter) => {
-                let Pushed { plan: input, keys } = self.push(owned(filter.input))?;
-                let predicate = joined_by(self.replaced(filter.predicate, &keys, &input)?, input.schema())?;
+                let DependentPlan { plan: input, keys } = self.push_down(unwrap_plan(filter.input))?;
+                let predicate = null_safe_condition(
+                    self.replace_outer(filter.predicate, &keys, &input)?,
+                    input.schema(),
+                )?;
                 let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?);
-                Ok(Pushed { plan, keys })
+                Ok(DependentPlan { plan, keys })
             }
             LogicalPlan::Projection(list) => {
-                let input = self.push(owned(list.input))?;
-                self.projected(list.expr, input)
+                let input = self.push_down(unwrap_plan(list.input))?;
+                self.project(list.expr, input)
             }
             LogicalPlan::SubqueryAlias(alias) => {
-                let Pushed { plan, keys } = self.push(owned(alias.input))?;
+                let DependentPlan { plan, keys } = self.push_down(unwrap_plan(alias.input))?;
                 let keys = keys.into_iter().map(|key| Column::new(Some(alias.alias.clone()), key.name));
                 let plan = SubqueryAlias::try_new(Arc::new(plan), alias.alias.clone())?;
-                Ok(Pushed { keys: keys.collect(), plan: LogicalPlan::SubqueryAlias(plan) })
+                Ok(DependentPlan { keys: keys.collect(), plan: LogicalPlan::SubqueryAlias(plan) })
             }
-            LogicalPlan::Subquery(subquery) => self.push(owned(subquery.subquery)),
-            LogicalPlan::Sort(Sort { input, fetch: None, .. }) => self.push(owned(input)),
-            LogicalPlan::Limit(limit) => self.limited(limit),
+            LogicalPlan::Subquery(subquery) => self.push_down(unwrap_plan(subquery.subquery)),
+            LogicalPlan::Sort(Sort { input, fetch: None, .. }) => self.push_down(unwrap_plan(input)),
+            LogicalPlan::Limit(limit) => self.push_limit(limit),
             LogicalPlan::Distinct(Distinct::All(input)) => {
-                let Pushed { plan, keys } = self.push(owned(input))?;
+                let DependentPlan { plan, keys } = self.push_down(unwrap_plan(input))?;
                 let plan = LogicalPlan::Distinct(Distinct::All(Arc::new(plan)));
-                Ok(Pushed { plan, keys })
+                Ok(DependentPlan { plan, keys })
             }
-            LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
-            LogicalPlan::Aggregate(aggregate) => self.aggregated(aggregate),
-            LogicalPlan::Window(window) => self.windowed(window),
-            LogicalPlan::Union(union) => self.united(union),
-            LogicalPlan::Join(join) => self.joined(join),
-            LogicalPlan::Values(values) => self.listed(values),
+            LogicalPlan::Distinct(Distinct::On(distinct)) => self.push_distinct_on(distinct),
+            LogicalPlan::Aggregate(aggregate) => self.push_aggregate(aggregate),
+            LogicalPlan::Window(window) => self.push_window(window),
+            LogicalPlan::Union(union) => self.push_union(union),
+            LogicalPlan::Join(join) => self.push_join(join),
+            LogicalPlan::Values(values) => self.push_values(values),
             LogicalPlan::Unnest(unnest) => {
-                let Pushed { plan, keys } = self.push(owned(unnest.input))?;
+                let DependentPlan { plan, keys } = self.push_down(unwrap_plan(unnest.input))?;
                 let plan = Unnest::try_new(Arc::new(plan), unnest.exec_columns, unnest.options)?;
-                Ok(Pushed { plan: LogicalPlan::Unnest(plan), keys })
+                Ok(DependentPlan { plan: LogicalPlan::Unnest(plan), keys })
             }
-            LogicalPlan::RecursiveQuery(_) => Err(unsupported("WITH RECURSIVE")),
-            _ => Err(unsupported("columns of the query around it in such a place")),
+            LogicalPlan::RecursiveQuery(_) => Err(unsupported_error("WITH RECURSIVE")),
+            _ => Err(unsupported_error("columns of the query around it in such a place")),
         }
     }
 
-    fn is_free(&self, plan: &LogicalPlan) -> Result<bool> {
-        Ok(!free(plan)?.iter().any(|(column, _)| self.columns.contains(column)))
+    fn is_uncorrelated(&self, plan: &LogicalPlan) -> Result<bool> {
+        Ok(!free_references(plan)?.iter().any(|(column, _)| self.columns.contains(column)))
     }
 
-    fn speaks(&self, expr: &Expr, scope: &DFSchema) -> Result<bool> {
-        Ok(free_of(expr, scope)?.iter().any(|(column, _)| self.columns.contains(column)))
+    fn refers_to(&self, expr: &Expr, scope: &DFSchema) -> Result<bool> {
+        Ok(free_references_of(expr, scope)?.iter().any(|(column, _)| self.columns.contains(column)))
     }
 
-    /// The values, under names of their own.
-    fn instance(&self) -> Result<Pushed> {
-        let keys = fresh(self.columns.len());
+    /// The values under new unique names.
+    fn instantiate(&self) -> Result<DependentPlan> {
+        let keys = fresh_columns(self.columns.len());
         let columns = self.values.schema().columns().into_iter().zip(&keys);
         let columns = columns.map(|(column, key)| Expr::Column(column).alias(&key.name)).collect();
         let plan = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(self.values.clone()))?);
-        Ok(Pushed { plan, keys })
+        Ok(DependentPlan { plan, keys })
     }
 
-    fn crossed(&self, plan: LogicalPlan) -> Result<Pushed> {
-        let Pushed { plan: values, keys } = self.instance()?;
+    fn cross_join(&self, plan: LogicalPlan) -> Result<DependentPlan> {
+        let DependentPlan { plan: values, keys } = self.instantiate()?;
         let plan = match plan {
             LogicalPlan::EmptyRelation(empty)
                 if empty.produce_one_row && empty.schema.fields().is_empty() =>
@@ -195,16 +202,16 @@ impl Outer {
             }
             plan => LogicalPlanBuilder::from(values).cross_join(plan)?.build()?,
         };
-        Ok(Pushed { plan, keys })
+        Ok(DependentPlan { plan, keys })
     }
 
-    /// An expression over the pushed input of its node, with keys in the place of outer references.
-    fn replaced(&self, expr: Expr, keys: &[Column], input: &LogicalPlan) -> Result<Expr> {
-        self.replaced_in(expr, keys, input.schema())
+    /// Replaces outer references by keys in an expression over the rewritten input of its node.
+    fn replace_outer(&self, expr: Expr, keys: &[Column], input: &LogicalPlan) -> Result<Expr> {
+        self.replace_outer_in(expr, keys, input.schema())
     }
 
-    fn replaced_in(&self, expr: Expr, keys: &[Column], schema: &DFSchema) -> Result<Expr> {
-        let expr = moved_of(expr, &self.moves(keys, schema)?, schema)?;
+    fn replace_outer_in(&self, expr: Expr, keys: &[Column], schema: &DFSchema) -> Result<Expr> {
+        let expr = replace_references_in(expr, &self.replacements(keys, schema)?, schema)?;
         let changed = expr.transform_up(|part| match part {
             Expr::OuterReferenceColumn(_, ref column) if keys.contains(column) => {
                 Ok(Transformed::yes(Expr::Column(column.clone())))
@@ -214,55 +221,55 @@ impl Outer {
         Ok(changed.data)
     }
 
-    fn moves(&self, keys: &[Column], schema: &DFSchema) -> Result<Vec<(Column, Reference)>> {
+    fn replacements(&self, keys: &[Column], schema: &DFSchema) -> Result<Vec<(Column, Reference)>> {
         let to = |key: &Column| -> Result<Reference> {
             Ok((key.clone(), Arc::clone(schema.field_from_column(key)?)))
         };
         self.columns.iter().zip(keys).map(|(column, key)| Ok((column.clone(), to(key)?))).collect()
     }
 
-    /// A list over a pushed input.
-    fn projected(&self, list: Vec<Expr>, input: Pushed) -> Result<Pushed> {
-        let Pushed { plan, keys } = input;
+    /// Projects expressions over a rewritten input.
+    fn project(&self, list: Vec<Expr>, input: DependentPlan) -> Result<DependentPlan> {
+        let DependentPlan { plan, keys } = input;
         let names = NamePreserver::new_for_projection();
         let columns = list.into_iter().map(|expr| {
             let name = names.save(&expr);
-            Ok(name.restore(self.replaced(expr, &keys, &plan)?))
+            Ok(name.restore(self.replace_outer(expr, &keys, &plan)?))
         });
         let mut columns = columns.collect::<Result<Vec<_>>>()?;
         columns.extend(keys.iter().cloned().map(Expr::Column));
         let plan = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?);
-        Ok(Pushed { plan, keys })
+        Ok(DependentPlan { plan, keys })
     }
 
-    fn sorted(&self, order: Vec<SortExpr>, input: &Pushed) -> Result<Vec<SortExpr>> {
+    fn rewrite_sort(&self, order: Vec<SortExpr>, input: &DependentPlan) -> Result<Vec<SortExpr>> {
         let replaced = order.into_iter().map(|key| {
-            let expr = self.replaced(key.expr, &input.keys, &input.plan)?;
+            let expr = self.replace_outer(key.expr, &input.keys, &input.plan)?;
             Ok(SortExpr { expr, ..key })
         });
         replaced.collect()
     }
 
-    fn limited(&self, limit: Limit) -> Result<Pushed> {
+    fn push_limit(&self, limit: Limit) -> Result<DependentPlan> {
         let (FetchType::Literal(fetch), SkipType::Literal(skip)) =
             (limit.get_fetch_type()?, limit.get_skip_type()?)
         else {
-            return Err(unsupported("a LIMIT or OFFSET that is computed"));
+            return Err(unsupported_error("a LIMIT or OFFSET that is computed"));
         };
-        // Columns that are sorted by and not selected are projected away above the sort.
-        let (list, sorted) = match owned(limit.input) {
+        // Sort columns that are not selected are projected away above the sort.
+        let (list, sorted) = match unwrap_plan(limit.input) {
             LogicalPlan::Projection(list) if matches!(list.input.as_ref(), LogicalPlan::Sort(_)) => {
-                (Some(list.expr), owned(list.input))
+                (Some(list.expr), unwrap_plan(list.input))
             }
             other => (None, other),
         };
         let (order, input) = match sorted {
-            LogicalPlan::Sort(Sort { expr, input, fetch: None }) => (expr, owned(input)),
+            LogicalPlan::Sort(Sort { expr, input, fetch: None }) => (expr, unwrap_plan(input)),
             other => (vec![], other),
         };
         let schema = Arc::clone(input.schema());
-        let input = self.push(input)?;
-        let order = self.sorted(order, &input)?;
+        let input = self.push_down(input)?;
+        let order = self.rewrite_sort(order, &input)?;
         let turn = row_number().call(vec![]).partition_by(columns(&input.keys));
         let turn = if order.is_empty() { turn.build()? } else { turn.order_by(order).build()? };
         let column = Expr::Column(Column::from_name(turn.schema_name().to_string()));
@@ -276,53 +283,53 @@ impl Outer {
         let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(window))?);
         let own = schema.columns().into_iter().chain(input.keys.iter().cloned()).map(Expr::Column);
         let plan = LogicalPlan::Projection(Projection::try_new(own.collect(), Arc::new(plan))?);
-        let rows = Pushed { plan, keys: input.keys };
+        let rows = DependentPlan { plan, keys: input.keys };
         match list {
-            Some(list) => self.projected(list, rows),
+            Some(list) => self.project(list, rows),
             None => Ok(rows),
         }
     }
 
-    fn distinct_on(&self, distinct: DistinctOn) -> Result<Pushed> {
+    fn push_distinct_on(&self, distinct: DistinctOn) -> Result<DependentPlan> {
         let DistinctOn { on_expr, select_expr, sort_expr, input, .. } = distinct;
-        let input = self.push(owned(input))?;
+        let input = self.push_down(unwrap_plan(input))?;
         let names = NamePreserver::new_for_projection();
-        let replaced = |expr: Expr| self.replaced(expr, &input.keys, &input.plan);
-        let on = on_expr.into_iter().map(replaced).collect::<Result<Vec<_>>>()?;
+        let replace = |expr: Expr| self.replace_outer(expr, &input.keys, &input.plan);
+        let on = on_expr.into_iter().map(replace).collect::<Result<Vec<_>>>()?;
         let list = select_expr.into_iter().map(|expr| {
             let name = names.save(&expr);
-            Ok(name.restore(replaced(expr)?))
+            Ok(name.restore(replace(expr)?))
         });
         let mut list = list.collect::<Result<Vec<_>>>()?;
         list.extend(columns(&input.keys));
         let on = columns(&input.keys).into_iter().chain(on).collect::<Vec<_>>();
-        let order = self.sorted(sort_expr.unwrap_or_default(), &input)?;
+        let order = self.rewrite_sort(sort_expr.unwrap_or_default(), &input)?;
         let keys = columns(&input.keys).into_iter().map(|key| key.sort(true, false));
         let order = (!order.is_empty()).then(|| keys.chain(order).collect::<Vec<_>>());
         let plan = DistinctOn::try_new(on, list, order, Arc::new(input.plan))?;
-        Ok(Pushed { plan: LogicalPlan::Distinct(Distinct::On(plan)), keys: input.keys })
+        Ok(DependentPlan { plan: LogicalPlan::Distinct(Distinct::On(plan)), keys: input.keys })
     }
 
-    fn aggregated(&self, aggregate: Aggregate) -> Result<Pushed> {
+    fn push_aggregate(&self, aggregate: Aggregate) -> Result<DependentPlan> {
         let Aggregate { input, group_expr, aggr_expr, schema, .. } = aggregate;
         if let [Expr::GroupingSet(set)] = group_expr.as_slice() {
-            return self.aggregated_in_sets(owned(input), set, aggr_expr, &schema);
+            return self.push_grouping_sets(unwrap_plan(input), set, aggr_expr, &schema);
         }
         let is_of_all = group_expr.is_empty();
-        let input = self.push(owned(input))?;
-        let (input, marker) = if is_of_all { self.with_each(input)? } else { (input, None) };
-        let Pushed { plan, keys } = input;
+        let input = self.push_down(unwrap_plan(input))?;
+        let (input, marker) = if is_of_all { self.add_row_per_value(input)? } else { (input, None) };
+        let DependentPlan { plan, keys } = input;
         let mut groups = columns(&keys);
         for expr in group_expr {
-            groups.push(self.replaced(expr, &keys, &plan)?);
+            groups.push(self.replace_outer(expr, &keys, &plan)?);
         }
-        let results = self.results(aggr_expr, &keys, &plan, marker.as_ref())?;
+        let results = self.rewrite_aggregates(aggr_expr, &keys, &plan, marker.as_ref())?;
         let plan = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(plan), groups, results)?);
-        let plan = renamed(plan, keys.len(), &schema, &keys)?;
-        Ok(Pushed { plan, keys })
+        let plan = rename_columns(plan, keys.len(), &schema, &keys)?;
+        Ok(DependentPlan { plan, keys })
     }
 
-    fn results(
+    fn rewrite_aggregates(
         &self,
         aggregates: Vec<Expr>,
         keys: &[Column],
@@ -330,42 +337,42 @@ impl Outer {
         marker: Option<&Column>,
     ) -> Result<Vec<Expr>> {
         let results = aggregates.into_iter().map(|expr| {
-            let expr = self.replaced(expr, keys, input)?;
+            let expr = self.replace_outer(expr, keys, input)?;
             match marker {
-                Some(marker) => filtered(expr, marker),
+                Some(marker) => filter_aggregate(expr, marker),
                 None => Ok(expr),
             }
         });
         results.collect()
     }
 
-    /// GROUPING SETS, ROLLUP and CUBE. Of them the set of no column alone has a row where there are none.
-    fn aggregated_in_sets(
+    /// Rewrites GROUPING SETS, ROLLUP and CUBE. Only the empty set yields a row for empty input.
+    fn push_grouping_sets(
         &self,
         input: LogicalPlan,
         set: &GroupingSet,
         aggregates: Vec<Expr>,
         schema: &DFSchema,
-    ) -> Result<Pushed> {
-        let sets = sets_of(set)?;
+    ) -> Result<DependentPlan> {
+        let sets = expand_sets(set)?;
         let grouped = set.distinct_expr().len();
         let has_all = sets.iter().any(Vec::is_empty);
-        let input = self.push(input)?;
-        let (input, marker) = if has_all { self.with_each(input)? } else { (input, None) };
-        let Pushed { plan, keys } = input;
+        let input = self.push_down(input)?;
+        let (input, marker) = if has_all { self.add_row_per_value(input)? } else { (input, None) };
+        let DependentPlan { plan, keys } = input;
         let sets = sets.into_iter().map(|set| {
-            let own = set.into_iter().map(|expr| self.replaced(expr, &keys, &plan));
+            let own = set.into_iter().map(|expr| self.replace_outer(expr, &keys, &plan));
             columns(&keys).into_iter().map(Ok).chain(own).collect::<Result<Vec<_>>>()
         });
         let sets = Expr::GroupingSet(GroupingSet::GroupingSets(sets.collect::<Result<_>>()?));
-        let mut results = self.results(aggregates, &keys, &plan, marker.as_ref())?;
+        let mut results = self.rewrite_aggregates(aggregates, &keys, &plan, marker.as_ref())?;
         if let Some(marker) = &marker {
-            results.push(filtered(count(lit(1_i64)), marker)?.alias(&fresh(1)[0].name));
+            results.push(filter_aggregate(count(lit(1_i64)), marker)?.alias(&fresh_columns(1)[0].name));
         }
         let mut plan = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(plan), vec![sets], results)?);
         if marker.is_some() {
-            // A bit for each column that is not in the set; those of the values, which always are, come
-            // before.
+            // The grouping ID has a bit for each column that is not in the set; the key columns, which always
+            // are, come first.
             let computed = plan.schema().columns();
             let set = Expr::Column(computed[keys.len() + grouped].clone());
             let kind = set.get_type(plan.schema())?;
@@ -374,21 +381,21 @@ impl Outer {
             let has_rows = Expr::Column(computed[computed.len() - 1].clone()).gt(lit(0_i64));
             plan = LogicalPlan::Filter(Filter::try_new(has_rows.or(is_of_all), Arc::new(plan))?);
         }
-        Ok(Pushed { plan: renamed(plan, keys.len(), schema, &keys)?, keys })
+        Ok(DependentPlan { plan: rename_columns(plan, keys.len(), schema, &keys)?, keys })
     }
 
-    /// Rows, and beside them one for each value, with a column that tells them apart: true of the first.
-    fn with_each(&self, rows: Pushed) -> Result<(Pushed, Option<Column>)> {
+    /// Adds one row per value to the rows, and a marker column that is true for the original rows.
+    fn add_row_per_value(&self, rows: DependentPlan) -> Result<(DependentPlan, Option<Column>)> {
         let schema = Arc::clone(rows.plan.schema());
         let own = schema.columns().into_iter().filter(|column| !rows.keys.contains(column));
         let own: Vec<Column> = own.collect();
-        let names = fresh(own.len());
-        let keys = fresh(self.columns.len());
-        let marker = fresh(1).remove(0);
+        let names = fresh_columns(own.len());
+        let keys = fresh_columns(self.columns.len());
+        let marker = fresh_columns(1).remove(0);
         let first = own.iter().zip(&names).chain(rows.keys.iter().zip(&keys));
         let first = first.map(|(column, name)| Expr::Column(column.clone()).alias(&name.name));
         let first: Vec<Expr> = first.chain([lit(true).alias(&marker.name)]).collect();
-        let each = self.instance()?;
+        let each = self.instantiate()?;
         let nulls = own.iter().zip(&names).map(|(column, name)| {
             let null = ScalarValue::try_new_null(schema.field_from_column(column)?.data_type())?;
             Ok(Expr::Literal(null, None).alias(&name.name))
@@ -407,15 +414,15 @@ impl Outer {
         let restored = restored.chain(columns(&keys)).chain([Expr::Column(marker.clone())]).collect();
         let plan =
             LogicalPlan::Projection(Projection::try_new(restored, Arc::new(LogicalPlan::Union(union)))?);
-        Ok((Pushed { plan, keys }, Some(marker)))
+        Ok((DependentPlan { plan, keys }, Some(marker)))
     }
 
-    fn windowed(&self, window: Window) -> Result<Pushed> {
+    fn push_window(&self, window: Window) -> Result<DependentPlan> {
         let Window { input, window_expr, schema } = window;
         let own = input.schema().columns();
-        let Pushed { plan, keys } = self.push(owned(input))?;
+        let DependentPlan { plan, keys } = self.push_down(unwrap_plan(input))?;
         let results = window_expr.into_iter().map(|expr| {
-            let expr = self.replaced(expr, &keys, &plan)?;
+            let expr = self.replace_outer(expr, &keys, &plan)?;
             let parted = expr.transform_up(|part| match part {
                 Expr::WindowFunction(mut function) => {
                     let by = &mut function.params.partition_by;
@@ -435,20 +442,20 @@ impl Outer {
         });
         let list = own.into_iter().map(Expr::Column).chain(computed).chain(columns(&keys)).collect();
         let plan = LogicalPlan::Projection(Projection::try_new(list, Arc::new(plan))?);
-        Ok(Pushed { plan, keys })
+        Ok(DependentPlan { plan, keys })
     }
 
-    fn united(&self, union: Union) -> Result<Pushed> {
+    fn push_union(&self, union: Union) -> Result<DependentPlan> {
         let schema = Arc::clone(&union.schema);
-        let names = fresh(schema.fields().len());
-        let keys = fresh(self.columns.len());
+        let names = fresh_columns(schema.fields().len());
+        let keys = fresh_columns(self.columns.len());
         let inputs = union.inputs.into_iter().map(|input| {
             let own = input.schema().columns();
-            let pushed = self.push(owned(input))?;
+            let pushed = self.push_down(unwrap_plan(input))?;
             let schema = pushed.plan.schema();
             let list = own.iter().chain(&pushed.keys).zip(names.iter().chain(&keys)).map(|(column, name)| {
-                // A union knows the columns of its inputs without their relations. A rule that moves
-                // conditions looks for whole names.
+                // A union exposes its inputs' columns without qualifiers. Filter pushdown looks for qualified
+                // names.
                 let column = Column::from(schema.qualified_field_from_column(column)?);
                 Ok(Expr::Column(column).alias(&name.name))
             });
@@ -456,40 +463,44 @@ impl Outer {
             Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(list, Arc::new(pushed.plan))?)))
         });
         let union = LogicalPlan::Union(Union::try_new(inputs.collect::<Result<_>>()?)?);
-        Ok(Pushed { plan: renamed(union, 0, &schema, &keys)?, keys })
+        Ok(DependentPlan { plan: rename_columns(union, 0, &schema, &keys)?, keys })
     }
 
-    fn joined(&self, join: Join) -> Result<Pushed> {
+    fn push_join(&self, join: Join) -> Result<DependentPlan> {
         let is_lateral = is_lateral(&join)?;
         let Join { left: one, right: other, on, filter, join_type, null_equality, .. } = join;
-        let [mut has_one, mut has_other] = [!self.is_free(&one)?, !self.is_free(&other)?];
+        let [mut has_one, mut has_other] = [!self.is_uncorrelated(&one)?, !self.is_uncorrelated(&other)?];
         let mut both = one.schema().as_ref().clone();
         both.merge(other.schema());
         match join_type {
-            // Conditions alone may speak of the values.
+            // Only conditions may refer to the values.
             JoinType::Inner => has_one |= !has_other,
             JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => has_one = true,
             JoinType::Right | JoinType::RightSemi | JoinType::RightAnti => has_other = true,
             JoinType::Full => (has_one, has_other) = (true, true),
-            JoinType::RightMark => return Err(unsupported("such a join")),
+            JoinType::RightMark => return Err(unsupported_error("such a join")),
         }
         if is_lateral {
-            // The side that speaks of the other is pushed in its turn, for it is a subquery of that.
+            // The lateral side is rewritten together with the other one, of which it is a subquery.
             (has_one, has_other) = (true, false);
         }
         let one_schema = Arc::clone(one.schema());
-        let one = if has_one { self.push(owned(one))? } else { Pushed { plan: owned(one), keys: vec![] } };
+        let one = if has_one {
+            self.push_down(unwrap_plan(one))?
+        } else {
+            DependentPlan { plan: unwrap_plan(one), keys: vec![] }
+        };
         let other = match () {
             () if is_lateral => {
-                let moves = self.moves(&one.keys, one.plan.schema())?;
+                let replacements = self.replacements(&one.keys, one.plan.schema())?;
                 let own = |(column, _): &(Column, Reference)| !one_schema.has_column(column);
-                let moves: Vec<_> = moves.into_iter().filter(own).collect();
-                Pushed { plan: moved(owned(other), &moves)?, keys: vec![] }
+                let replacements: Vec<_> = replacements.into_iter().filter(own).collect();
+                DependentPlan { plan: replace_references(unwrap_plan(other), &replacements)?, keys: vec![] }
             }
-            () if has_other => self.push(owned(other))?,
-            () => Pushed { plan: owned(other), keys: vec![] },
+            () if has_other => self.push_down(unwrap_plan(other))?,
+            () => DependentPlan { plan: unwrap_plan(other), keys: vec![] },
         };
-        // Rows of the side that is kept may be without a partner, whose values are NULL then.
+        // On the preserved side, unmatched rows have NULL keys from the other side.
         let keeps_other =
             has_other && matches!(join_type, JoinType::Right | JoinType::RightSemi | JoinType::RightAnti);
         let keys = if has_one && !keeps_other { one.keys.clone() } else { other.keys.clone() };
@@ -498,18 +509,18 @@ impl Outer {
         schema.merge(other.plan.schema());
         if has_one && has_other {
             for (key, same_key) in one.keys.iter().zip(&other.keys) {
-                conditions.extend(same(key, same_key, &schema)?);
+                conditions.extend(null_safe_eq(key, same_key, &schema)?);
             }
         }
-        if filter.as_ref().map(|filter| self.speaks(filter, &both)).transpose()? == Some(true) {
-            conditions.push(self.replaced_in(filter.unwrap_or_else(|| lit(true)), &keys, &schema)?);
+        if filter.as_ref().map(|filter| self.refers_to(filter, &both)).transpose()? == Some(true) {
+            conditions.push(self.replace_outer_in(filter.unwrap_or_else(|| lit(true)), &keys, &schema)?);
         } else {
             conditions.extend(filter);
         }
         if on.iter().flat_map(|(one, other)| [one, other]).any(Expr::contains_outer) {
-            return Err(unsupported("such a condition of a join"));
+            return Err(unsupported_error("such a condition of a join"));
         }
-        // A mark has the name of the side that it is about.
+        // A mark column is named after its side.
         let own = (join_type == JoinType::Full)
             .then(|| [&one_schema, other.plan.schema()].map(|schema| schema.columns()));
         let other_keys = other.keys.clone();
@@ -523,9 +534,9 @@ impl Outer {
             null_equality,
             false,
         )?);
-        let Some(own) = own else { return Ok(Pushed { plan, keys }) };
-        // Either side may be without a partner, and have no values then.
-        let merged = fresh(keys.len());
+        let Some(own) = own else { return Ok(DependentPlan { plan, keys }) };
+        // Either side may be unmatched, and have NULL keys.
+        let merged = fresh_columns(keys.len());
         let values = keys.iter().zip(&other_keys).zip(&merged).map(|((key, same_key), name)| {
             let [key, same_key] = [key, same_key].map(|key| Expr::Column(key.clone()));
             Ok(when(key.clone().is_null(), same_key).otherwise(key)?.alias(&name.name))
@@ -533,22 +544,22 @@ impl Outer {
         let values = values.collect::<Result<Vec<_>>>()?;
         let own = own.into_iter().flatten().filter(|column| !other_keys.contains(column)).map(Expr::Column);
         let plan = Projection::try_new(own.chain(values).collect(), Arc::new(plan))?;
-        Ok(Pushed { plan: LogicalPlan::Projection(plan), keys: merged })
+        Ok(DependentPlan { plan: LogicalPlan::Projection(plan), keys: merged })
     }
 
-    fn listed(&self, values: Values) -> Result<Pushed> {
+    fn push_values(&self, values: Values) -> Result<DependentPlan> {
         let rows = values.values.into_iter().map(|row| {
             let values_of_row = row.into_iter().zip(values.schema.iter());
             let list = values_of_row
                 .map(|(value, (qualifier, field))| value.alias_qualified(qualifier.cloned(), field.name()));
-            self.projected(list.collect(), self.instance()?)
+            self.project(list.collect(), self.instantiate()?)
         });
         let mut rows = rows.collect::<Result<Vec<_>>>()?;
         if rows.len() == 1 {
             return Ok(rows.remove(0));
         }
-        let keys = fresh(self.columns.len());
-        let names = fresh(values.schema.fields().len());
+        let keys = fresh_columns(self.columns.len());
+        let names = fresh_columns(values.schema.fields().len());
         let inputs = rows.into_iter().map(|row| {
             let columns = row.plan.schema().columns();
             let list = columns.into_iter().zip(names.iter().chain(&keys));
@@ -556,13 +567,12 @@ impl Outer {
             Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(list, Arc::new(row.plan))?)))
         });
         let union = LogicalPlan::Union(Union::try_new(inputs.collect::<Result<_>>()?)?);
-        Ok(Pushed { plan: renamed(union, 0, &values.schema, &keys)?, keys })
+        Ok(DependentPlan { plan: rename_columns(union, 0, &values.schema, &keys)?, keys })
     }
 }
 
-/// A condition, with equalities in the place of IS NOT DISTINCT FROM between values of rows, of which a join
-/// is made.
-fn joined_by(condition: Expr, schema: &DFSchema) -> Result<Expr> {
+/// Replaces IS NOT DISTINCT FROM between columns by equalities that a join can use.
+fn null_safe_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut parts = Vec::new();
     for part in split_conjunction_owned(condition) {
         match part {
@@ -571,7 +581,7 @@ fn joined_by(condition: Expr, schema: &DFSchema) -> Result<Expr> {
                     && other.any_column_refs()
                     && one.get_type(schema)? == other.get_type(schema)? =>
             {
-                parts.extend(same_values(*one, *other, schema)?);
+                parts.extend(null_safe_eq_values(*one, *other, schema)?);
             }
             other => parts.push(other),
         }
@@ -579,7 +589,7 @@ fn joined_by(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-fn owned(plan: Arc<LogicalPlan>) -> LogicalPlan {
+fn unwrap_plan(plan: Arc<LogicalPlan>) -> LogicalPlan {
     Arc::unwrap_or_clone(plan)
 }
 
@@ -587,14 +597,19 @@ fn columns(keys: &[Column]) -> Vec<Expr> {
     keys.iter().cloned().map(Expr::Column).collect()
 }
 
-/// Names of columns that nothing else has.
-pub(super) fn fresh(columns: usize) -> Vec<Column> {
+/// New unique column names.
+pub(super) fn fresh_columns(columns: usize) -> Vec<Column> {
     let number = next_number();
     (0..columns).map(|at| Column::from_name(format!("__outer_{number}_{at}"))).collect()
 }
 
-/// The columns of a plan from `first` on, under the names of `schema`, and the keys.
-fn renamed(plan: LogicalPlan, first: usize, schema: &DFSchema, keys: &[Column]) -> Result<LogicalPlan> {
+/// Projects the columns of a plan from `first` on under the names of `schema`, and the keys.
+fn rename_columns(
+    plan: LogicalPlan,
+    first: usize,
+    schema: &DFSchema,
+    keys: &[Column],
+) -> Result<LogicalPlan> {
     let computed = plan.schema().columns().into_iter().skip(first);
     let list = computed.zip(schema.iter()).map(|(column, (qualifier, field))| {
         let value = Expr::Column(column).cast_to(field.data_type(), plan.schema())?;
@@ -605,10 +620,10 @@ fn renamed(plan: LogicalPlan, first: usize, schema: &DFSchema, keys: &[Column]) 
     Ok(LogicalPlan::Projection(Projection::try_new(list, Arc::new(plan))?))
 }
 
-/// The sets of columns that are grouped by.
+/// Expands grouping sets, ROLLUP and CUBE.
 ///
-/// Errors: there are more of them than there is any use for (0A000).
-fn sets_of(set: &GroupingSet) -> Result<Vec<Vec<Expr>>> {
+/// Errors: a CUBE of too many columns (0A000).
+fn expand_sets(set: &GroupingSet) -> Result<Vec<Vec<Expr>>> {
     const CUBE_COLUMNS_MAX: usize = 12;
     Ok(match set {
         GroupingSet::GroupingSets(sets) => sets.clone(),
@@ -620,12 +635,12 @@ fn sets_of(set: &GroupingSet) -> Result<Vec<Vec<Expr>>> {
             };
             (0..1_usize << columns.len()).rev().map(of_bits).collect()
         }
-        GroupingSet::Cube(_) => return Err(unsupported("a CUBE of so many columns")),
+        GroupingSet::Cube(_) => return Err(unsupported_error("a CUBE of so many columns")),
     })
 }
 
-/// An aggregate of the rows alone of which `marker` is true.
-fn filtered(expr: Expr, marker: &Column) -> Result<Expr> {
+/// Restricts an aggregate to the rows whose `marker` is true.
+fn filter_aggregate(expr: Expr, marker: &Column) -> Result<Expr> {
     let changed = expr.transform_up(|part| match part {
         Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
             let marker = Expr::Column(marker.clone());

@@ -1,5 +1,5 @@
-//! Which correlated subqueries DataFusion decorrelates rightly: those whose outer references stand in
-//! conditions of WHERE that may as well be conditions of the join.
+//! The correlated subqueries that DataFusion decorrelates correctly: their outer references occur only in
+//! WHERE conditions that can be pulled up into the join.
 
 use datafusion::common::Column;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -8,17 +8,17 @@ use datafusion::logical_expr::logical_plan::{Aggregate, Join};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, JoinType, LogicalPlan, Operator};
 
-use super::references::{free, free_of, has_subquery, scope, subquery_of};
+use super::references::{free_references, free_references_of, has_subquery, scope, subquery_of};
 
-/// Whether the rows of a subquery may be joined, as EXISTS, IN and LATERAL are, by the conditions in it.
+/// Whether an EXISTS, IN or LATERAL subquery can be joined on its conditions.
 pub(super) fn is_plain(plan: &LogicalPlan) -> Result<bool> {
-    Ok(speaks_of_other_names(plan)? && has_plain_rows(plan, &|_| true)?)
+    Ok(has_unambiguous_names(plan)? && has_plain_rows(plan, &|_| true)?)
 }
 
-/// Whether a subquery as a value is one aggregate of all its rows, which are chosen by equalities with a
+/// Whether a scalar subquery is a single aggregate without groups over rows selected by equality with a
 /// column.
 pub(super) fn is_plain_value(plan: &LogicalPlan) -> Result<bool> {
-    Ok(speaks_of_other_names(plan)? && has_plain_value(plan)?)
+    Ok(has_unambiguous_names(plan)? && has_plain_value(plan)?)
 }
 
 fn has_plain_value(plan: &LogicalPlan) -> Result<bool> {
@@ -35,16 +35,16 @@ fn has_plain_value(plan: &LogicalPlan) -> Result<bool> {
     }
 }
 
-/// Whether outer references are in conditions alone that `fits` accepts, and these below nothing that minds
-/// which rows it gets. (A name for the rows does: DataFusion does not give it the columns that it joins by.)
+/// Whether outer references occur only in conditions that `fits` accepts, and only below operators that do
+/// not depend on the set of rows. (An alias does: DataFusion does not add the join columns to it.)
 fn has_plain_rows(plan: &LogicalPlan, fits: &dyn Fn(&Expr) -> bool) -> Result<bool> {
-    if free(plan)?.is_empty() {
+    if free_references(plan)?.is_empty() {
         return Ok(true);
     }
     match plan {
         LogicalPlan::Projection(list) => {
-            let speaks = |expr: &Expr| Ok(expr.contains_outer() || has_correlated(expr)?);
-            let is_free = list.expr.iter().map(speaks).collect::<Result<Vec<_>>>()?.contains(&true);
+            let is_correlated = |expr: &Expr| Ok(expr.contains_outer() || has_correlated(expr)?);
+            let is_free = list.expr.iter().map(is_correlated).collect::<Result<Vec<_>>>()?.contains(&true);
             Ok(!is_free && has_plain_rows(&list.input, fits)?)
         }
         LogicalPlan::Subquery(subquery) => has_plain_rows(&subquery.subquery, fits),
@@ -63,7 +63,7 @@ fn has_plain_rows(plan: &LogicalPlan, fits: &dyn Fn(&Expr) -> bool) -> Result<bo
             match join_type {
                 JoinType::Inner => Ok(has_plain_rows(outer, fits)? && has_plain_rows(inner, fits)?),
                 JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti => {
-                    Ok(free(inner)?.is_empty() && has_plain_rows(outer, fits)?)
+                    Ok(free_references(inner)?.is_empty() && has_plain_rows(outer, fits)?)
                 }
                 _ => Ok(false),
             }
@@ -72,35 +72,36 @@ fn has_plain_rows(plan: &LogicalPlan, fits: &dyn Fn(&Expr) -> bool) -> Result<bo
     }
 }
 
-/// Whether subqueries in the expressions of a node speak of more than the node's own columns.
+/// Whether subqueries in a node's expressions refer to columns other than the node's own.
 fn has_nested(plan: &LogicalPlan) -> Result<bool> {
     let scope = scope(plan)?;
     let mut is_nested = false;
     plan.apply_expressions(|expr| {
-        is_nested |= has_subquery(expr) && !free_of(expr, &scope)?.is_empty();
+        is_nested |= has_subquery(expr) && !free_references_of(expr, &scope)?.is_empty();
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(is_nested)
 }
 
-/// Whether a subquery in an expression speaks of anything around it.
+/// Whether an expression contains a correlated subquery.
 fn has_correlated(expr: &Expr) -> Result<bool> {
     let mut is_correlated = false;
     expr.apply(|part| {
         if let Some(subquery) = subquery_of(part) {
-            is_correlated |= !free(&subquery.subquery)?.is_empty();
+            is_correlated |= !free_references(&subquery.subquery)?.is_empty();
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(is_correlated)
 }
 
-/// DataFusion drops `x = x`, which is not true of NULL.
+/// DataFusion drops `x = x`, which is not true for NULL.
 fn is_join(condition: &Expr) -> bool {
     !matches!(condition, Expr::BinaryExpr(BinaryExpr { left: one, op: Operator::Eq, right: other }) if one == other)
 }
 
-/// Whether a condition is that a column, which can be grouped by then, is what only the rows outside decide.
+/// Whether a condition equates a column, which can then be a grouping key, with an expression of outer
+/// columns only.
 fn is_key(condition: &Expr) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left: one, op: Operator::Eq, right: other }) = condition else {
         return false;
@@ -113,25 +114,24 @@ fn is_key(condition: &Expr) -> bool {
     is_column(one) && is_outer(other) || is_column(other) && is_outer(one)
 }
 
-/// Whether DataFusion can tell all columns from each other: those that a plan takes from outside from its
-/// own, and those that it joins by, which it adds to what is selected, from what is selected under their
-/// name.
-fn speaks_of_other_names(plan: &LogicalPlan) -> Result<bool> {
-    let outer = free(plan)?;
+/// Whether all column names are unambiguous for DataFusion: outer columns differ from the plan's own, and
+/// join columns that it adds to the projection differ from the selected names.
+fn has_unambiguous_names(plan: &LogicalPlan) -> Result<bool> {
+    let outer = free_references(plan)?;
     let mut joined: Vec<Column> = Vec::new();
-    let mut are_other = true;
-    // What is below its outer references DataFusion leaves as it is.
-    let within = |node: &LogicalPlan| Ok::<bool, DataFusionError>(!free(node)?.is_empty());
+    let mut are_unambiguous = true;
+    // DataFusion does not change the plan below the last outer reference.
+    let within = |node: &LogicalPlan| Ok::<bool, DataFusionError>(!free_references(node)?.is_empty());
     plan.apply(|node| {
         if !within(node)? {
             return Ok(TreeNodeRecursion::Jump);
         }
-        are_other &= !outer.iter().any(|(column, _)| node.schema().has_column(column));
+        are_unambiguous &= !outer.iter().any(|(column, _)| node.schema().has_column(column));
         if let LogicalPlan::Filter(filter) = node {
             let conditions =
                 split_conjunction(&filter.predicate).into_iter().filter(|part| part.contains_outer());
             for column in conditions.flat_map(Expr::column_refs) {
-                are_other &= !joined.iter().any(|other| other.name == column.name && other != column);
+                are_unambiguous &= !joined.iter().any(|other| other.name == column.name && other != column);
                 joined.push(column.clone());
             }
         }
@@ -143,14 +143,14 @@ fn speaks_of_other_names(plan: &LogicalPlan) -> Result<bool> {
         }
         let mut fields = node.schema().iter();
         let is_joined = |name: &String| joined.iter().any(|column| column.name == *name);
-        are_other &= !fields.any(|(qualifier, field)| qualifier.is_none() && is_joined(field.name()));
+        are_unambiguous &= !fields.any(|(qualifier, field)| qualifier.is_none() && is_joined(field.name()));
         if let LogicalPlan::Projection(list) = node {
-            // A cast has the name of what it is of.
+            // A cast has the name of its operand.
             let computed = list.expr.iter().filter(|expr| !matches!(expr, Expr::Column(_)));
             let mut names = computed.map(|expr| expr.schema_name().to_string());
-            are_other &= !names.any(|name| joined.iter().any(|column| column.flat_name() == name));
+            are_unambiguous &= !names.any(|name| joined.iter().any(|column| column.flat_name() == name));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(are_other)
+    Ok(are_unambiguous)
 }

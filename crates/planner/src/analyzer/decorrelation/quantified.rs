@@ -1,16 +1,16 @@
-//! IN, ANY and ALL with a subquery as EXISTS.
+//! Rewrites IN, ANY and ALL subqueries to EXISTS.
 //!
 //! ```text
-//!   where NULL is as good as false          x IN (q)         EXISTS (q WHERE x = y)
-//!   where NULL is as good as true           x IN (q)         EXISTS (q WHERE (x = y) IS NOT FALSE)
+//!   where NULL acts as false                x IN (q)         EXISTS (q WHERE x = y)
+//!   where NULL acts as true                 x IN (q)         EXISTS (q WHERE (x = y) IS NOT FALSE)
 //!   as a value                              x IN (q)         CASE WHEN EXISTS (q WHERE x = y) THEN true
 //!                                                                 WHEN EXISTS (q WHERE (x = y) IS NULL) THEN NULL ELSE false END
 //!   x op ANY (q): the same with op          x NOT IN (q): NOT x IN (q)          x op ALL (q): NOT x (NOT op) ANY (q)
 //! ```
 //!
-//! Of a condition of WHERE by itself DataFusion makes joins that know these, of two kinds that it does right:
-//! IN by plain conditions, and NOT IN of a value of the row in a subquery that is about no row (a join that
-//! knows NULLs, which must have a key). EXISTS over what always has a row is true.
+//! For a top-level conjunct of WHERE, DataFusion plans semi and anti joins, and two kinds of these are
+//! correct: IN with plain conditions, and NOT IN of a row value in an uncorrelated subquery (a null-aware
+//! anti join, which needs a key). EXISTS over a plan that always has a row is true.
 
 use std::sync::Arc;
 
@@ -31,24 +31,24 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::conditions::next_number;
 use super::plain::is_plain;
 use super::references::{
-    count_subqueries, count_subqueries_in, free, has_subquery, outer_reference, with_plan,
+    count_subqueries, count_subqueries_in, free_references, has_subquery, outer_reference, with_plan,
 };
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// A comparison as a value has its subquery twice, so that several inside of each other are many. With more
-/// subqueries than so many in it, it is not planned.
+/// As a value, a comparison duplicates its subquery, so nested ones grow exponentially. With more inner
+/// subqueries than this it is rejected.
 const INNER_SUBQUERIES_MAX: usize = 14;
 
-/// The name of the rows of a subquery that a value is compared with.
-const ROWS: &str = "__compared";
+/// The alias of the subquery that a value is compared with.
+const ROWS_ALIAS: &str = "__compared";
 
-/// The name of a column that a value is looked for in, where a projection is made for it.
-const VALUE: &str = "__listed";
+/// The name of a subquery's output column, if a projection is added.
+const VALUE_COLUMN: &str = "__listed";
 
-/// The begin of the name of a value that is looked for, where a projection is made for it.
-const KEY: &str = "__sought";
+/// The prefix of added columns for searched values.
+const KEY_PREFIX: &str = "__sought";
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct QuantifiedSubqueries;
 
@@ -58,11 +58,11 @@ impl AnalyzerRule for QuantifiedSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(compared)?.data)
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 }
 
-fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !plan.expressions().iter().any(has_subquery) {
         return Ok(Transformed::no(plan));
     }
@@ -71,23 +71,27 @@ fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Filter(filter) => {
             let mut keys = Vec::new();
             let conditions = split_conjunction_owned(filter.predicate).into_iter().map(|part| match part {
-                Expr::Not(inner) if is_search(&inner) => alone(*inner, true, &scope, &mut keys),
-                part if is_search(&part) => alone(part, false, &scope, &mut keys),
-                part => condition(part, Null::IsFalse, true, &scope),
+                Expr::Not(inner) if is_quantified(&inner) => {
+                    rewrite_conjunct(*inner, true, &scope, &mut keys)
+                }
+                part if is_quantified(&part) => rewrite_conjunct(part, false, &scope, &mut keys),
+                part => rewrite_condition(part, Null::IsFalse, true, &scope),
             });
             let predicate = conjunction(conditions.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
             filter_with_keys(predicate, filter.input, keys).map(Transformed::yes)
         }
         LogicalPlan::Join(mut join) => {
-            join.filter =
-                join.filter.map(|filter| condition(filter, Null::IsFalse, false, &scope)).transpose()?;
+            join.filter = join
+                .filter
+                .map(|filter| rewrite_condition(filter, Null::IsFalse, false, &scope))
+                .transpose()?;
             Ok(Transformed::yes(LogicalPlan::Join(join)))
         }
-        other => rewrite_expressions(other, |part| value(part, &scope)),
+        other => rewrite_expressions(other, |part| rewrite_value(part, &scope)),
     }
 }
 
-/// What NULL is as good as.
+/// How a context treats NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Null {
     IsFalse,
@@ -103,25 +107,24 @@ impl Null {
     }
 }
 
-fn owned(plan: Arc<LogicalPlan>) -> LogicalPlan {
+fn unwrap_plan(plan: Arc<LogicalPlan>) -> LogicalPlan {
     Arc::unwrap_or_clone(plan)
 }
 
-fn is_search(expr: &Expr) -> bool {
+fn is_quantified(expr: &Expr) -> bool {
     matches!(expr, Expr::InSubquery(_) | Expr::SetComparison(_))
 }
 
-/// A comparison with the rows of a subquery: whether there is one of which it is true, or with `negated`
-/// whether there is none.
-struct Search {
+/// A quantified comparison: true if any row of the subquery satisfies it, or if none does with `negated`.
+struct QuantifiedComparison {
     value: Expr,
     op: Operator,
     rows: Subquery,
     negated: bool,
 }
 
-impl Search {
-    /// Gives back what is none.
+impl QuantifiedComparison {
+    /// Returns other expressions unchanged as an error.
     fn of(expr: Expr) -> std::result::Result<Self, Expr> {
         let one_column = |rows: &Subquery| rows.subquery.schema().fields().len() == 1;
         match expr {
@@ -147,18 +150,18 @@ impl Search {
         }
     }
 
-    /// Whether there is a row of which `test` of the comparison is true.
+    /// EXISTS over the rows for which `test` of the comparison is true.
     fn exists(&self, test: impl Fn(Expr) -> Expr, scope: &DFSchema) -> Result<Expr> {
-        let value = outside(self.value.clone(), scope)?;
-        let compared =
+        let value = to_outer_references(self.value.clone(), scope)?;
+        let compare =
             |with: Expr| test(Expr::BinaryExpr(BinaryExpr::new(Box::new(value), self.op, Box::new(with))));
-        let rows = unsorted(self.rows.subquery.as_ref().clone());
+        let rows = strip_order(self.rows.subquery.as_ref().clone());
         let plan = match rows {
-            // Below what is selected the condition is beside those of the subquery.
+            // Below the projection, the condition joins those of the subquery.
             LogicalPlan::Projection(list) if !has_subquery(&self.value) && is_computed(&list.expr[0]) => {
-                let condition = compared(list.expr[0].clone().unalias());
-                // DataFusion does not take apart conditions above conditions.
-                let (condition, input) = match owned(list.input) {
+                let condition = compare(list.expr[0].clone().unalias());
+                // DataFusion does not decorrelate stacked filters.
+                let (condition, input) = match unwrap_plan(list.input) {
                     LogicalPlan::Filter(filter) => (filter.predicate.and(condition), filter.input),
                     other => (condition, Arc::new(other)),
                 };
@@ -166,25 +169,25 @@ impl Search {
                 LogicalPlanBuilder::from(rows).project(vec![lit(1_i64).alias("one")])?.build()?
             }
             rows => {
-                let column = Column::new(Some(ROWS), rows.schema().field(0).name());
-                let rows = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(rows), ROWS)?);
-                LogicalPlan::Filter(Filter::try_new(compared(Expr::Column(column)), Arc::new(rows))?)
+                let column = Column::new(Some(ROWS_ALIAS), rows.schema().field(0).name());
+                let rows = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(rows), ROWS_ALIAS)?);
+                LogicalPlan::Filter(Filter::try_new(compare(Expr::Column(column)), Arc::new(rows))?)
             }
         };
         exists(plan, false)
     }
 
-    /// As a condition.
-    fn decided(&self, null: Null, scope: &DFSchema) -> Result<Expr> {
+    /// Rewrites it to a condition.
+    fn to_condition(&self, null: Null, scope: &DFSchema) -> Result<Expr> {
         let is_found = match (null == Null::IsTrue) == self.negated {
             true => self.exists(|comparison| comparison, scope)?,
             false => self.exists(|comparison| Expr::IsNotFalse(Box::new(comparison)), scope)?,
         };
-        Ok(if self.negated { negated(is_found) } else { is_found })
+        Ok(if self.negated { negate(is_found) } else { is_found })
     }
 
-    /// As a value. Errors: too many subqueries would be there twice (54001).
-    fn valued(&self, scope: &DFSchema) -> Result<Expr> {
+    /// Rewrites it to a value. Errors: too many subqueries would be duplicated (54001).
+    fn to_value(&self, scope: &DFSchema) -> Result<Expr> {
         let inner = count_subqueries(&self.value)? + count_subqueries_in(&self.rows.subquery)?;
         if inner > INNER_SUBQUERIES_MAX {
             let message = "IN, ANY and ALL as values are nested too deeply";
@@ -197,7 +200,7 @@ impl Search {
     }
 }
 
-/// A filter that speaks of keys beside the columns of its input.
+/// Builds a filter that refers to added key columns.
 fn filter_with_keys(predicate: Expr, input: Arc<LogicalPlan>, keys: Vec<Expr>) -> Result<LogicalPlan> {
     if keys.is_empty() {
         return Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?));
@@ -209,65 +212,69 @@ fn filter_with_keys(predicate: Expr, input: Arc<LogicalPlan>, keys: Vec<Expr>) -
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(filter))?))
 }
 
-/// A condition of WHERE that is one comparison with a subquery, or its opposite. To `keys` go the values, by
-/// name, that are to be columns below the filter.
-fn alone(expr: Expr, denied: bool, scope: &DFSchema, keys: &mut Vec<Expr>) -> Result<Expr> {
-    let search = match Search::of(valued_within(expr, scope)?) {
+/// Rewrites a conjunct that is a single quantified comparison, possibly negated. Adds to `keys` the values
+/// that have to become columns below the filter.
+fn rewrite_conjunct(expr: Expr, denied: bool, scope: &DFSchema, keys: &mut Vec<Expr>) -> Result<Expr> {
+    let search = match QuantifiedComparison::of(rewrite_operands(expr, scope)?) {
         Ok(search) => search,
         Err(other) if denied => return Ok(Expr::Not(Box::new(other))),
         Err(other) => return Ok(other),
     };
-    let search = Search { negated: search.negated != denied, ..search };
+    let search = QuantifiedComparison { negated: search.negated != denied, ..search };
     let is_of_row = search.value.any_column_refs()
         && !search.value.contains_outer()
         && !search.value.is_volatile()
         && !has_subquery(&search.value);
-    if search.op == Operator::Eq && search.negated && is_of_row && free(&search.rows.subquery)?.is_empty() {
-        return joined(with_column(search, keys));
+    if search.op == Operator::Eq
+        && search.negated
+        && is_of_row
+        && free_references(&search.rows.subquery)?.is_empty()
+    {
+        return in_subquery(bind_key(search, keys));
     }
-    if is_joined(&search)? { joined(search) } else { search.decided(Null::IsFalse, scope) }
+    if is_joinable(&search)? { in_subquery(search) } else { search.to_condition(Null::IsFalse, scope) }
 }
 
-/// The same search of a column. Of an expression the simplifier may make a constant, as of `x = NULL`, which
-/// is no key: the join forgets what it has to do with NULLs.
-fn with_column(search: Search, keys: &mut Vec<Expr>) -> Search {
+/// Binds the searched value to a column. Otherwise the simplifier could make it a constant, as in `x = NULL`,
+/// which is not a join key: the join would lose its null-awareness.
+fn bind_key(search: QuantifiedComparison, keys: &mut Vec<Expr>) -> QuantifiedComparison {
     if matches!(search.value, Expr::Column(_)) {
         return search;
     }
-    let name = format!("{KEY}{}", next_number());
+    let name = format!("{KEY_PREFIX}{}", next_number());
     keys.push(search.value.alias(&name));
-    Search { value: Expr::Column(Column::new_unqualified(name)), ..search }
+    QuantifiedComparison { value: Expr::Column(Column::new_unqualified(name)), ..search }
 }
 
-/// Whether DataFusion joins by IN what it has to.
-fn is_joined(search: &Search) -> Result<bool> {
+/// Whether DataFusion plans IN as a correct join.
+fn is_joinable(search: &QuantifiedComparison) -> Result<bool> {
     Ok(search.op == Operator::Eq
         && !search.negated
         && search.value.any_column_refs()
         && !search.value.contains_outer()
         && !has_subquery(&search.value)
-        && is_plain(&unsorted(search.rows.subquery.as_ref().clone()))?)
+        && is_plain(&strip_order(search.rows.subquery.as_ref().clone()))?)
 }
 
-fn joined(search: Search) -> Result<Expr> {
-    let plan = projected(unsorted(search.rows.subquery.as_ref().clone()))?;
+fn in_subquery(search: QuantifiedComparison) -> Result<Expr> {
+    let plan = ensure_projection(strip_order(search.rows.subquery.as_ref().clone()))?;
     let subquery = Subquery { subquery: Arc::new(plan), ..search.rows };
     Ok(Expr::InSubquery(InSubquery::new(Box::new(search.value), subquery, search.negated)))
 }
 
-/// The same rows from a projection: DataFusion looks for the column to join by in one. It finds none in
-/// VALUES, and that of a set operation twice where IN is a part of a condition.
-fn projected(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Adds a projection: DataFusion looks for the join column in one. It finds none in VALUES, and finds that of
+/// a set operation twice if IN is part of a condition.
+fn ensure_projection(plan: LogicalPlan) -> Result<LogicalPlan> {
     if matches!(plan, LogicalPlan::Projection(_)) {
         return Ok(plan);
     }
     let column = Expr::Column(Column::from(plan.schema().qualified_field(0)));
-    LogicalPlanBuilder::from(plan).project(vec![column.alias(VALUE)])?.build()
+    LogicalPlanBuilder::from(plan).project(vec![column.alias(VALUE_COLUMN)])?.build()
 }
 
-/// A condition. `joins`: DataFusion makes joins of IN.
-fn condition(expr: Expr, null: Null, joins: bool, scope: &DFSchema) -> Result<Expr> {
-    let each = |expr: Box<Expr>, null: Null| condition(*expr, null, joins, scope).map(Box::new);
+/// Rewrites a condition. `joins`: DataFusion plans IN as a join here.
+fn rewrite_condition(expr: Expr, null: Null, joins: bool, scope: &DFSchema) -> Result<Expr> {
+    let each = |expr: Box<Expr>, null: Null| rewrite_condition(*expr, null, joins, scope).map(Box::new);
     match expr {
         Expr::BinaryExpr(BinaryExpr { left: one, op: op @ (Operator::And | Operator::Or), right: other }) => {
             Ok(Expr::BinaryExpr(BinaryExpr::new(each(one, null)?, op, each(other, null)?)))
@@ -277,43 +284,43 @@ fn condition(expr: Expr, null: Null, joins: bool, scope: &DFSchema) -> Result<Ex
         Expr::IsNotTrue(inner) => Ok(Expr::IsNotTrue(each(inner, Null::IsFalse)?)),
         Expr::IsFalse(inner) => Ok(Expr::IsFalse(each(inner, Null::IsTrue)?)),
         Expr::IsNotFalse(inner) => Ok(Expr::IsNotFalse(each(inner, Null::IsTrue)?)),
-        expr if is_search(&expr) => match Search::of(valued_within(expr, scope)?) {
-            Ok(search) if joins && null == Null::IsFalse && is_joined(&search)? => joined(search),
-            Ok(search) => search.decided(null, scope),
+        expr if is_quantified(&expr) => match QuantifiedComparison::of(rewrite_operands(expr, scope)?) {
+            Ok(search) if joins && null == Null::IsFalse && is_joinable(&search)? => in_subquery(search),
+            Ok(search) => search.to_condition(null, scope),
             Err(other) => Ok(other),
         },
-        other => Ok(other.transform_up(|part| value(part, scope))?.data),
+        other => Ok(other.transform_up(|part| rewrite_value(part, scope))?.data),
     }
 }
 
-/// What is compared may have subqueries as well.
-fn valued_within(expr: Expr, scope: &DFSchema) -> Result<Expr> {
-    Ok(expr.map_children(|child| child.transform_up(|part| value(part, scope)))?.data)
+/// Rewrites subqueries in the operands of a comparison.
+fn rewrite_operands(expr: Expr, scope: &DFSchema) -> Result<Expr> {
+    Ok(expr.map_children(|child| child.transform_up(|part| rewrite_value(part, scope)))?.data)
 }
 
-/// One subquery as a value.
-fn value(expr: Expr, scope: &DFSchema) -> Result<Transformed<Expr>> {
+/// Rewrites a single subquery to a value.
+fn rewrite_value(expr: Expr, scope: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::Exists(Exists { subquery, negated }) => {
-            Ok(Transformed::yes(exists(owned(subquery.subquery), negated)?))
+            Ok(Transformed::yes(exists(unwrap_plan(subquery.subquery), negated)?))
         }
-        expr if is_search(&expr) => match Search::of(expr) {
-            Ok(search) => Ok(Transformed::yes(search.valued(scope)?)),
+        expr if is_quantified(&expr) => match QuantifiedComparison::of(expr) {
+            Ok(search) => Ok(Transformed::yes(search.to_value(scope)?)),
             Err(other) => Ok(Transformed::no(other)),
         },
         other => Ok(Transformed::no(other)),
     }
 }
 
-fn negated(expr: Expr) -> Expr {
+fn negate(expr: Expr) -> Expr {
     match expr {
         Expr::Exists(exists) => Expr::Exists(Exists { negated: !exists.negated, ..exists }),
         other => Expr::Not(Box::new(other)),
     }
 }
 
-/// An expression of a row, in a subquery that is evaluated for it.
-fn outside(expr: Expr, scope: &DFSchema) -> Result<Expr> {
+/// Turns columns of a row into outer references of a subquery.
+fn to_outer_references(expr: Expr, scope: &DFSchema) -> Result<Expr> {
     let changed = expr.transform_up(|part| match part {
         Expr::Column(column) => {
             let field = Arc::clone(scope.field_from_column(&column)?);
@@ -324,21 +331,21 @@ fn outside(expr: Expr, scope: &DFSchema) -> Result<Expr> {
     Ok(changed.data)
 }
 
-/// Whether what is selected is computed of the subquery's own columns alone.
+/// Whether an expression depends only on the subquery's own columns.
 fn is_computed(expr: &Expr) -> bool {
     expr.any_column_refs() && !expr.contains_outer() && !has_subquery(expr) && !expr.is_volatile()
 }
 
-/// Rows of which neither the order nor the number of equal ones matters.
-fn unsorted(plan: LogicalPlan) -> LogicalPlan {
+/// Removes sorts and DISTINCT, where order and duplicates do not matter.
+fn strip_order(plan: LogicalPlan) -> LogicalPlan {
     match plan {
-        LogicalPlan::Sort(sort) if sort.fetch.is_none() => unsorted(owned(sort.input)),
-        LogicalPlan::Distinct(Distinct::All(input)) => unsorted(owned(input)),
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => strip_order(unwrap_plan(sort.input)),
+        LogicalPlan::Distinct(Distinct::All(input)) => strip_order(unwrap_plan(input)),
         other => other,
     }
 }
 
-/// Whether a plan has a row, without what has no say in that.
+/// Builds EXISTS, without the operators that do not affect whether there are rows.
 fn exists(plan: LogicalPlan, negated: bool) -> Result<Expr> {
     let rows = match rows_of(&plan)? {
         Rows::Some => return Ok(lit(!negated)),
@@ -356,12 +363,12 @@ fn exists(plan: LogicalPlan, negated: bool) -> Result<Expr> {
     with_plan(Expr::Exists(Exists { subquery, negated }), rows)
 }
 
-/// Whether a plan has rows.
+/// Whether a plan returns rows.
 enum Rows<'p> {
-    /// At least one, whatever it reads.
+    /// At least one, for any input.
     Some,
     None,
-    /// If another plan has, or this one itself.
+    /// If another plan does, or `None`: this one itself.
     Of(Option<&'p LogicalPlan>),
 }
 
@@ -371,7 +378,7 @@ fn rows_of(plan: &LogicalPlan) -> Result<Rows<'_>> {
             let rows = rows_of(&list.input)?;
             let is_simple = !list.expr.iter().any(|expr| expr.contains_outer() || has_subquery(expr));
             return Ok(match rows {
-                // As it was written, where nothing below can go.
+                // Unchanged, where nothing below can be removed.
                 Rows::Of(None) if is_simple => Rows::Of(None),
                 Rows::Of(None) => Rows::Of(Some(&list.input)),
                 rows => rows,

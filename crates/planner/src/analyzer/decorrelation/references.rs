@@ -1,4 +1,4 @@
-//! Outer references: the columns of the query around it that a subquery speaks of, at whatever depth.
+//! Outer references: columns of an enclosing query that a subquery refers to, at any depth.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::rewrite::input_schema;
 
-/// A column of a query around, with its type.
+/// A column of an enclosing query, with its type.
 pub(crate) type Reference = (Column, FieldRef);
 
-/// The subquery that an expression is of.
+/// The subquery of an expression.
 pub(crate) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     match expr {
         Expr::ScalarSubquery(subquery)
@@ -27,8 +27,8 @@ pub(crate) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// Has `change` see the subquery that an expression is of; it returns whether it has changed it.
-pub(crate) fn changed_subquery(
+/// Applies `change` to the subquery of an expression; it returns whether it changed anything.
+pub(crate) fn map_subquery(
     mut expr: Expr,
     change: impl FnOnce(&mut Subquery) -> Result<bool>,
 ) -> Result<Transformed<Expr>> {
@@ -46,7 +46,7 @@ pub fn has_subquery(expr: &Expr) -> bool {
     expr.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(false)
 }
 
-/// How many subqueries there are in an expression, those inside of others too.
+/// The number of subqueries in an expression, including nested ones.
 pub(super) fn count_subqueries(expr: &Expr) -> Result<usize> {
     let mut count = 0;
     expr.apply(|part| {
@@ -58,7 +58,7 @@ pub(super) fn count_subqueries(expr: &Expr) -> Result<usize> {
     Ok(count)
 }
 
-/// How many subqueries there are in a plan, those inside of others too.
+/// The number of subqueries in a plan, including nested ones.
 pub(super) fn count_subqueries_in(plan: &LogicalPlan) -> Result<usize> {
     let mut count = 0;
     plan.apply(|node| {
@@ -70,9 +70,9 @@ pub(super) fn count_subqueries_in(plan: &LogicalPlan) -> Result<usize> {
     Ok(count)
 }
 
-/// The same expression with another plan for its subquery.
+/// Replaces the plan of a subquery expression.
 pub(super) fn with_plan(expr: Expr, plan: LogicalPlan) -> Result<Expr> {
-    let outer_ref_columns = free(&plan)?;
+    let outer_ref_columns = free_references(&plan)?;
     let outer_ref_columns = outer_ref_columns.into_iter().map(outer_reference).collect();
     let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() };
     Ok(match expr {
@@ -88,54 +88,60 @@ pub(super) fn outer_reference((column, field): Reference) -> Expr {
     Expr::OuterReferenceColumn(field, column)
 }
 
-/// The columns that a node's expressions and the subqueries in them may speak of.
+/// The columns that a node's expressions and their subqueries may refer to.
 pub(super) fn scope(plan: &LogicalPlan) -> Result<DFSchema> {
     input_schema(plan)
 }
 
-/// The outer references of a plan that nothing in it answers to, also those of subqueries in its subqueries.
-pub fn free(plan: &LogicalPlan) -> Result<Vec<Reference>> {
+/// The free outer references of a plan, which nothing in it resolves, including those of nested subqueries.
+pub fn free_references(plan: &LogicalPlan) -> Result<Vec<Reference>> {
     let mut found = Vec::new();
-    collect(plan, &mut found)?;
+    collect_references(plan, &mut found)?;
     Ok(found)
 }
 
-fn add(found: &mut Vec<Reference>, reference: Reference) {
+fn add_reference(found: &mut Vec<Reference>, reference: Reference) {
     if !found.iter().any(|(column, _)| *column == reference.0) {
         found.push(reference);
     }
 }
 
-fn collect(plan: &LogicalPlan, found: &mut Vec<Reference>) -> Result<()> {
+fn collect_references(plan: &LogicalPlan, found: &mut Vec<Reference>) -> Result<()> {
     plan.apply_expressions(|expr| {
-        collect_of(expr, || scope(plan), found)?;
+        collect_references_of(expr, || scope(plan), found)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
     match plan {
         LogicalPlan::Join(join) if is_lateral(join)? => {
-            collect(&join.left, found)?;
-            for reference in free(&join.right)? {
+            collect_references(&join.left, found)?;
+            for reference in free_references(&join.right)? {
                 if !join.left.schema().has_column(&reference.0) {
-                    add(found, reference);
+                    add_reference(found, reference);
                 }
             }
             Ok(())
         }
-        _ => plan.inputs().into_iter().try_for_each(|input| collect(input, found)),
+        _ => plan.inputs().into_iter().try_for_each(|input| collect_references(input, found)),
     }
 }
 
-/// The same of an expression that may speak of the columns of `scope`.
-fn collect_of(expr: &Expr, scope: impl Fn() -> Result<DFSchema>, found: &mut Vec<Reference>) -> Result<()> {
+/// Collects those of an expression whose scope has the columns of `scope`.
+fn collect_references_of(
+    expr: &Expr,
+    scope: impl Fn() -> Result<DFSchema>,
+    found: &mut Vec<Reference>,
+) -> Result<()> {
     expr.apply(|part| {
         match part {
-            Expr::OuterReferenceColumn(field, column) => add(found, (column.clone(), Arc::clone(field))),
+            Expr::OuterReferenceColumn(field, column) => {
+                add_reference(found, (column.clone(), Arc::clone(field)))
+            }
             other => {
                 if let Some(subquery) = subquery_of(other) {
                     let scope = scope()?;
-                    for reference in free(&subquery.subquery)? {
+                    for reference in free_references(&subquery.subquery)? {
                         if !scope.has_column(&reference.0) {
-                            add(found, reference);
+                            add_reference(found, reference);
                         }
                     }
                 }
@@ -146,21 +152,21 @@ fn collect_of(expr: &Expr, scope: impl Fn() -> Result<DFSchema>, found: &mut Vec
     Ok(())
 }
 
-/// The outer references of an expression that are not about the columns of `scope`.
-pub(super) fn free_of(expr: &Expr, scope: &DFSchema) -> Result<Vec<Reference>> {
+/// The outer references of an expression that the columns of `scope` do not resolve.
+pub(super) fn free_references_of(expr: &Expr, scope: &DFSchema) -> Result<Vec<Reference>> {
     let mut found = Vec::new();
-    collect_of(expr, || Ok(scope.clone()), &mut found)?;
+    collect_references_of(expr, || Ok(scope.clone()), &mut found)?;
     Ok(found)
 }
 
-/// Whether the right side of a join speaks of columns of the left one, as LATERAL lets it.
+/// Whether the right side of a join refers to columns of the left one (LATERAL).
 pub(super) fn is_lateral(join: &Join) -> Result<bool> {
     let columns = join.left.schema();
-    if !free(&join.right)?.iter().any(|(column, _)| columns.has_column(column)) {
+    if !free_references(&join.right)?.iter().any(|(column, _)| columns.has_column(column)) {
         return Ok(false);
     }
-    // The planner marks it, unless only subqueries in it do so. Without the mark a column of the same name is
-    // one of a query further out.
+    // The planner marks such joins by a Subquery node, unless only nested subqueries refer to the left side.
+    // Without the mark, a column of the same name belongs to an outer query.
     let is_marked = join.right.exists(|node| Ok(matches!(node, LogicalPlan::Subquery(_))))?;
     let is_direct = join
         .right
@@ -170,16 +176,19 @@ pub(super) fn is_lateral(join: &Join) -> Result<bool> {
     Ok(is_marked || !is_direct)
 }
 
-/// A plan with other columns for some of its free outer references: what was the first is the second.
-pub(super) fn moved(plan: LogicalPlan, moves: &[(Column, Reference)]) -> Result<LogicalPlan> {
-    if moves.is_empty() {
+/// Replaces free outer references in a plan; each pair maps the old column to the new one.
+pub(super) fn replace_references(
+    plan: LogicalPlan,
+    replacements: &[(Column, Reference)],
+) -> Result<LogicalPlan> {
+    if replacements.is_empty() {
         return Ok(plan);
     }
     let plan = match plan {
         LogicalPlan::Join(join) if is_lateral(&join)? => {
-            let below = outside(moves, join.left.schema());
-            let outer = moved(Arc::unwrap_or_clone(join.left), moves)?;
-            let inner = moved(Arc::unwrap_or_clone(join.right), &below)?;
+            let below = visible_replacements(replacements, join.left.schema());
+            let outer = replace_references(Arc::unwrap_or_clone(join.left), replacements)?;
+            let inner = replace_references(Arc::unwrap_or_clone(join.right), &below)?;
             LogicalPlan::Join(Join::try_new(
                 Arc::new(outer),
                 Arc::new(inner),
@@ -191,49 +200,56 @@ pub(super) fn moved(plan: LogicalPlan, moves: &[(Column, Reference)]) -> Result<
                 join.null_aware,
             )?)
         }
-        other => other.map_children(|child| moved(child, moves).map(Transformed::yes))?.data,
+        other => {
+            other.map_children(|child| replace_references(child, replacements).map(Transformed::yes))?.data
+        }
     };
     let scope = scope(&plan)?;
     let names = NamePreserver::new(&plan);
     let changed = plan.map_expressions(|expr| {
-        let mut move_within = |expr: Expr| {
+        let mut replace_within = |expr: Expr| {
             let name = names.save(&expr);
-            let changed = moved_of(expr, moves, &scope)?;
+            let changed = replace_references_in(expr, replacements, &scope)?;
             Ok(Transformed::yes(name.restore(changed)))
         };
         match expr {
-            Expr::GroupingSet(_) => expr.map_children(&mut move_within),
-            expr => move_within(expr),
+            Expr::GroupingSet(_) => expr.map_children(&mut replace_within),
+            expr => replace_within(expr),
         }
     })?;
     match changed.data {
         LogicalPlan::Subquery(subquery) => {
-            let outer_ref_columns = free(&subquery.subquery)?.into_iter().map(outer_reference).collect();
+            let outer_ref_columns =
+                free_references(&subquery.subquery)?.into_iter().map(outer_reference).collect();
             Ok(LogicalPlan::Subquery(Subquery { outer_ref_columns, ..subquery }))
         }
         other => other.recompute_schema(),
     }
 }
 
-/// [`moved`] of one expression.
-pub(super) fn moved_of(expr: Expr, moves: &[(Column, Reference)], scope: &DFSchema) -> Result<Expr> {
-    let below = outside(moves, scope);
+/// [`replace_references`] for an expression.
+pub(super) fn replace_references_in(
+    expr: Expr,
+    replacements: &[(Column, Reference)],
+    scope: &DFSchema,
+) -> Result<Expr> {
+    let below = visible_replacements(replacements, scope);
     let changed = expr.transform_up(|part| match part {
         Expr::OuterReferenceColumn(field, column) => {
-            Ok(Transformed::yes(match moves.iter().find(|(from, _)| *from == column) {
+            Ok(Transformed::yes(match replacements.iter().find(|(from, _)| *from == column) {
                 Some((_, to)) => outer_reference(to.clone()),
                 None => Expr::OuterReferenceColumn(field, column),
             }))
         }
         other => match subquery_of(&other).map(|subquery| subquery.subquery.as_ref().clone()) {
-            Some(plan) => with_plan(other, moved(plan, &below)?).map(Transformed::yes),
+            Some(plan) => with_plan(other, replace_references(plan, &below)?).map(Transformed::yes),
             None => Ok(Transformed::no(other)),
         },
     })?;
     Ok(changed.data)
 }
 
-/// Those that are not about a column of the same name further in.
-fn outside(moves: &[(Column, Reference)], scope: &DFSchema) -> Vec<(Column, Reference)> {
-    moves.iter().filter(|(from, _)| !scope.has_column(from)).cloned().collect()
+/// Drops the replacements that a column of the same name in `scope` shadows.
+fn visible_replacements(replacements: &[(Column, Reference)], scope: &DFSchema) -> Vec<(Column, Reference)> {
+    replacements.iter().filter(|(from, _)| !scope.has_column(from)).cloned().collect()
 }

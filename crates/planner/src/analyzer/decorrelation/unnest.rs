@@ -1,5 +1,5 @@
-//! Correlated subqueries that DataFusion does not decorrelate rightly, as joins with what they are for all
-//! values of their outer columns.
+//! Unnests the correlated subqueries that DataFusion decorrelates incorrectly, into joins with their results
+//! for all values of their outer columns.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Filter, JoinType, LogicalPlan, 
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::guard::single_row_value::only;
 
-use super::conditions::{next_number, same, unsupported};
-use super::dependent::{Outer, Pushed, fresh};
+use super::conditions::{next_number, null_safe_eq, unsupported_error};
+use super::dependent::{DependentPlan, Outer, fresh_columns};
 use super::plain::{is_plain, is_plain_value};
-use super::references::{free, has_subquery, is_lateral, scope, subquery_of, with_plan};
+use super::references::{free_references, has_subquery, is_lateral, scope, subquery_of, with_plan};
 
-/// The rule; to stand behind the one that makes aggregates of subqueries that are values.
+/// The analyzer rule; runs after the one that turns scalar subqueries into aggregates.
 #[derive(Debug)]
 pub struct Decorrelation;
 
@@ -38,34 +38,34 @@ impl AnalyzerRule for Decorrelation {
         if !is_correlated {
             return Ok(plan);
         }
-        let plan = unnested(plan)?;
-        match free(&plan)?.first() {
-            Some(_) => Err(unsupported("columns of the query around it in such a place")),
+        let plan = unnest(plan)?;
+        match free_references(&plan)?.first() {
+            Some(_) => Err(unsupported_error("columns of the query around it in such a place")),
             None => Ok(plan),
         }
     }
 }
 
-/// A plan, its inputs first. Subqueries about queries around the plan stay, for these to be unnested.
-fn unnested(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let plan = plan.map_children(|child| unnested(child).map(Transformed::yes))?.data;
+/// Unnests a plan bottom-up. Subqueries that refer to enclosing queries are left for those.
+fn unnest(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.map_children(|child| unnest(child).map(Transformed::yes))?.data;
     match plan {
         LogicalPlan::Join(join) if is_lateral(&join)? => lateral(join),
         LogicalPlan::Filter(filter) if has_subquery(&filter.predicate) => {
-            Apply::over(owned(filter.input)).filter(filter.predicate)
+            Apply::over(unwrap_plan(filter.input)).filter(filter.predicate)
         }
-        plan if plan.expressions().iter().any(has_subquery) => valued(plan),
+        plan if plan.expressions().iter().any(has_subquery) => unnest_expressions(plan),
         plan => Ok(plan),
     }
 }
 
-fn owned(plan: Arc<LogicalPlan>) -> LogicalPlan {
+fn unwrap_plan(plan: Arc<LogicalPlan>) -> LogicalPlan {
     Arc::unwrap_or_clone(plan)
 }
 
-/// A join with LATERAL.
+/// Unnests a LATERAL join.
 fn lateral(join: Join) -> Result<LogicalPlan> {
-    // A name above the subquery DataFusion knows.
+    // DataFusion looks through an alias above the subquery.
     let rows = match join.right.as_ref() {
         LogicalPlan::SubqueryAlias(alias) if matches!(alias.input.as_ref(), LogicalPlan::Subquery(_)) => {
             &alias.input
@@ -73,23 +73,23 @@ fn lateral(join: Join) -> Result<LogicalPlan> {
         _ => &join.right,
     };
     if is_plain(rows)?
-        && !joins_nulls(rows)?
-        && free(&join.right)?.iter().all(|(column, _)| join.left.schema().has_column(column))
+        && !has_null_safe_comparison(rows)?
+        && free_references(&join.right)?.iter().all(|(column, _)| join.left.schema().has_column(column))
     {
         return Ok(LogicalPlan::Join(join));
     }
     let columns = outer_columns(&join.right, join.left.schema())?;
     if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
-        return Err(unsupported("RIGHT or FULL JOIN LATERAL"));
+        return Err(unsupported_error("RIGHT or FULL JOIN LATERAL"));
     }
     let list: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
     let outer = Outer::of(&join.left, columns)?;
-    let Pushed { plan, keys } = outer.push(owned(join.right))?;
-    let plan = unnested(plan)?;
+    let DependentPlan { plan, keys } = outer.push_down(unwrap_plan(join.right))?;
+    let plan = unnest(plan)?;
     let schema = join.left.schema().join(plan.schema())?;
     let mut conditions: Vec<Expr> = join.filter.into_iter().collect();
     for (column, key) in outer.columns().iter().zip(&keys) {
-        conditions.extend(same(column, key, &schema)?);
+        conditions.extend(null_safe_eq(column, key, &schema)?);
     }
     let joined = Join::try_new(
         join.left,
@@ -104,41 +104,41 @@ fn lateral(join: Join) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(Projection::try_new(list, Arc::new(LogicalPlan::Join(joined)))?))
 }
 
-/// Whether a subquery has IS NOT DISTINCT FROM, by which inner joins beside other ones are not right.
-fn joins_nulls(plan: &LogicalPlan) -> Result<bool> {
+/// Whether a subquery uses IS NOT DISTINCT FROM, which inner joins mishandle next to other conditions.
+fn has_null_safe_comparison(plan: &LogicalPlan) -> Result<bool> {
     let is_such = |part: &Expr| {
         Ok(matches!(part, Expr::BinaryExpr(BinaryExpr { op: Operator::IsNotDistinctFrom, .. })))
     };
     plan.exists(|node| Ok(node.expressions().iter().any(|expr| expr.exists(is_such).unwrap_or(true))))
 }
 
-/// The columns of a query that a subquery speaks of.
+/// The columns of a query that a subquery refers to.
 fn outer_columns(subquery: &LogicalPlan, query: &DFSchema) -> Result<Vec<Column>> {
-    let columns = free(subquery)?.into_iter().map(|(column, _)| column);
+    let columns = free_references(subquery)?.into_iter().map(|(column, _)| column);
     Ok(columns.filter(|column| query.has_column(column)).collect())
 }
 
-/// A node whose expressions have subqueries, over its input with their values.
-fn valued(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Unnests the subqueries in a node's expressions, over an input extended by their values.
+fn unnest_expressions(plan: LogicalPlan) -> Result<LogicalPlan> {
     match plan {
         LogicalPlan::Projection(list) => {
-            let mut apply = Apply::over(owned(list.input));
+            let mut apply = Apply::over(unwrap_plan(list.input));
             let names = NamePreserver::new_for_projection();
             let columns = list.expr.into_iter().map(|expr| {
                 let name = names.save(&expr);
-                let replaced = expr.transform_up(|part| apply.replaced(part, Joins::Values))?;
+                let replaced = expr.transform_up(|part| apply.replace_subquery(part, JoinSupport::Values))?;
                 Ok(name.restore(replaced.data))
             });
             let columns = columns.collect::<Result<Vec<_>>>()?;
             Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(apply.input))?))
         }
-        plan if plan.inputs().len() == 1 && !matches!(plan, LogicalPlan::Dml(_)) => over_values(plan),
-        plan => refused(plan),
+        plan if plan.inputs().len() == 1 && !matches!(plan, LogicalPlan::Dml(_)) => project_subqueries(plan),
+        plan => reject_correlated(plan),
     }
 }
 
-/// A node over a list of the values of its correlated subqueries.
-fn over_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Moves correlated subqueries of a node into a projection below it.
+fn project_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
     let input = plan.inputs().swap_remove(0).clone();
     let mut list: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
     let own = list.len();
@@ -147,10 +147,10 @@ fn over_values(plan: LogicalPlan) -> Result<LogicalPlan> {
         let mut replace = |expr: Expr| {
             let name = names.save(&expr);
             let replaced = expr.transform_down(|part| {
-                if !is_value(&part)? {
+                if !is_correlated_value(&part)? {
                     return Ok(Transformed::no(part));
                 }
-                let column = fresh(1).remove(0);
+                let column = fresh_columns(1).remove(0);
                 list.push(part.alias(&column.name));
                 Ok(Transformed::new(Expr::Column(column), true, TreeNodeRecursion::Jump))
             })?;
@@ -165,38 +165,38 @@ fn over_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     if list.len() == own {
         return Ok(plan);
     }
-    let passes_on = matches!(plan, LogicalPlan::Window(_) | LogicalPlan::Sort(_));
+    let keeps_columns = matches!(plan, LogicalPlan::Window(_) | LogicalPlan::Sort(_));
     let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
-    let input = valued(LogicalPlan::Projection(Projection::try_new(list, Arc::new(input))?))?;
+    let input = unnest_expressions(LogicalPlan::Projection(Projection::try_new(list, Arc::new(input))?))?;
     let plan = plan.with_new_exprs(expressions, vec![input])?;
-    match passes_on {
+    match keeps_columns {
         true => Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)),
         false => Ok(plan),
     }
 }
 
-/// Whether an expression is a correlated subquery, or the only row of one.
-fn is_value(expr: &Expr) -> Result<bool> {
+/// Whether an expression is a correlated subquery, or the single-row check of one.
+fn is_correlated_value(expr: &Expr) -> Result<bool> {
     match expr {
         Expr::ScalarFunction(function) if function.func == only() => {
-            function.args.iter().map(is_value).try_fold(false, |any, one| Ok(any | one?))
+            function.args.iter().map(is_correlated_value).try_fold(false, |any, one| Ok(any | one?))
         }
         expr => match subquery_of(expr) {
-            Some(subquery) => Ok(!free(&subquery.subquery)?.is_empty()),
+            Some(subquery) => Ok(!free_references(&subquery.subquery)?.is_empty()),
             None => Ok(false),
         },
     }
 }
 
-/// A node of several inputs or of none.
-fn refused(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Rejects correlated subqueries in a node of several inputs or none.
+fn reject_correlated(plan: LogicalPlan) -> Result<LogicalPlan> {
     let scope = scope(&plan)?;
     let plan = plan.map_expressions(|expr| {
         expr.transform_up(|part| {
             let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
-            let inner = unnested(subquery.subquery.as_ref().clone())?;
+            let inner = unnest(subquery.subquery.as_ref().clone())?;
             if !outer_columns(&inner, &scope)?.is_empty() {
-                return Err(unsupported("columns of both sides of an outer join"));
+                return Err(unsupported_error("columns of both sides of an outer join"));
             }
             with_plan(part, inner).map(Transformed::yes)
         })
@@ -204,27 +204,27 @@ fn refused(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// Rows that subqueries are evaluated for.
+/// The rows that subqueries are evaluated for.
 struct Apply {
-    /// The rows as they come.
+    /// The original rows.
     query: LogicalPlan,
-    /// The same with the values of subqueries in further columns.
+    /// The rows with added columns for subquery values.
     input: LogicalPlan,
 }
 
-/// Which subqueries in the expressions of a node DataFusion joins to its input.
+/// The subqueries in a node's expressions that DataFusion joins with its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Joins {
+enum JoinSupport {
     Values,
     ValuesAndRows,
 }
 
-/// What is to be done about a subquery.
-enum Kind {
-    /// DataFusion does it, or a query further out.
-    Stays(LogicalPlan),
-    /// Its plan, about columns of the rows.
-    Applies(LogicalPlan),
+/// How to handle a subquery.
+enum Action {
+    /// Left to DataFusion or to an enclosing query.
+    Keep(LogicalPlan),
+    /// Its plan, which refers to columns of the rows.
+    Apply(LogicalPlan),
 }
 
 impl Apply {
@@ -232,7 +232,7 @@ impl Apply {
         Self { input: query.clone(), query }
     }
 
-    /// Those of which `predicate` is true.
+    /// Filters the rows by `predicate`.
     fn filter(mut self, predicate: Expr) -> Result<LogicalPlan> {
         let columns: Vec<Expr> = self.query.schema().columns().into_iter().map(Expr::Column).collect();
         let mut others = Vec::new();
@@ -245,19 +245,19 @@ impl Apply {
                 Expr::Exists(exists) => {
                     let negated = exists.negated != is_denied;
                     let plan = exists.subquery.subquery.as_ref().clone();
-                    match self.kind(plan, is_plain)? {
-                        Kind::Stays(plan) => {
+                    match self.action(plan, is_plain)? {
+                        Action::Keep(plan) => {
                             others.push(with_plan(Expr::Exists(Exists { negated, ..exists }), plan)?)
                         }
-                        Kind::Applies(plan) => {
+                        Action::Apply(plan) => {
                             let kind = if negated { JoinType::LeftAnti } else { JoinType::LeftSemi };
                             self.join_rows(plan, kind)?;
                         }
                     }
                 }
-                part => {
-                    others.push(part.transform_up(|part| self.replaced(part, Joins::ValuesAndRows))?.data)
-                }
+                part => others.push(
+                    part.transform_up(|part| self.replace_subquery(part, JoinSupport::ValuesAndRows))?.data,
+                ),
             }
         }
         let plan = match conjunction(others) {
@@ -270,33 +270,33 @@ impl Apply {
         Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
     }
 
-    fn kind(&self, plan: LogicalPlan, is_plain: impl Fn(&LogicalPlan) -> Result<bool>) -> Result<Kind> {
-        let plan = unnested(plan)?;
-        let all = free(&plan)?;
+    fn action(&self, plan: LogicalPlan, is_plain: impl Fn(&LogicalPlan) -> Result<bool>) -> Result<Action> {
+        let plan = unnest(plan)?;
+        let all = free_references(&plan)?;
         let own = outer_columns(&plan, self.query.schema())?;
         Ok(match all.is_empty() || own.len() < all.len() || is_plain(&plan)? {
-            true => Kind::Stays(plan),
-            false => Kind::Applies(plan),
+            true => Action::Keep(plan),
+            false => Action::Apply(plan),
         })
     }
 
-    /// An expression of a node above, with a column in the place of a subquery.
-    fn replaced(&mut self, expr: Expr, joins: Joins) -> Result<Transformed<Expr>> {
+    /// Replaces a subquery in an expression by a column.
+    fn replace_subquery(&mut self, expr: Expr, joins: JoinSupport) -> Result<Transformed<Expr>> {
         match expr {
             Expr::ScalarSubquery(subquery) => {
                 let plan = subquery.subquery.as_ref().clone();
-                match self.kind(plan, is_plain_value)? {
-                    Kind::Stays(plan) => {
+                match self.action(plan, is_plain_value)? {
+                    Action::Keep(plan) => {
                         with_plan(Expr::ScalarSubquery(subquery), plan).map(Transformed::yes)
                     }
-                    Kind::Applies(plan) => self.join_value(plan).map(Transformed::yes),
+                    Action::Apply(plan) => self.join_value(plan).map(Transformed::yes),
                 }
             }
             Expr::Exists(exists) => {
                 let plan = exists.subquery.subquery.as_ref().clone();
-                match self.kind(plan, |plan| Ok(joins == Joins::ValuesAndRows && is_plain(plan)?))? {
-                    Kind::Stays(plan) => with_plan(Expr::Exists(exists), plan).map(Transformed::yes),
-                    Kind::Applies(plan) => {
+                match self.action(plan, |plan| Ok(joins == JoinSupport::ValuesAndRows && is_plain(plan)?))? {
+                    Action::Keep(plan) => with_plan(Expr::Exists(exists), plan).map(Transformed::yes),
+                    Action::Apply(plan) => {
                         let mark = self.join_rows(plan, JoinType::LeftMark)?;
                         let negated = exists.negated;
                         Ok(Transformed::yes(if negated { Expr::Not(Box::new(mark)) } else { mark }))
@@ -305,19 +305,19 @@ impl Apply {
             }
             Expr::InSubquery(search) => {
                 let plan = search.subquery.subquery.as_ref().clone();
-                match self.kind(plan, is_plain)? {
-                    Kind::Stays(plan) => with_plan(Expr::InSubquery(search), plan).map(Transformed::yes),
-                    Kind::Applies(plan) => self.search(search, plan).map(Transformed::yes),
+                match self.action(plan, is_plain)? {
+                    Action::Keep(plan) => with_plan(Expr::InSubquery(search), plan).map(Transformed::yes),
+                    Action::Apply(plan) => self.search(search, plan).map(Transformed::yes),
                 }
             }
             other => Ok(Transformed::no(other)),
         }
     }
 
-    /// IN as a condition, about a value of the row.
+    /// Joins an IN condition on a value of the row.
     fn search(&mut self, search: InSubquery, plan: LogicalPlan) -> Result<Expr> {
         if search.negated {
-            return Err(unsupported("NOT IN in such a place"));
+            return Err(unsupported_error("NOT IN in such a place"));
         }
         let rows = format!("__sought_{}", next_number());
         let column = Column::new(Some(rows.clone()), plan.schema().field(0).name());
@@ -333,32 +333,32 @@ impl Apply {
         self.join_rows(LogicalPlan::Filter(Filter::try_new(is_equal, Arc::new(rows))?), JoinType::LeftMark)
     }
 
-    /// Joins what a subquery is; it has one row at most for each row of the query.
+    /// Joins a scalar subquery, which returns at most one row for each row of the query.
     fn join_value(&mut self, plan: LogicalPlan) -> Result<Expr> {
         let value = plan.schema().columns().swap_remove(0);
         let outer = Outer::of(&self.query, outer_columns(&plan, self.query.schema())?)?;
-        let Pushed { plan, keys } = outer.push(plan)?;
-        let plan = unnested(plan)?;
+        let DependentPlan { plan, keys } = outer.push_down(plan)?;
+        let plan = unnest(plan)?;
         let side = Side::of(plan, &[value], &keys)?;
-        let conditions = side.is_of(outer.columns(), &self.input)?;
+        let conditions = side.key_conditions(outer.columns(), &self.input)?;
         let value = Expr::Column(side.columns[0].clone());
         self.join(side, conditions, JoinType::Left)?;
         Ok(value)
     }
 
-    /// Joins whether a subquery has rows; a mark is given back.
+    /// Joins the existence of rows; returns the mark column.
     fn join_rows(&mut self, plan: LogicalPlan, kind: JoinType) -> Result<Expr> {
-        let (conditions, plan) = conditions_above(plan)?;
+        let (conditions, plan) = pull_up_conditions(plan)?;
         let columns = outer_columns(&plan, self.query.schema())?;
-        let (outer, Pushed { plan, keys }) = match columns.is_empty() {
-            true => (vec![], Pushed { plan, keys: vec![] }),
+        let (outer, DependentPlan { plan, keys }) = match columns.is_empty() {
+            true => (vec![], DependentPlan { plan, keys: vec![] }),
             false => {
                 let outer = Outer::of(&self.query, columns)?;
-                let pushed = outer.push(plan)?;
+                let pushed = outer.push_down(plan)?;
                 (outer.columns().to_vec(), pushed)
             }
         };
-        let plan = unnested(plan)?;
+        let plan = unnest(plan)?;
         let mut own: Vec<Column> = Vec::new();
         for condition in &conditions {
             own.extend(
@@ -372,7 +372,7 @@ impl Apply {
         }
         own.sort();
         let side = Side::of(plan, &own, &keys)?;
-        let mut all = side.is_of(&outer, &self.input)?;
+        let mut all = side.key_conditions(&outer, &self.input)?;
         for condition in conditions {
             let condition = condition.transform_up(|part| match part {
                 Expr::Column(column) => {
@@ -406,7 +406,7 @@ impl Apply {
     }
 }
 
-/// What is joined: a plan under a name, of which only some columns are needed.
+/// A join input: an aliased plan, projected to the required columns.
 struct Side {
     plan: LogicalPlan,
     name: String,
@@ -432,28 +432,28 @@ impl Side {
         Ok(Self { plan, name, columns: columns_of, keys })
     }
 
-    /// That a row of the query has the values that a row of this is for.
-    fn is_of(&self, outer: &[Column], query: &LogicalPlan) -> Result<Vec<Expr>> {
+    /// Conditions that match the key columns with the outer columns.
+    fn key_conditions(&self, outer: &[Column], query: &LogicalPlan) -> Result<Vec<Expr>> {
         let mut conditions = Vec::new();
         for (column, key) in outer.iter().zip(&self.keys) {
-            conditions.extend(same(column, key, query.schema())?);
+            conditions.extend(null_safe_eq(column, key, query.schema())?);
         }
         Ok(conditions)
     }
 }
 
-/// The conditions above a subquery that may as well be those of the join with its rows, and the rest of it.
-fn conditions_above(plan: LogicalPlan) -> Result<(Vec<Expr>, LogicalPlan)> {
+/// Splits the conditions that can become join conditions from the rest of a subquery.
+fn pull_up_conditions(plan: LogicalPlan) -> Result<(Vec<Expr>, LogicalPlan)> {
     match plan {
-        // What is selected does not matter.
-        LogicalPlan::Projection(list) => conditions_above(owned(list.input)),
+        // EXISTS ignores the selected columns.
+        LogicalPlan::Projection(list) => pull_up_conditions(unwrap_plan(list.input)),
         LogicalPlan::Filter(filter) => {
             let parts = split_conjunction_owned(filter.predicate);
             let (mut above, within): (Vec<_>, Vec<_>) =
                 parts.into_iter().partition(|part| part.contains_outer() && !has_subquery(part));
-            let plan = match owned(filter.input) {
+            let plan = match unwrap_plan(filter.input) {
                 LogicalPlan::Filter(below) => {
-                    let (more, plan) = conditions_above(LogicalPlan::Filter(below))?;
+                    let (more, plan) = pull_up_conditions(LogicalPlan::Filter(below))?;
                     above.extend(more);
                     plan
                 }
