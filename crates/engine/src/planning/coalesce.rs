@@ -57,7 +57,7 @@ impl ScalarUDFImpl for OfOneType {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        let common = timestamp_coercion::common_of(arguments)
+        let common = timestamp_coercion::common_type_of(arguments)
             .or_else(|| bytes(arguments))
             .or_else(|| unknown_literals::beside_literals(arguments));
         match common {

@@ -61,7 +61,7 @@ impl Session {
                         json::typed,
                         declared_types::typed,
                         unknown_literals::typed,
-                        timestamp_coercion::leveled,
+                        timestamp_coercion::coerce_node,
                         decimal_float_coercion::coerce_node,
                     ],
                 )?

@@ -1,6 +1,6 @@
-//! `-0.0` and `0.0` are one value, as in PostgreSQL. DataFusion's comparisons, GROUP BY and joins have them
-//! so, but not its sets of values, which IN, DISTINCT in aggregates, `CASE x WHEN` and filters from the other
-//! side of a join are made of, nor PARTITION BY. There a zero's sign is taken away: `x + 0.0` has none.
+//! Treats `-0.0` and `0.0` as equal, as in PostgreSQL. DataFusion's comparisons, GROUP BY and joins do, but
+//! not its hash sets of values (IN lists, DISTINCT in aggregates, `CASE x WHEN`, dynamic filters of joins)
+//! nor PARTITION BY. There the sign of zero is removed: `x + 0.0` has none.
 //!
 //! ```text
 //! x IN (0.0, 1.5)        ─►  x IN (0.0, 1.5, -0.0)                  NegativeZeros
@@ -11,11 +11,11 @@
 //! Join: l.x = r.y        ─►  Join: l.x + 0.0 = r.y + 0.0            ZeroJoinKeys
 //! ```
 //!
-//! `ZeroJoinKeys` can go when filters made of a join's other side hold both zeros (apache/datafusion#25186,
-//! open); apache/datafusion#22835 is in 55.2.0.
+//! `ZeroJoinKeys` can go when dynamic join filters contain both zeros (apache/datafusion#25186, open);
+//! apache/datafusion#22835 is in 55.2.0.
 //!
-//! `NegativeZeros` can go when lists of IN, DISTINCT in aggregates, CASE and PARTITION BY take -0.0 and 0.0
-//! for one (apache/datafusion#25186, open); PostgreSQL 8.1.3.
+//! `NegativeZeros` can go when IN lists, DISTINCT in aggregates, CASE and PARTITION BY treat -0.0 and 0.0 as
+//! equal (apache/datafusion#25186, open); PostgreSQL 8.1.3.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule for expressions; to stand behind the coercion of types.
+/// The analyzer rule for expressions; runs after type coercion.
 #[derive(Debug)]
 pub struct NegativeZeros;
 
@@ -45,7 +45,7 @@ impl AnalyzerRule for NegativeZeros {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = input_schema(&plan)?;
-            let plan = rewrite_expressions(plan, |expr| replaced(expr, &schema))?;
+            let plan = rewrite_expressions(plan, |expr| rewrite_expr(expr, &schema))?;
             plan.transform_data(|plan| match plan {
                 LogicalPlan::Aggregate(aggregate) => distinct_values(aggregate, &schema),
                 other => Ok(Transformed::no(other)),
@@ -55,7 +55,7 @@ impl AnalyzerRule for NegativeZeros {
     }
 }
 
-/// The rule for keys of joins; to stand behind all that finds them.
+/// The optimizer rule for join keys; runs after all rules that extract join keys.
 #[derive(Debug)]
 pub struct ZeroJoinKeys;
 
@@ -72,28 +72,32 @@ impl OptimizerRule for ZeroJoinKeys {
         let LogicalPlan::Join(mut join) = plan else { return Ok(Transformed::no(plan)) };
         let mut is_changed = false;
         for (left, right) in &mut join.on {
-            is_changed |= take_sign(left, join.left.schema());
-            is_changed |= take_sign(right, join.right.schema());
+            is_changed |= normalize_zero(left, join.left.schema());
+            is_changed |= normalize_zero(right, join.right.schema());
         }
         let join = LogicalPlan::Join(join);
         Ok(if is_changed { Transformed::yes(join) } else { Transformed::no(join) })
     }
 }
 
-fn replaced(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn rewrite_expr(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_changed = match &mut expr {
-        Expr::InList(list) => widen(list, schema),
+        Expr::InList(list) => add_missing_zero(list, schema),
         Expr::Case(case) => match &mut case.expr {
             Some(base) => {
                 let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
-                take_signs(base, whens.collect(), schema)
+                normalize_zeros(base, whens.collect(), schema)
             }
             None => false,
         },
         Expr::WindowFunction(function) => {
             let parameters = &mut function.params;
             let order = parameters.order_by.iter_mut().map(|sort| &mut sort.expr);
-            parameters.partition_by.iter_mut().chain(order).fold(false, |is, key| take_sign(key, schema) | is)
+            parameters
+                .partition_by
+                .iter_mut()
+                .chain(order)
+                .fold(false, |is, key| normalize_zero(key, schema) | is)
         }
         Expr::ScalarFunction(function) if function.func.name() == "nullif" => {
             match <[Expr; 2]>::try_from(std::mem::take(&mut function.args)) {
@@ -118,13 +122,13 @@ fn replaced(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// A list that holds a zero holds both; files are left out by what it compares with, as before.
-fn widen(list: &mut InList, schema: &DFSchema) -> bool {
+/// Adds the other zero to a list that contains one; file pruning still uses the list.
+fn add_missing_zero(list: &mut InList, schema: &DFSchema) -> bool {
     let Ok(kind) = list.expr.get_type(schema) else { return false };
-    let Some(zero) = zero_of(&kind) else { return false };
+    let Some(zero) = positive_zero(&kind) else { return false };
     let constants: Option<Vec<ScalarValue>> = list.list.iter().map(constant).collect();
     let Some(constants) = constants else {
-        return take_signs(&mut list.expr, list.list.iter_mut().collect(), schema);
+        return normalize_zeros(&mut list.expr, list.list.iter_mut().collect(), schema);
     };
     if !constants.iter().any(is_zero) {
         return false;
@@ -137,17 +141,17 @@ fn widen(list: &mut InList, schema: &DFSchema) -> bool {
     is_changed
 }
 
-/// Takes the signs of zeros where a value is looked up among others, if one of them may be a zero.
-fn take_signs(base: &mut Expr, others: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+/// Normalizes zeros on both sides of a lookup, if one of the values may be zero.
+fn normalize_zeros(base: &mut Expr, others: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     if others.iter().all(|other| constant(other).is_some_and(|value| !is_zero(&value))) {
         return false;
     }
-    others.into_iter().fold(take_sign(base, schema), |is, other| take_sign(other, schema) | is)
+    others.into_iter().fold(normalize_zero(base, schema), |is, other| normalize_zero(other, schema) | is)
 }
 
-/// Adds a zero to a float, unless that has been done; tells whether it did.
-fn take_sign(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let Some(zero) = expr.get_type(schema).ok().as_ref().and_then(zero_of) else { return false };
+/// Adds zero to a float, unless already done; returns whether it did.
+fn normalize_zero(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let Some(zero) = expr.get_type(schema).ok().as_ref().and_then(positive_zero) else { return false };
     if let Some(value) = constant(expr) {
         let is_signed = is_zero(&value) && value != zero;
         if is_signed {
@@ -166,19 +170,23 @@ fn take_sign(expr: &mut Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Aggregates of distinct values under the names that they had.
+/// Rewrites DISTINCT aggregates, and restores their original names.
 fn distinct_values(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
     let mut is_changed = false;
     let mut functions = Vec::with_capacity(aggregate.aggr_expr.len());
     for function in &aggregate.aggr_expr {
         let changed = function.clone().transform_up(|mut expr| {
             let mut is = false;
-            // What it is ordered by has to be its argument.
+            // ORDER BY keys must match the argument.
             if let Expr::AggregateFunction(function) = &mut expr
                 && function.params.distinct
                 && function.params.order_by.is_empty()
             {
-                is = function.params.args.iter_mut().fold(false, |is, value| take_sign(value, schema) | is);
+                is = function
+                    .params
+                    .args
+                    .iter_mut()
+                    .fold(false, |is, value| normalize_zero(value, schema) | is);
             }
             Ok(if is { Transformed::yes(expr) } else { Transformed::no(expr) })
         })?;
@@ -202,11 +210,11 @@ fn distinct_values(aggregate: Aggregate, schema: &DFSchema) -> Result<Transforme
 }
 
 fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
-    expr.get_type(schema).is_ok_and(|kind| zero_of(&kind).is_some())
+    expr.get_type(schema).is_ok_and(|kind| positive_zero(&kind).is_some())
 }
 
-/// The zero of a type that has two.
-fn zero_of(kind: &DataType) -> Option<ScalarValue> {
+/// The positive zero of a floating-point type.
+fn positive_zero(kind: &DataType) -> Option<ScalarValue> {
     match kind {
         DataType::Float32 => Some(ScalarValue::Float32(Some(0.0))),
         DataType::Float64 => Some(ScalarValue::Float64(Some(0.0))),
@@ -222,7 +230,7 @@ fn is_zero(value: &ScalarValue) -> bool {
     }
 }
 
-/// The value of a literal, with casts and a sign around it.
+/// The value of a literal, possibly cast or negated.
 fn constant(expr: &Expr) -> Option<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value.clone()),
@@ -249,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_a_zero_has_both() {
+    fn lists_with_a_zero_contain_both() {
         for value in [-0.0, 0.0] {
             let mut list = InList::new(Box::new(lit(1.0)), vec![lit(value), lit(1.5)], false);
-            assert!(widen(&mut list, &DFSchema::empty()));
+            assert!(add_missing_zero(&mut list, &DFSchema::empty()));
             assert_eq!(list.list.len(), 3);
-            assert!(!widen(&mut list, &DFSchema::empty()));
+            assert!(!add_missing_zero(&mut list, &DFSchema::empty()));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Arrays and rows with NULL elements are ordered as if NULL was more than any value, as in PostgreSQL. To
-//! DataFusion it is in a sort whose NULLs are where PostgreSQL has them by default; it is less than any value
-//! in other sorts, in comparisons, and in the filter that a sort with a limit makes of what it has found.
+//! Orders NULL elements of arrays and structs above all values, as in PostgreSQL. DataFusion does so only in
+//! sorts whose NULL placement is PostgreSQL's default; NULL sorts below all values in other sorts, in
+//! comparisons, and in the dynamic filter of a TopK sort.
 //!
 //! ```text
 //! a < b                            ─►  compare(a, b) < 0
@@ -9,10 +9,10 @@
 //! Sort: a ASC NULLS FIRST          ─►  Sort: key(a) ASC NULLS FIRST
 //! OVER (ORDER BY a DESC NULLS LAST)  ─►  OVER (ORDER BY a IS NULL ASC, a DESC NULLS FIRST)
 //! ```
-//! What compares: [`harrier_functions::nested_order`]. `=` and joins by it are DataFusion's.
+//! The comparison functions are in [`harrier_functions::nested_order`]. `=` and equi-joins are DataFusion's.
 //!
-//! `NestedOrder` can go when nested values are compared with NULL last, and a sort has NULL elements last
-//! whatever its NULLS FIRST says; no issue was found. PostgreSQL 9.19.
+//! `NestedOrder` can go when nested values compare with NULL last, and a sort orders NULL elements last
+//! regardless of NULLS FIRST; no issue was found. PostgreSQL 9.19.
 
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -27,7 +27,7 @@ use harrier_functions::nested_order::{self, compare, greatest, least};
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand behind the coercion of types, and behind what makes joins of subqueries.
+/// The analyzer rule; runs after type coercion, and after subqueries became joins.
 #[derive(Debug)]
 pub struct NestedOrder;
 
@@ -37,14 +37,14 @@ impl AnalyzerRule for NestedOrder {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(ordered)?.data)
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 }
 
-/// One node with the rule applied.
-fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Applies the rule to one node.
+fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    let plan = rewrite_expressions(plan, |expr| Ok(compared(expr, &schema)))?;
+    let plan = rewrite_expressions(plan, |expr| Ok(rewrite_expr(expr, &schema)))?;
     plan.transform_data(|plan| match plan {
         LogicalPlan::Sort(mut sort) => {
             let mut is_changed = false;
@@ -57,11 +57,11 @@ fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
         }
         LogicalPlan::Distinct(Distinct::On(mut on)) => {
-            // The first keys have to be those of ON.
+            // The first keys must match those of ON.
             let keys = on.sort_expr.as_mut().map(|keys| keys.split_off(on.on_expr.len().min(keys.len())));
             let is_changed = match (keys, &mut on.sort_expr) {
                 (Some(mut keys), Some(first)) => {
-                    let is_changed = split(&mut keys, &schema);
+                    let is_changed = split_keys(&mut keys, &schema);
                     first.append(&mut keys);
                     is_changed
                 }
@@ -80,12 +80,12 @@ fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
     kind.is_ok_and(|kind| matches!(kind, List(_) | LargeList(_) | FixedSizeList(..) | Struct(_)))
 }
 
-fn compared(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn rewrite_expr(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let is_changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
             if is_order(*op) && is_nested(left, schema) && is_nested(right, schema) =>
         {
-            expr = by_order(std::mem::take(left), *op, std::mem::take(right));
+            expr = compare_order(std::mem::take(left), *op, std::mem::take(right));
             true
         }
         Expr::Between(Between { expr: value, negated, low, high })
@@ -93,10 +93,16 @@ fn compared(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         {
             let (value, low, high) = (std::mem::take(value), std::mem::take(low), std::mem::take(high));
             expr = match negated {
-                false => {
-                    by_order(value.clone(), Operator::GtEq, low).and(by_order(value, Operator::LtEq, high))
-                }
-                true => by_order(value.clone(), Operator::Lt, low).or(by_order(value, Operator::Gt, high)),
+                false => compare_order(value.clone(), Operator::GtEq, low).and(compare_order(
+                    value,
+                    Operator::LtEq,
+                    high,
+                )),
+                true => compare_order(value.clone(), Operator::Lt, low).or(compare_order(
+                    value,
+                    Operator::Gt,
+                    high,
+                )),
             };
             true
         }
@@ -107,8 +113,10 @@ fn compared(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             call.func = if call.func.name() == "least" { least() } else { greatest() };
             true
         }
-        Expr::WindowFunction(call) => split(&mut call.params.order_by, schema),
-        Expr::AggregateFunction(call) if !call.params.distinct => split(&mut call.params.order_by, schema),
+        Expr::WindowFunction(call) => split_keys(&mut call.params.order_by, schema),
+        Expr::AggregateFunction(call) if !call.params.distinct => {
+            split_keys(&mut call.params.order_by, schema)
+        }
         _ => false,
     };
     if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) }
@@ -118,20 +126,20 @@ fn is_order(op: Operator) -> bool {
     matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
 }
 
-fn by_order(left: Box<Expr>, op: Operator, right: Box<Expr>) -> Expr {
+fn compare_order(left: Box<Expr>, op: Operator, right: Box<Expr>) -> Expr {
     let order = ScalarFunction::new_udf(compare(), vec![*left, *right]);
     binary_expr(Expr::ScalarFunction(order), op, lit(0_i32))
 }
 
-/// Has keys of nested values whose NULLs are not where they are by default be two: where NULL is, and the
-/// values. Tells whether there are any.
-fn split(keys: &mut Vec<SortKey>, schema: &DFSchema) -> bool {
-    let is_turned =
+/// Splits nested sort keys with non-default NULL placement in two: one for NULL, and one for the values.
+/// Returns whether there were any.
+fn split_keys(keys: &mut Vec<SortKey>, schema: &DFSchema) -> bool {
+    let needs_split =
         |key: &SortKey| key.asc == key.nulls_first && is_nested(&key.expr, schema) && !key.expr.is_volatile();
-    if !keys.iter().any(is_turned) {
+    if !keys.iter().any(needs_split) {
         return false;
     }
-    let split = std::mem::take(keys).into_iter().flat_map(|mut key| match is_turned(&key) {
+    let split = std::mem::take(keys).into_iter().flat_map(|mut key| match needs_split(&key) {
         false => vec![key],
         true => {
             let null = SortKey::new(key.expr.clone().is_null(), !key.nulls_first, false);

@@ -1,16 +1,16 @@
-//! Aggregates of a subquery whose variables are all of a query around it, as `SELECT (SELECT max(o.x) FROM t)
-//! FROM o`.
+//! Rejects aggregates in a subquery whose columns all belong to an outer query, as `SELECT (SELECT max(o.x)
+//! FROM t) FROM o`.
 //!
-//! By the standard such an aggregate belongs to the query around, over whose rows it goes. The planner takes
-//! it for one over the rows of the subquery, so it is refused.
+//! In the SQL standard, such an aggregate belongs to the outer query and aggregates its rows. DataFusion
+//! would aggregate the rows of the subquery.
 //!
 //! ```text
 //! SELECT (SELECT max(o.x) FROM t) FROM o        ─►  an error (0A000): it is the max over the rows of o
-//! SELECT (SELECT max(o.x + t.y) FROM t) FROM o  ─►  the same: it is one over the rows of t
+//! SELECT (SELECT max(o.x + t.y) FROM t) FROM o  ─►  the same: it aggregates the rows of t
 //! ```
 //!
-//! `OuterLevelAggregates` can go when the planner gives an aggregate of outer columns alone to the outer
-//! query; until then it is refused.
+//! `OuterLevelAggregates` can go when DataFusion assigns an aggregate of outer columns only to the outer
+//! query; until then it is rejected.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -23,7 +23,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::analyzer::decorrelation::references::subquery_of;
 
-/// The rule; errors: a query has such an aggregate (0A000).
+/// The analyzer rule. Errors: a query contains such an aggregate (0A000).
 #[derive(Debug)]
 pub struct OuterLevelAggregates;
 
@@ -33,12 +33,12 @@ impl AnalyzerRule for OuterLevelAggregates {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        refuse(&plan)?;
+        reject(&plan)?;
         Ok(plan)
     }
 }
 
-fn refuse(plan: &LogicalPlan) -> Result<()> {
+fn reject(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|plan| {
         let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(TreeNodeRecursion::Continue) };
         for expr in &aggregate.aggr_expr {
@@ -56,7 +56,7 @@ fn refuse(plan: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// Whether an aggregate over rows of the schema `own` has variables, none of which is of these rows.
+/// Whether an aggregate over rows with the schema `own` refers to outer columns only.
 fn is_outer(function: &AggregateFunction, own: &DFSchema) -> Result<bool> {
     let (mut has_own, mut has_outer) = (false, false);
     let params = &function.params;

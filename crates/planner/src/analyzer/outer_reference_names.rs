@@ -1,11 +1,10 @@
-//! Columns that a correlated subquery compares with the rows outside, under names of their own.
+//! Renames columns in correlated conditions of subqueries, so that their names are unique.
 //!
-//! DataFusion decorrelates a subquery by pulling its conditions up into a join, above an alias of the
-//! subquery that takes the tables' names away. Two columns of one name, as in `EXISTS (SELECT 1 FROM x JOIN y
-//! … WHERE x.n = o.n AND y.n = o.n)`, were one there, and the answer that of `x.n = o.n AND x.n = o.n`;
-//! beside a column of the output that has the name, `SELECT x.id AS n FROM x WHERE x.n = o.n`, it was
-//! ambiguous (42702). Here such columns get other names below the condition, and have their own again above
-//! it.
+//! DataFusion decorrelates a subquery by pulling its conditions up into a join, above an alias that drops
+//! table qualifiers. Two columns of the same name, as in `EXISTS (SELECT 1 FROM x JOIN y … WHERE x.n = o.n
+//! AND y.n = o.n)`, became one, so the result was that of `x.n = o.n AND x.n = o.n`. Together with an output
+//! column of the same name, `SELECT x.id AS n FROM x WHERE x.n = o.n`, it was ambiguous (42702). This rule
+//! renames such columns below the condition, and restores their names above it.
 //!
 //! ```text
 //!   Filter: x.n = o.n AND y.n = o.n      Projection: …, _harrier_correlated_0 AS x.n, _harrier_correlated_1 AS y.n
@@ -14,8 +13,8 @@
 //!                                              Join: x, y
 //! ```
 //!
-//! `OuterReferenceNames` can go when pulled up conditions name columns apart; no exact issue found; akin:
-//! apache/datafusion#21206, apache/datafusion#21208, apache/datafusion#20315.
+//! `OuterReferenceNames` can go when pulled up conditions keep column names unique; no exact issue found;
+//! related: apache/datafusion#21206, apache/datafusion#21208, apache/datafusion#20315.
 
 use std::sync::Arc;
 
@@ -29,10 +28,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::analyzer::decorrelation::references::{has_subquery, map_subquery};
 
-/// What the names begin with.
+/// The prefix of the new names.
 const PREFIX: &str = "_harrier_correlated_";
 
-/// The rule; to stand behind those that write subqueries.
+/// The analyzer rule; runs after all that rewrite subqueries.
 #[derive(Debug)]
 pub struct OuterReferenceNames;
 
@@ -45,12 +44,12 @@ impl AnalyzerRule for OuterReferenceNames {
         let mut count = 0;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = plan.map_expressions(|expr| {
-                expr.transform_up(|expr| map_subquery(expr, |subquery| named_apart(subquery, &mut count)))
+                expr.transform_up(|expr| map_subquery(expr, |subquery| disambiguate(subquery, &mut count)))
             })?;
             plan.transform_data(|plan| match plan {
-                // That of LATERAL.
+                // A LATERAL subquery.
                 LogicalPlan::Subquery(mut subquery) => {
-                    let changed = named_apart(&mut subquery, &mut count)?;
+                    let changed = disambiguate(&mut subquery, &mut count)?;
                     Ok(Transformed::new_transformed(LogicalPlan::Subquery(subquery), changed))
                 }
                 other => Ok(Transformed::no(other)),
@@ -60,8 +59,8 @@ impl AnalyzerRule for OuterReferenceNames {
     }
 }
 
-/// Renames columns of one subquery where they would be mistaken for others. Returns whether it did.
-fn named_apart(subquery: &mut Subquery, count: &mut usize) -> Result<bool> {
+/// Renames ambiguous columns of one subquery. Returns whether it did.
+fn disambiguate(subquery: &mut Subquery, count: &mut usize) -> Result<bool> {
     let mut found = Correlated::default();
     found.collect(&subquery.subquery, &mut Vec::new());
     let ambiguous: HashSet<&String> =
@@ -78,7 +77,7 @@ fn named_apart(subquery: &mut Subquery, count: &mut usize) -> Result<bool> {
     }
     let plan = Arc::unwrap_or_clone(Arc::clone(&subquery.subquery));
     let changed = plan.transform_up(|plan| match plan {
-        LogicalPlan::Filter(filter) => renamed(filter, &names),
+        LogicalPlan::Filter(filter) => rename_filter(filter, &names),
         other => Ok(Transformed::no(other)),
     })?;
     subquery.subquery = Arc::new(changed.data);
@@ -89,7 +88,7 @@ fn named_apart(subquery: &mut Subquery, count: &mut usize) -> Result<bool> {
 #[derive(Default)]
 struct Correlated {
     columns: Vec<Column>,
-    /// By the name of such a column, the tables of the columns of that name which it meets on its way up.
+    /// By column name: the tables of all columns of that name on the way up.
     relations: HashMap<String, HashSet<Option<TableReference>>>,
 }
 
@@ -114,14 +113,14 @@ impl Correlated {
     }
 }
 
-/// The subquery's own columns in those parts of a condition that speak of rows outside.
+/// The subquery's own columns in the correlated parts of a condition.
 fn correlated_columns(predicate: &Expr) -> Vec<Column> {
     let parts = split_conjunction(predicate).into_iter();
     let correlated = parts.filter(|part| part.contains_outer() && !has_subquery(part));
     correlated.flat_map(|part| part.column_refs().into_iter().cloned()).collect()
 }
 
-fn renamed(filter: Filter, names: &HashMap<Column, String>) -> Result<Transformed<LogicalPlan>> {
+fn rename_filter(filter: Filter, names: &HashMap<Column, String>) -> Result<Transformed<LogicalPlan>> {
     let columns = correlated_columns(&filter.predicate);
     if !columns.iter().any(|column| names.contains_key(column)) {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
@@ -140,19 +139,19 @@ fn renamed(filter: Filter, names: &HashMap<Column, String>) -> Result<Transforme
             }
         }
     }
-    // Subqueries know the columns by their own names.
+    // Nested subqueries refer to the columns by their original names.
     let (nested, plain): (Vec<Expr>, Vec<Expr>) =
         split_conjunction_owned(filter.predicate).into_iter().partition(has_subquery);
-    let is_named = |column: &Column| names.get(column).filter(|_| columns.contains(column));
+    let new_name = |column: &Column| names.get(column).filter(|_| columns.contains(column));
     let Some(plain) = conjunction(plain) else { return internal_err!("no correlated condition") };
     let plain = plain.transform_up(|expr| match &expr {
-        Expr::Column(column) => Ok(match is_named(column) {
+        Expr::Column(column) => Ok(match new_name(column) {
             Some(name) => Transformed::yes(Expr::Column(Column::from_name(name))),
             None => Transformed::no(expr),
         }),
         _ => Ok(Transformed::no(expr)),
     })?;
-    // Joins that these become would not pass the other names on, so they stay below.
+    // These become joins that would drop the new names, so they stay below.
     let input = match conjunction(nested) {
         Some(nested) => Arc::new(LogicalPlan::Filter(Filter::try_new(nested, filter.input)?)),
         None => filter.input,

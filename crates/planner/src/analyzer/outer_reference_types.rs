@@ -1,18 +1,18 @@
-//! The types of columns that a correlated subquery takes from the rows outside.
+//! Updates the types of outer references in correlated subqueries.
 //!
-//! The planner notes the type of such a column as it makes the subquery, before the types of the query
-//! outside have been coerced. `CASE … THEN id ELSE 1 END` is an INTEGER then and a BIGINT afterwards, and the
-//! subquery compared what it took for an INTEGER with what is none (22023). Here the types are those of the
-//! coerced query, and the subquery is coerced once more.
+//! The planner records the type of an outer column when it plans the subquery, before the types of the outer
+//! query are coerced. `CASE … THEN id ELSE 1 END` is an INTEGER at that point and a BIGINT afterwards, so the
+//! subquery compared mismatched types (22023). This rule assigns the coerced types of the outer query, and
+//! coerces the subquery again.
 //!
 //! ```text
 //! Filter: y = (subquery about outer_ref(q.n))   ─►  outer_ref(q.n): Int32 becomes outer_ref(q.n): Int64,
 //!   Projection: CASE … THEN id ELSE 1 END AS n      and the subquery is coerced once more
 //! ```
-//! The subquery was planned when n was still an Int32; coercion has made an Int64 of it.
+//! The subquery was planned when n was still an Int32; coercion has made it an Int64.
 //!
-//! `OuterReferenceTypes` can go when type coercion retypes outer references as it goes into a subquery; no
-//! issue found.
+//! `OuterReferenceTypes` can go when type coercion updates outer references as it descends into a subquery;
+//! no issue found.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::analyzer::decorrelation::references::map_subquery;
 use crate::binder::outer_qualifiers::is_unresolved;
 use crate::rewrite::input_schema;
 
-/// The rule; to stand behind the coercion of types.
+/// The analyzer rule; runs after type coercion.
 #[derive(Debug)]
 pub struct OuterReferenceTypes;
 
@@ -43,17 +43,19 @@ impl AnalyzerRule for OuterReferenceTypes {
             if matches!(plan, LogicalPlan::Subquery(_)) {
                 return Ok(Transformed::no(plan));
             }
-            let mut outside = input_schema(&plan)?;
-            // Below the list of a SELECT there are columns, too, that an order may be by.
+            let mut outer_schema = input_schema(&plan)?;
+            // ORDER BY may also refer to columns below the SELECT list.
             if let LogicalPlan::Sort(sort) = &plan
                 && let LogicalPlan::Projection(list) = sort.input.as_ref()
             {
-                outside.merge(list.input.schema());
+                outer_schema.merge(list.input.schema());
             }
             let plan = plan.map_expressions(|expr| {
-                expr.transform_down(|expr| map_subquery(expr, |subquery| retyped(subquery, &outside)))
+                expr.transform_down(|expr| {
+                    map_subquery(expr, |subquery| update_types(subquery, &outer_schema))
+                })
             })?;
-            plan.transform_data(|plan| lateral(plan, &outside))
+            plan.transform_data(|plan| lateral(plan, &outer_schema))
         })?;
         check_resolved(&changed.data)?;
         match changed.transformed {
@@ -63,8 +65,7 @@ impl AnalyzerRule for OuterReferenceTypes {
     }
 }
 
-/// Whether a plan has a column whose table was not known as it was planned: the planner does not list those
-/// of every place.
+/// Whether a plan has an unresolved outer reference: the planner does not list those of every place.
 fn has_unresolved(plan: &LogicalPlan) -> Result<bool> {
     let mut is_found = false;
     plan.apply_with_subqueries(|plan| {
@@ -78,7 +79,7 @@ fn has_unresolved(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_found)
 }
 
-/// Fails for a column of a table that is not outside either.
+/// Fails for a reference to a table that no outer query has.
 fn check_resolved(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
@@ -96,13 +97,13 @@ fn check_resolved(plan: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// The subqueries of LATERAL beside what they speak of.
-fn lateral(plan: LogicalPlan, outside: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+/// Updates LATERAL subqueries with the columns of their sibling.
+fn lateral(plan: LogicalPlan, outer_schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Join(_) => plan.map_children(|input| {
             input.transform_down(|input| match input {
                 LogicalPlan::Subquery(mut subquery) => {
-                    let changed = retyped(&mut subquery, outside)?;
+                    let changed = update_types(&mut subquery, outer_schema)?;
                     Ok(Transformed::new_transformed(LogicalPlan::Subquery(subquery), changed))
                 }
                 other => Ok(Transformed::no(other)),
@@ -112,13 +113,13 @@ fn lateral(plan: LogicalPlan, outside: &DFSchema) -> Result<Transformed<LogicalP
     }
 }
 
-/// Gives the columns that a subquery, or one inside of it, takes from `outside` the types that they have
-/// there. Returns whether they had others.
-fn retyped(subquery: &mut Subquery, outside: &DFSchema) -> Result<bool> {
+/// Assigns the types in `outer_schema` to the outer references of a subquery and of those nested in it. Returns
+/// whether any changed.
+fn update_types(subquery: &mut Subquery, outer_schema: &DFSchema) -> Result<bool> {
     let mut retype = |expr: Expr| {
         expr.transform_up(|expr| {
             let Expr::OuterReferenceColumn(field, column) = &expr else { return Ok(Transformed::no(expr)) };
-            Ok(match outside.field_from_column(column) {
+            Ok(match outer_schema.field_from_column(column) {
                 Ok(found) if found.data_type() != field.data_type() || is_unresolved(field) => {
                     Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(found), column.clone()))
                 }

@@ -1,21 +1,21 @@
-//! Subqueries as values that DataFusion does not take, in a form that it does.
+//! Rewrites scalar subqueries that DataFusion does not support.
 //!
-//! DataFusion joins what a correlated subquery yields to the rows outside, for which the subquery has to be
-//! an aggregate: then there is one row for each key. Here every subquery becomes one.
+//! DataFusion joins the result of a correlated subquery with the outer rows, which requires the subquery to
+//! be an aggregate: then there is one row per key. This rule turns every subquery into one.
 //!
 //! ```text
 //!   (SELECT x FROM t WHERE t.k = o.k)                        only((SELECT {first_value(x), count(*)} FROM t WHERE t.k = o.k))
 //!   (SELECT x FROM t WHERE t.k = o.k ORDER BY y LIMIT 1)     (SELECT first_value(x ORDER BY y) FROM t WHERE t.k = o.k)
 //!   SELECT EXISTS (SELECT …)                                 SELECT (SELECT count(*) …) > 0
-//!   ORDER BY (SELECT …)                                      a column that is sorted by, and left out again
+//!   ORDER BY (SELECT …)                                      a sort column, which is projected away again
 //! ```
 //!
-//! [`only`] looks at the count above the join: a key with several rows is an error (21000) only if a row
-//! outside has that key. Subqueries without correlation are checked by an operator of DataFusion, unless the
-//! planner for ranks has it turned off.
+//! [`only`] checks the count above the join: a key with several rows is an error (21000) only if an outer row
+//! has that key. DataFusion checks uncorrelated subqueries with an operator, unless the distributed planner
+//! disables it.
 //!
 //! `ScalarSubqueries` can go when DataFusion has a join that fails on a second row (apache/datafusion#24783,
-//! open) and EXISTS as a value (apache/datafusion#24972, merged later than 55.2.0).
+//! open) and EXISTS as a value (apache/datafusion#24972, merged after 55.2.0).
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ use harrier_functions::guard::single_row_value::only;
 use crate::analyzer::decorrelation::free_references;
 use crate::rewrite::rewrite_expressions;
 
-/// The rule; to stand behind the coercion of types.
+/// The analyzer rule; runs after type coercion.
 #[derive(Debug)]
 pub struct ScalarSubqueries;
 
@@ -50,22 +50,22 @@ impl AnalyzerRule for ScalarSubqueries {
         let mut may_be_null = false;
         let changed = plan.transform_up_with_subqueries(|mut plan| {
             let are_values = !matches!(plan, LogicalPlan::Filter(_));
-            // What is below it may be NULL now, as it has been told before that it is not.
+            // Expressions below may be nullable now, contrary to the recorded schema.
             if may_be_null {
-                plan = with_nulls(plan.recompute_schema()?)?;
+                plan = update_nullability(plan.recompute_schema()?)?;
             }
             let plan = rewrite_expressions(plan, |expr| match expr {
-                Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
+                Expr::ScalarSubquery(subquery) => single_row(subquery, checks_all),
                 Expr::Exists(exists)
                     if are_values && free_references(&exists.subquery.subquery)?.is_empty() =>
                 {
-                    counted(exists)
+                    count_rows(exists)
                 }
                 other => Ok(Transformed::no(other)),
             })?;
             may_be_null |= plan.transformed;
             plan.transform_data(|plan| match plan {
-                LogicalPlan::Sort(sort) => sorted_by_columns(sort),
+                LogicalPlan::Sort(sort) => sort_by_columns(sort),
                 other => Ok(Transformed::no(other)),
             })
         })?;
@@ -73,9 +73,9 @@ impl AnalyzerRule for ScalarSubqueries {
     }
 }
 
-/// A union whose columns may be NULL if those of an input may be, which it does not look at again by itself;
-/// any other node as it is.
-fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Updates the nullability of a union's columns from its inputs, which a schema recomputation does not;
+/// returns other nodes unchanged.
+fn update_nullability(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(mut union) = plan else { return Ok(plan) };
     let may_be_null = |at: usize| union.inputs.iter().any(|input| input.schema().field(at).is_nullable());
     let fields = union.schema.iter().enumerate().map(|(at, (relation, field))| {
@@ -87,22 +87,22 @@ fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Union(union))
 }
 
-/// A subquery of which every key has one row.
-fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
+/// Rewrites a subquery so that it returns one row per key.
+fn single_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     let plan = subquery.subquery.as_ref();
     let [field] = plan.schema().fields().as_ref() else {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     };
     let is_correlated = !free_references(plan)?.is_empty();
     let is_checked = !is_aggregate(plan) && (is_correlated || checks_all && plan.max_rows() != Some(1));
-    // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that
-    // column's.
+    // Without a row the result is NULL, even for a non-nullable column: DataFusion uses the nullability of
+    // that column.
     let may_be_null = field.is_nullable() || has_row(plan);
     if !is_checked && may_be_null {
-        if has_row(plan) || is_stored(plan) {
+        if has_row(plan) || is_table_column(plan) {
             return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
         }
-        // The simplifier may find out that what is computed is never NULL, as of CASE WHEN true THEN 1 END.
+        // The simplifier may derive that a computed value is never NULL, as for CASE WHEN true THEN 1 END.
         let value = ScalarFunction::new_udf(opaque::function(), vec![Expr::ScalarSubquery(subquery)]);
         return Ok(Transformed::yes(Expr::ScalarFunction(value)));
     }
@@ -125,23 +125,23 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::ScalarFunction(value)))
 }
 
-/// Whether the one column of a plan is one of a table.
-fn is_stored(plan: &LogicalPlan) -> bool {
+/// Whether the only column of a plan is a table column.
+fn is_table_column(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {
             let is_column = |expr: &Expr| matches!(expr.clone().unalias(), Expr::Column(_));
-            projection.expr.iter().all(is_column) && is_stored(&projection.input)
+            projection.expr.iter().all(is_column) && is_table_column(&projection.input)
         }
-        LogicalPlan::SubqueryAlias(alias) => is_stored(&alias.input),
-        LogicalPlan::Filter(filter) => is_stored(&filter.input),
-        LogicalPlan::Sort(sort) => is_stored(&sort.input),
-        LogicalPlan::Limit(limit) => is_stored(&limit.input),
+        LogicalPlan::SubqueryAlias(alias) => is_table_column(&alias.input),
+        LogicalPlan::Filter(filter) => is_table_column(&filter.input),
+        LogicalPlan::Sort(sort) => is_table_column(&sort.input),
+        LogicalPlan::Limit(limit) => is_table_column(&limit.input),
         LogicalPlan::TableScan(_) => true,
         _ => false,
     }
 }
 
-/// Whether a plan has a row whatever it reads.
+/// Whether a plan returns a row for any input.
 fn has_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_row(&projection.input),
@@ -156,7 +156,7 @@ fn with_plan(subquery: Subquery, plan: LogicalPlan) -> Expr {
     Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
-/// Whether a plan aggregates all of its rows to one.
+/// Whether a plan aggregates all of its rows into one.
 fn is_aggregate(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => is_aggregate(&projection.input),
@@ -167,13 +167,13 @@ fn is_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// `SELECT x FROM … ORDER BY y LIMIT 1` as an aggregate; `None` if the plan is not of that kind.
+/// Rewrites `SELECT x FROM … ORDER BY y LIMIT 1` to an aggregate; `None` if the plan has another form.
 fn first_row(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let LogicalPlan::Limit(limit) = plan else { return Ok(None) };
     if !is_one(limit)? {
         return Ok(None);
     }
-    // Columns that are sorted by and not selected are left out above the sort.
+    // Sort columns that are not selected are projected away above the sort.
     let (value, input) = match limit.input.as_ref() {
         LogicalPlan::Projection(Projection { expr, input, .. })
             if matches!(input.as_ref(), LogicalPlan::Sort(_)) =>
@@ -190,7 +190,7 @@ fn first_row(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let column = Expr::Column(Column::from_name(first.schema_name().to_string()));
     let plan = LogicalPlanBuilder::from(input.as_ref().clone())
         .aggregate(Vec::<Expr>::new(), vec![first])?
-        // Under a name of its own: columns of the keys are put beside it.
+        // A unique name: key columns are added next to it.
         .project(vec![column.alias("__value")])?
         .build()?;
     Ok(Some(plan))
@@ -201,9 +201,9 @@ fn is_one(limit: &Limit) -> Result<bool> {
     Ok(skips_none && matches!(limit.get_fetch_type()?, FetchType::Literal(Some(1))))
 }
 
-/// EXISTS about no row outside as a number of rows that is compared. As a condition DataFusion joins by it;
-/// as a value it does not.
-fn counted(exists: Exists) -> Result<Transformed<Expr>> {
+/// Rewrites an uncorrelated EXISTS to a comparison of a row count. DataFusion plans it as a join in a
+/// condition, but not as a value.
+fn count_rows(exists: Exists) -> Result<Transformed<Expr>> {
     let Exists { subquery, negated } = exists;
     let rows = count(lit(1_i64));
     let column = Expr::Column(Column::from_name(rows.schema_name().to_string()));
@@ -216,8 +216,8 @@ fn counted(exists: Exists) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(if negated { rows.eq(none) } else { rows.gt(none) }))
 }
 
-/// A sort by columns of its input, those of which that are subqueries are computed below.
-fn sorted_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
+/// Sorts by columns of the input; sort keys with subqueries are computed below.
+fn sort_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
     let own: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
     let mut keys = Vec::new();
     let mut order = sort.expr.clone();
@@ -231,7 +231,7 @@ fn sorted_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
     if keys.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Sort(sort)));
     }
-    // Columns that only the subquery speaks of are not selected: they are below the list of the SELECT.
+    // Columns that only the subquery refers to are not selected: they are below the SELECT list.
     let (columns, input) = match sort.input.as_ref() {
         LogicalPlan::Projection(list) if !has_outer_columns(&sort.input, &keys)? => {
             (list.expr.clone(), Arc::clone(&list.input))
@@ -246,7 +246,7 @@ fn sorted_by_columns(sort: Sort) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(plan))
 }
 
-/// Whether a plan has all columns that subqueries take from outside.
+/// Whether a plan has all columns that the subqueries refer to.
 fn has_outer_columns(plan: &LogicalPlan, keys: &[Expr]) -> Result<bool> {
     let mut has_all = true;
     for key in keys {

@@ -1,5 +1,6 @@
-//! TIMESTAMPTZ in the zone of the session, as PostgreSQL has it. Tables have it in UTC: read so, days and
-//! hours would be those of UTC, and what is written into them as a text without a zone would be, too.
+//! Converts TIMESTAMPTZ values to the session's time zone, as in PostgreSQL. Tables store them in UTC.
+//! Otherwise fields such as days and hours would be those of UTC, and text without a zone would be read as
+//! UTC.
 //!
 //! ```text
 //! TableScan: t (m in UTC)  ─►  Projection: CAST(m AS Timestamp(µs, zone)) AS m
@@ -10,10 +11,10 @@
 //! ```
 //! zone is that of the session. With UTC nothing changes.
 //!
-//! `SessionTimeZone` can go when columns of TIMESTAMPTZ are read in the zone of the session; akin:
+//! `SessionTimeZone` can go when TIMESTAMPTZ columns are read in the session's zone; related:
 //! apache/datafusion#25095, apache/datafusion#25099.
 //!
-//! `LocalTimeCasts` can go when a cast of a local time that is skipped or doubled gives a moment
+//! `LocalTimeCasts` can go when a cast of a skipped or ambiguous local time returns an instant
 //! (apache/datafusion#25084, open); PostgreSQL B.2.
 
 use std::sync::Arc;
@@ -32,15 +33,15 @@ use harrier_functions::datetime::time_zone::{self, is_local};
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// Timestamps with a time zone are instants, which files and tables say in this one.
+/// The zone in which files and tables store timestamps with a time zone, which are instants.
 pub const UTC: &str = "UTC";
 
-/// The zone of a session.
+/// The time zone of a session.
 pub fn session_zone(state: &SessionState) -> Arc<str> {
     state.config_options().execution.time_zone.as_deref().unwrap_or(UTC).into()
 }
 
-/// The rule; to stand before all that looks at types.
+/// The analyzer rule; runs before all rules that read types.
 #[derive(Debug)]
 pub struct SessionTimeZone;
 
@@ -54,12 +55,12 @@ impl AnalyzerRule for SessionTimeZone {
             return Ok(plan);
         };
         let zone: Arc<str> = zone.into();
-        Ok(plan.transform_up_with_subqueries(|node| in_zone(node, &zone))?.data)
+        Ok(plan.transform_up_with_subqueries(|node| rewrite_node(node, &zone))?.data)
     }
 }
 
-/// The rule that a local time is the moment when clocks of its zone show it, also if they never do, or twice;
-/// to stand behind the coercion of types, which adds casts.
+/// The analyzer rule that casts local times to instants, including times that a clock change skips or
+/// repeats; runs after type coercion, which adds casts.
 #[derive(Debug)]
 pub struct LocalTimeCasts;
 
@@ -76,7 +77,7 @@ impl AnalyzerRule for LocalTimeCasts {
             let schema = input_schema(&plan)?;
             rewrite_expressions(plan, |mut expr| {
                 let is_changed = match &mut expr {
-                    Expr::Cast(Cast { expr, field }) => has_moment(expr, field.data_type(), &schema),
+                    Expr::Cast(Cast { expr, field }) => to_instant(expr, field.data_type(), &schema),
                     _ => false,
                 };
                 Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -86,30 +87,30 @@ impl AnalyzerRule for LocalTimeCasts {
     }
 }
 
-/// Has what is cast to a timestamp of a zone that puts its clocks forward and back be a moment before; tells
-/// whether it changed anything.
-fn has_moment(expr: &mut Expr, wanted: &DataType, schema: &DFSchema) -> bool {
+/// Converts a local time that is cast to a zone with clock changes to an instant first; returns whether it
+/// changed anything.
+fn to_instant(expr: &mut Expr, wanted: &DataType, schema: &DFSchema) -> bool {
     let DataType::Timestamp(unit, Some(zone)) = wanted else { return false };
-    // A difference to UTC has all times once. A cast to nanoseconds keeps them.
+    // With a fixed UTC offset each local time occurs once. A cast to nanoseconds handles them.
     let is_plain = zone.as_ref() == UTC || zone.starts_with(['+', '-']) || *unit == TimeUnit::Nanosecond;
-    let has_moment = !is_plain && expr.get_type(schema).is_ok_and(|kind| is_local(&kind));
-    if has_moment {
+    let is_changed = !is_plain && expr.get_type(schema).is_ok_and(|kind| is_local(&kind));
+    if is_changed {
         let arguments = vec![std::mem::take(expr), lit(zone.as_ref())];
         *expr = Expr::ScalarFunction(ScalarFunction::new_udf(time_zone::moment(), arguments));
     }
-    has_moment
+    is_changed
 }
 
-/// A field as a session has it whose zone is `zone`.
+/// The field with its type in the session zone `zone`.
 pub fn field_in_zone(field: &Field, zone: &Arc<str>) -> Field {
-    match kind_in_zone(field.data_type(), zone) {
+    match type_in_zone(field.data_type(), zone) {
         Some(kind) => field.clone().with_data_type(kind),
         None => field.clone(),
     }
 }
 
-/// `None` for what has no zone, or this one.
-fn kind_in_zone(kind: &DataType, zone: &Arc<str>) -> Option<DataType> {
+/// `None` for types without a zone, or with this one.
+fn type_in_zone(kind: &DataType, zone: &Arc<str>) -> Option<DataType> {
     match kind {
         DataType::Timestamp(unit, Some(other)) if other != zone => {
             Some(DataType::Timestamp(*unit, Some(Arc::clone(zone))))
@@ -118,15 +119,15 @@ fn kind_in_zone(kind: &DataType, zone: &Arc<str>) -> Option<DataType> {
     }
 }
 
-fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan>> {
+fn rewrite_node(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::TableScan(scan) = &node {
         let schema = Arc::clone(&scan.projected_schema);
-        if !schema.fields().iter().any(|field| kind_in_zone(field.data_type(), zone).is_some()) {
+        if !schema.fields().iter().any(|field| type_in_zone(field.data_type(), zone).is_some()) {
             return Ok(Transformed::no(node));
         }
         let columns = schema.iter().map(|(table, field)| {
             let column = Expr::Column(Column::from((table, field)));
-            match kind_in_zone(field.data_type(), zone) {
+            match type_in_zone(field.data_type(), zone) {
                 Some(kind) => cast(column, kind).alias_qualified(table.cloned(), field.name()),
                 None => column,
             }
@@ -134,15 +135,15 @@ fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan
         let columns: Vec<Expr> = columns.collect();
         return Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?));
     }
-    // What is below it may have other types now.
+    // Types of expressions below may have changed.
     let node = node.recompute_schema()?;
     let schema = input_schema(&node)?;
     let changed = rewrite_expressions(node, |mut expr| {
         let is_changed = match &mut expr {
             Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                 match field.data_type() {
-                    kind if is_of_tables(kind) => read_in(expr, zone, &schema),
-                    DataType::Timestamp(_, None) => as_local(expr, &schema),
+                    kind if is_table_type(kind) => interpret_in_zone(expr, zone, &schema),
+                    DataType::Timestamp(_, None) => to_local(expr, &schema),
                     _ => false,
                 }
             }
@@ -153,28 +154,28 @@ fn in_zone(node: LogicalPlan, zone: &Arc<str>) -> Result<Transformed<LogicalPlan
     Ok(Transformed::yes(changed.data))
 }
 
-/// Whether a column of a table has this type, as no other expression has in a session of another zone.
-fn is_of_tables(kind: &DataType) -> bool {
+/// Whether a type is that of table columns; in a session with another zone no other expression has it.
+fn is_table_type(kind: &DataType) -> bool {
     matches!(kind, DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == UTC)
 }
 
-/// Has what says no zone mean `zone`; tells whether it changed anything.
-fn read_in(expr: &mut Expr, zone: &Arc<str>, schema: &DFSchema) -> bool {
-    let says_none = match expr.get_type(schema) {
+/// Interprets a value without a zone in `zone`; returns whether it changed anything.
+fn interpret_in_zone(expr: &mut Expr, zone: &Arc<str>, schema: &DFSchema) -> bool {
+    let has_no_zone = match expr.get_type(schema) {
         Ok(DataType::Timestamp(_, None) | DataType::Date32 | DataType::Date64) => true,
         Ok(kind) => kind.is_string(),
         Err(_) => false,
     };
-    if says_none {
+    if has_no_zone {
         let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone)));
         *expr = cast(std::mem::take(expr), zoned);
     }
-    says_none
+    has_no_zone
 }
 
-/// Has a moment that becomes a timestamp without a zone be what clocks show in its own; tells whether it
-/// changed anything.
-fn as_local(expr: &mut Expr, schema: &DFSchema) -> bool {
+/// Converts an instant that is cast to a timestamp without a zone to local time; returns whether it changed
+/// anything.
+fn to_local(expr: &mut Expr, schema: &DFSchema) -> bool {
     let has_zone = matches!(expr.get_type(schema), Ok(DataType::Timestamp(_, Some(_))));
     if has_zone {
         let local = ScalarFunction::new_udf(datetime::to_local_time(), vec![std::mem::take(expr)]);

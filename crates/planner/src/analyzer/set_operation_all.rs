@@ -1,8 +1,8 @@
-//! EXCEPT ALL and INTERSECT ALL, which count how often a row is there.
+//! EXCEPT ALL and INTERSECT ALL with multiset semantics.
 //!
-//! DataFusion makes anti and semi joins of them, which ask only whether it is there at all. Here every row is
-//! joined together with its turn among its equals: the third of a row's copies on the left has a partner
-//! where there are at least three on the right.
+//! DataFusion plans them as anti and semi joins, which only test whether a row exists. This rule also joins
+//! on the row's number among its duplicates: the third copy on the left matches only if the right side has at
+//! least three.
 //!
 //! ```text
 //! LeftAnti Join: l.x = r.x      Projection: x
@@ -10,9 +10,9 @@
 //!   r                               l, row_number() OVER (PARTITION BY x) AS harrier_turn
 //!                                   r, the same
 //! ```
-//! EXCEPT ALL is an anti join here, INTERSECT ALL a semi join.
+//! EXCEPT ALL is an anti join, INTERSECT ALL a semi join.
 //!
-//! `SetOperationAll` can go when EXCEPT ALL and INTERSECT ALL count rows (apache/datafusion#12955,
+//! `SetOperationAll` can go when EXCEPT ALL and INTERSECT ALL count duplicates (apache/datafusion#12955,
 //! apache/datafusion#12956, open); PostgreSQL 7.4.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use harrier_functions::window::ranking::row_number;
 
 use crate::analyzer::set_operation_types::is_set_operation;
 
-/// The rule; to stand behind the coercion of types, by which values of both sides can be compared.
+/// The analyzer rule; runs after type coercion, so that values of both sides are comparable.
 #[derive(Debug)]
 pub struct SetOperationAll;
 
@@ -39,30 +39,30 @@ impl AnalyzerRule for SetOperationAll {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let counted = plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Join(join) if is_of_all(&join) => Ok(Transformed::yes(counted(join)?)),
+            LogicalPlan::Join(join) if is_all(&join) => Ok(Transformed::yes(number_duplicates(join)?)),
             other => Ok(Transformed::no(other)),
         })?;
         Ok(counted.data)
     }
 }
 
-/// What a row's turn is called.
-const TURN: &str = "harrier_turn";
+/// The name of the column with the row's number among its duplicates.
+const ROW_NUMBER: &str = "harrier_turn";
 
-/// Whether a join is EXCEPT ALL or INTERSECT ALL, which take nulls of semi and anti joins for equal and
-/// compare all columns: of what a DELETE reads, which has been optimized before, EXISTS may do the first.
-/// Without ALL the left side is DISTINCT. Rows that are so anyway have no second turn.
-fn is_of_all(join: &Join) -> bool {
-    let is_done = || join.left.schema().fields().last().is_some_and(|last| last.name() == TURN);
+/// Whether a join is EXCEPT ALL or INTERSECT ALL: a semi or anti join that compares all columns, with NULL
+/// equal to NULL. In the input of a DELETE, which is already optimized, an EXISTS may look the same. Without
+/// ALL the left side is DISTINCT. Input rows that are unique anyway have no second number.
+fn is_all(join: &Join) -> bool {
+    let is_done = || join.left.schema().fields().last().is_some_and(|last| last.name() == ROW_NUMBER);
     is_set_operation(join) && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_)) && !is_done()
 }
 
-fn counted(mut join: Join) -> Result<LogicalPlan> {
+fn number_duplicates(mut join: Join) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
     let (left, right): (Vec<Expr>, Vec<Expr>) = join.on.iter().cloned().unzip();
-    join.left = Arc::new(with_turns(&join.left, left)?);
-    join.right = Arc::new(with_turns(&join.right, right)?);
-    let turn = || Expr::Column(Column::from_name(TURN));
+    join.left = Arc::new(add_row_numbers(&join.left, left)?);
+    join.right = Arc::new(add_row_numbers(&join.right, right)?);
+    let turn = || Expr::Column(Column::from_name(ROW_NUMBER));
     join.on.push((turn(), turn()));
     let join = Join::try_new(
         join.left,
@@ -77,12 +77,12 @@ fn counted(mut join: Join) -> Result<LogicalPlan> {
     LogicalPlanBuilder::from(LogicalPlan::Join(join)).project(columns)?.build()
 }
 
-/// Rows with a further column: which of those with the same `values` each is, from 1.
-fn with_turns(plan: &LogicalPlan, values: Vec<Expr>) -> Result<LogicalPlan> {
+/// Adds a column with each row's number among the rows with the same `values`, from 1.
+fn add_row_numbers(plan: &LogicalPlan, values: Vec<Expr>) -> Result<LogicalPlan> {
     let turn = row_number().call(vec![]).partition_by(values).build()?;
     let name = turn.schema_name().to_string();
     let columns = plan.schema().columns().into_iter().map(Expr::Column);
-    let turn_of_row = Expr::Column(Column::from_name(name)).alias(TURN);
+    let turn_of_row = Expr::Column(Column::from_name(name)).alias(ROW_NUMBER);
     LogicalPlanBuilder::from(plan.clone())
         .window(vec![turn])?
         .project(columns.chain([turn_of_row]).collect::<Vec<_>>())?

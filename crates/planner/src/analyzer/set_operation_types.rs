@@ -1,8 +1,8 @@
-//! The types of the columns of EXCEPT and INTERSECT, which are those that both sides have in common, as in
-//! UNION. DataFusion makes joins of them, whose rows are those of the left side as they are: a REAL beside a
-//! double is written with the digits of a double, a day beside a timestamp as one, and a half of an integer
-//! beside a NUMERIC has no fraction. It has none above a UNION of these, either: that was planned for the
-//! types of the first query.
+//! Coerces the columns of EXCEPT and INTERSECT to the common type of both sides, as in UNION. DataFusion
+//! plans joins that return the rows of the left side unchanged: a REAL with a double on the right would be
+//! formatted as REAL, a date with a timestamp as a date, and half of an integer with a NUMERIC would have no
+//! fraction. The same holds above a UNION of integers and decimals, which was planned with the types of the
+//! first query.
 //!
 //! ```text
 //! LeftAnti Join: l.x = r.x      LeftAnti Join: l.x = r.x
@@ -36,7 +36,8 @@ use crate::binder::decimal_division::replan_decimal;
 use crate::binder::integer_width::is_int4;
 use crate::rewrite::{has_stale_schema, input_schema, rewrite_expressions};
 
-/// The rule; to stand before the coercion of types, and behind what finds out which numbers are doubles.
+/// The analyzer rule; runs before type coercion, and after the rule that determines which numbers are
+/// doubles.
 #[derive(Debug)]
 pub(crate) struct SetOperationTypes;
 
@@ -46,16 +47,16 @@ impl AnalyzerRule for SetOperationTypes {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        // Types of columns are other ones above what has changed.
+        // Above a changed node, column types differ.
         let mut is_changed = false;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = match is_changed {
-                true => divided(plan.recompute_schema()?)?,
+                true => replan_divisions(plan.recompute_schema()?)?,
                 false => Transformed::no(plan),
             };
             let changed = plan.transform_data(|plan| match plan {
-                LogicalPlan::Join(join) => united(join),
-                LogicalPlan::Union(union) => decimals(union),
+                LogicalPlan::Join(join) => coerce_set_operation(join),
+                LogicalPlan::Union(union) => coerce_union(union),
                 other => Ok(Transformed::no(other)),
             })?;
             is_changed |= changed.transformed;
@@ -65,20 +66,20 @@ impl AnalyzerRule for SetOperationTypes {
     }
 }
 
-/// What was planned as a division of integers, and is one of decimals.
-fn divided(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Plans divisions again that were planned with integers and now have decimals.
+fn replan_divisions(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
     rewrite_expressions(plan, |expr| Ok(replan_decimal(expr, &schema)))
 }
 
-/// A UNION of integers and decimals as one of decimals from the beginning, so that what is above it is
-/// planned for these.
-fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+/// Casts the inputs of a UNION of integers and decimals to decimals first, so that operators above are
+/// planned with these.
+fn coerce_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let plan = LogicalPlan::Union(union.clone());
     let kinds: Vec<Option<DataType>> = (0..union.schema.fields().len())
         .map(|at| {
             let is_whole = |input: &Arc<LogicalPlan>| input.schema().field(at).data_type().is_integer();
-            let kind = kind_of(&plan, at);
+            let kind = column_type(&plan, at);
             (kind.is_decimal() && union.inputs.iter().any(is_whole)).then_some(kind)
         })
         .collect();
@@ -86,12 +87,12 @@ fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     }
     for input in &mut union.inputs {
-        *input = Arc::new(with_kinds(input, &kinds)?);
+        *input = Arc::new(cast_columns(input, &kinds)?);
     }
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
 }
 
-/// Whether a join is EXCEPT or INTERSECT: of all columns, where NULL equals NULL.
+/// Whether a join is EXCEPT or INTERSECT: on all columns, with NULL equal to NULL.
 pub fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull
@@ -100,11 +101,11 @@ pub fn is_set_operation(join: &Join) -> bool {
         && join.on.len() == join.right.schema().fields().len()
 }
 
-fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
+fn coerce_set_operation(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     if !is_set_operation(&join) {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let kinds: Vec<Option<DataType>> = (0..join.on.len()).map(|at| wider(&join, at)).collect();
+    let kinds: Vec<Option<DataType>> = (0..join.on.len()).map(|at| common_type(&join, at)).collect();
     let mut is_changed = false;
     for at in 0..join.on.len() {
         if is_real_beside_numeric(&join, at) {
@@ -118,9 +119,9 @@ fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
         return Ok(if is_changed { Transformed::yes(join) } else { Transformed::no(join) });
     }
     for (at, kind) in kinds.iter().enumerate() {
-        // Decimals are compared with what is a double here as doubles.
-        let is_mixed =
-            kind.as_ref().is_some_and(DataType::is_decimal) && kind_of(&join.right, at) == DataType::Float64;
+        // Decimals are compared with doubles as doubles.
+        let is_mixed = kind.as_ref().is_some_and(DataType::is_decimal)
+            && column_type(&join.right, at) == DataType::Float64;
         if is_mixed {
             let key = &mut join.on[at].0;
             *key = cast(std::mem::take(key), DataType::Float64);
@@ -128,18 +129,18 @@ fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     }
     join.left = match join.left.as_ref() {
         LogicalPlan::Distinct(Distinct::All(rows)) => {
-            let rows = Arc::new(with_kinds(rows, &kinds)?);
+            let rows = Arc::new(cast_columns(rows, &kinds)?);
             Arc::new(LogicalPlan::Distinct(Distinct::All(rows)))
         }
-        rows => Arc::new(with_kinds(rows, &kinds)?),
+        rows => Arc::new(cast_columns(rows, &kinds)?),
     };
     LogicalPlan::Join(join).recompute_schema().map(Transformed::yes)
 }
 
-/// The type that a column of the left side becomes beside that of the right side; `None`: it has it.
-fn wider(join: &Join, at: usize) -> Option<DataType> {
+/// The common type to cast a left column to; `None`: it already has it.
+fn common_type(join: &Join, at: usize) -> Option<DataType> {
     use DataType::{Date32, Float32, Float64, Timestamp};
-    let (left, right) = (kind_of(&join.left, at), kind_of(&join.right, at));
+    let (left, right) = (column_type(&join.left, at), column_type(&join.right, at));
     let wider = match (&left, &right) {
         (Date32, Timestamp(..)) | (Timestamp(_, None), Timestamp(_, Some(_))) => right,
         (Float32, Float64) if is_double_column(&join.right, at) => right,
@@ -147,13 +148,13 @@ fn wider(join: &Join, at: usize) -> Option<DataType> {
         (left, Float64) if left.is_integer() || left.is_decimal() => {
             match is_double_column(&join.right, at) {
                 true => right,
-                // What is NUMERIC to PostgreSQL is a double here, and has fewer digits than an integer.
-                false => whole(left)?,
+                // It is NUMERIC in PostgreSQL. As a double it has fewer digits than an integer.
+                false => integer_decimal(left)?,
             }
         }
-        (left, right) if left.is_integer() && right.is_decimal() => whole(left)?,
+        (left, right) if left.is_integer() && right.is_decimal() => integer_decimal(left)?,
         (left, right) => {
-            // A number of a statement has 64 bits here.
+            // Integer literals are 64-bit here.
             let is_small = *right == DataType::Int64 && is_int4_column(&join.right, at);
             let right = if is_small { DataType::Int32 } else { right.clone() };
             if bits_of(left)? >= bits_of(&right)? {
@@ -165,17 +166,17 @@ fn wider(join: &Join, at: usize) -> Option<DataType> {
     (wider != *join.left.schema().field(at).data_type()).then_some(wider)
 }
 
-/// Whether a REAL is on the left of what is NUMERIC to PostgreSQL, and a double here: both are REAL, unless
-/// that has been said.
+/// Whether the left column is REAL and the right one is NUMERIC in PostgreSQL, but a double here: both become
+/// REAL, unless already cast.
 fn is_real_beside_numeric(join: &Join, at: usize) -> bool {
-    kind_of(&join.left, at) == DataType::Float32
-        && kind_of(&join.right, at) == DataType::Float64
+    column_type(&join.left, at) == DataType::Float32
+        && column_type(&join.right, at) == DataType::Float64
         && matches!(join.on[at].1, Expr::Column(_))
         && !is_double_column(&join.right, at)
 }
 
-/// The NUMERIC of an integer.
-fn whole(kind: &DataType) -> Option<DataType> {
+/// The decimal type that holds all values of an integer type.
+fn integer_decimal(kind: &DataType) -> Option<DataType> {
     use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let digits = match kind {
         Int8 | UInt8 => 3,
@@ -188,7 +189,7 @@ fn whole(kind: &DataType) -> Option<DataType> {
     Some(DataType::Decimal128(digits, 0))
 }
 
-/// Of an integer with a sign.
+/// The width of a signed integer type.
 fn bits_of(kind: &DataType) -> Option<u32> {
     match kind {
         DataType::Int8 => Some(8),
@@ -199,20 +200,20 @@ fn bits_of(kind: &DataType) -> Option<u32> {
     }
 }
 
-/// The type of a column; of a UNION, whose own is that of its first input until it is coerced, the one that
-/// all inputs have in common.
-fn kind_of(plan: &LogicalPlan, at: usize) -> DataType {
+/// The type of a column; for an uncoerced UNION, which has the type of its first input, the common type of
+/// all inputs.
+fn column_type(plan: &LogicalPlan, at: usize) -> DataType {
     let own = || plan.schema().field(at).data_type().clone();
     match plan {
         LogicalPlan::Union(union) => {
-            let kinds: Vec<DataType> = union.inputs.iter().map(|input| kind_of(input, at)).collect();
+            let kinds: Vec<DataType> = union.inputs.iter().map(|input| column_type(input, at)).collect();
             type_union_resolution(&kinds).unwrap_or_else(own)
         }
-        LogicalPlan::Distinct(Distinct::All(rows)) => kind_of(rows, at),
-        LogicalPlan::SubqueryAlias(alias) => kind_of(&alias.input, at),
-        LogicalPlan::Projection(list) => match list.expr.get(at).map(unaliased) {
+        LogicalPlan::Distinct(Distinct::All(rows)) => column_type(rows, at),
+        LogicalPlan::SubqueryAlias(alias) => column_type(&alias.input, at),
+        LogicalPlan::Projection(list) => match list.expr.get(at).map(strip_alias) {
             Some(Expr::Column(column)) => match list.input.schema().maybe_index_of_column(column) {
-                Some(at) => kind_of(&list.input, at),
+                Some(at) => column_type(&list.input, at),
                 None => own(),
             },
             _ => own(),
@@ -221,10 +222,10 @@ fn kind_of(plan: &LogicalPlan, at: usize) -> DataType {
     }
 }
 
-/// Whether PostgreSQL has an integer of 32 bits in a column, where a number of a statement has 64 here.
+/// Whether a column is a 32-bit integer in PostgreSQL, where literals are 64-bit here.
 fn is_int4_column(plan: &LogicalPlan, at: usize) -> bool {
     match plan {
-        LogicalPlan::Projection(list) => match list.expr.get(at).map(unaliased) {
+        LogicalPlan::Projection(list) => match list.expr.get(at).map(strip_alias) {
             Some(Expr::Column(column)) => list
                 .input
                 .schema()
@@ -247,14 +248,14 @@ fn is_int4_column(plan: &LogicalPlan, at: usize) -> bool {
     }
 }
 
-fn unaliased(expr: &Expr) -> &Expr {
+fn strip_alias(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => unaliased(&alias.expr),
+        Expr::Alias(alias) => strip_alias(&alias.expr),
         other => other,
     }
 }
 
-fn with_kinds(rows: &LogicalPlan, kinds: &[Option<DataType>]) -> Result<LogicalPlan> {
+fn cast_columns(rows: &LogicalPlan, kinds: &[Option<DataType>]) -> Result<LogicalPlan> {
     let columns = rows.schema().iter().zip(kinds).map(|((relation, field), kind)| {
         let column = Expr::from((relation, field));
         match kind {

@@ -1,20 +1,20 @@
-//! ORDER BY of subqueries, common table expressions and views in FROM.
+//! Preserves ORDER BY of subqueries, common table expressions and views in FROM.
 //!
-//! SQL leaves open what comes of it; PostgreSQL and DuckDB keep the order as long as nothing above changes
-//! it, and people rely on that:
+//! SQL does not define its effect; PostgreSQL and DuckDB keep the order as long as no operator above changes
+//! it, and users rely on that:
 //!
 //! ```text
 //!   SELECT b + 1 FROM (SELECT b … ORDER BY a) s LIMIT 3     SELECT b + 1 FROM (SELECT b, a …) s ORDER BY s.a LIMIT 3
-//!   SELECT string_agg(n, ',') FROM (SELECT n … ORDER BY a)  string_agg(n, ',' ORDER BY a), where a is carried along
+//!   SELECT string_agg(n, ',') FROM (SELECT n … ORDER BY a)  string_agg(n, ',' ORDER BY a), with a as an added column
 //!   SELECT row_number() OVER (), * FROM (… ORDER BY a)      row_number() OVER (ORDER BY a)
-//!   SELECT … FROM (… ORDER BY a) s JOIN t …                 there is no sort: nobody sees it
+//!   SELECT … FROM (… ORDER BY a) s JOIN t …                 no sort: the order is not observable
 //! ```
 //!
-//! DataFusion's planner drops all of them (`enable_subquery_sort_elimination`), and its physical rules those
-//! below aggregates.
+//! DataFusion's planner removes all of these sorts (`enable_subquery_sort_elimination`), and its physical
+//! rules those below aggregates.
 //!
 //! `SubqueryOrderBy` can go when DataFusion keeps the order of a subquery in FROM (apache/datafusion#13904:
-//! it drops it on purpose); akin: apache/datafusion#21614, apache/datafusion#12003.
+//! it removes it on purpose); related: apache/datafusion#21614, apache/datafusion#12003.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-/// The rule; to stand in front of those that take subqueries and aggregates apart.
+/// The analyzer rule; runs before those that decompose subqueries and aggregates.
 #[derive(Debug)]
 pub struct SubqueryOrderBy;
 
@@ -38,33 +38,35 @@ impl AnalyzerRule for SubqueryOrderBy {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        ordered(hoisted(plan)?, true)
+        place_sorts(hoist_sort(plan)?, true)
     }
 }
 
-/// Aggregates whose result depends on the order of rows.
+/// Aggregates whose result depends on row order.
 const ORDERED_AGGREGATES: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
 
-/// Window functions whose result does, and that know no frame. `rank` and the like are those of equal rows
-/// without ORDER BY.
+/// Order-dependent window functions that ignore the frame. Without ORDER BY, `rank` and similar functions
+/// treat all rows as peers.
 const ORDERED_WINDOWS: [&str; 4] = ["row_number", "lag", "lead", "ntile"];
 
-/// A plan with sorts where they matter. `is_seen`: the order of its rows is, by whoever reads them.
-fn ordered(plan: LogicalPlan, is_seen: bool) -> Result<LogicalPlan> {
+/// Keeps only the sorts that matter. `is_observed`: the output order of the plan is observable.
+fn place_sorts(plan: LogicalPlan, is_observed: bool) -> Result<LogicalPlan> {
     let plan = match plan {
-        LogicalPlan::Sort(sort) if !is_seen && sort.fetch.is_none() => {
-            return ordered(Arc::unwrap_or_clone(sort.input), false);
+        LogicalPlan::Sort(sort) if !is_observed && sort.fetch.is_none() => {
+            return place_sorts(Arc::unwrap_or_clone(sort.input), false);
         }
-        LogicalPlan::Aggregate(aggregate) => LogicalPlan::Aggregate(ordered_aggregate(aggregate)?),
-        LogicalPlan::Window(window) => LogicalPlan::Window(ordered_window(window)?),
+        LogicalPlan::Aggregate(aggregate) => LogicalPlan::Aggregate(order_aggregate(aggregate)?),
+        LogicalPlan::Window(window) => LogicalPlan::Window(order_window(window)?),
         other => other,
     };
     let below = match &plan {
-        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) if is_seen => {
-            Order::PassedOn
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_)
+            if is_observed =>
+        {
+            Order::Preserved
         }
-        LogicalPlan::Window(window) if is_seen && window.window_expr.iter().all(is_of_all_rows) => {
-            Order::PassedOn
+        LogicalPlan::Window(window) if is_observed && window.window_expr.iter().all(keeps_order) => {
+            Order::Preserved
         }
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
@@ -76,36 +78,35 @@ fn ordered(plan: LogicalPlan, is_seen: bool) -> Result<LogicalPlan> {
         | LogicalPlan::Join(_)
         | LogicalPlan::Union(_)
         | LogicalPlan::Subquery(_) => Order::Lost,
-        _ => Order::Seen,
+        _ => Order::Observed,
     };
     let child = |child| {
         Ok(Transformed::yes(match below {
-            Order::Seen => ordered(hoisted(child)?, true)?,
-            Order::PassedOn => ordered(child, true)?,
-            Order::Lost => ordered(child, false)?,
+            Order::Observed => place_sorts(hoist_sort(child)?, true)?,
+            Order::Preserved => place_sorts(child, true)?,
+            Order::Lost => place_sorts(child, false)?,
         }))
     };
     let plan = plan.map_children(child)?.data;
-    Ok(plan.map_subqueries(|subquery| Ok(Transformed::yes(ordered(subquery, false)?)))?.data)
+    Ok(plan.map_subqueries(|subquery| Ok(Transformed::yes(place_sorts(subquery, false)?)))?.data)
 }
 
-/// What becomes of the order in which an operator reads rows.
+/// What an operator does with the order of its input.
 #[derive(Clone, Copy)]
 enum Order {
-    /// The operator's result depends on it.
-    Seen,
-    /// Its rows have it for who sees it.
-    PassedOn,
+    /// Its result depends on it.
+    Observed,
+    /// Its output has the same order.
+    Preserved,
     Lost,
 }
 
-/// The same rows, sorted at their very end: operators between a sort and what sees its order may be run on
-/// several threads.
-fn hoisted(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Moves the sort to the end of a plan: operators between a sort and its consumer may run in parallel.
+fn hoist_sort(plan: LogicalPlan) -> Result<LogicalPlan> {
     if ends_sorted(&plan) {
         return Ok(plan);
     }
-    let Some((input, keys)) = carried(&plan, false)? else { return Ok(plan) };
+    let Some((input, keys)) = carry_keys(&plan, false)? else { return Ok(plan) };
     let columns = (0..plan.schema().fields().len()).map(|at| column_at(&input, at)).collect();
     let sorted = LogicalPlan::Sort(Sort { expr: keys, input: Arc::new(input), fetch: None });
     Ok(LogicalPlan::Projection(Projection::try_new_with_schema(
@@ -115,7 +116,7 @@ fn hoisted(plan: LogicalPlan) -> Result<LogicalPlan> {
     )?))
 }
 
-/// Whether rows come out of a sort, or of a limit, with nothing computed in between.
+/// Whether a plan ends with a sort or a limit, with nothing computed above.
 fn ends_sorted(plan: &LogicalPlan) -> bool {
     let is_column = |expr: &Expr| matches!(expr.clone().unalias_nested().data, Expr::Column(_));
     match plan {
@@ -136,16 +137,16 @@ fn window_function(expr: &Expr) -> Option<&WindowFunction> {
     }
 }
 
-/// Whether a window leaves rows in the order in which they come.
-fn is_of_all_rows(expr: &Expr) -> bool {
+/// Whether a window function preserves the order of its input.
+fn keeps_order(expr: &Expr) -> bool {
     window_function(expr)
         .is_some_and(|window| window.params.partition_by.is_empty() && window.params.order_by.is_empty())
 }
 
-/// Whether an aggregate takes rows as they come, and its result depends on it.
-fn takes_order(expr: &Expr) -> bool {
+/// Whether the result of an aggregate depends on the input order.
+fn depends_on_order(expr: &Expr) -> bool {
     match expr {
-        Expr::Alias(alias) => takes_order(&alias.expr),
+        Expr::Alias(alias) => depends_on_order(&alias.expr),
         Expr::AggregateFunction(call) => {
             call.params.order_by.is_empty()
                 && !call.params.distinct
@@ -155,26 +156,26 @@ fn takes_order(expr: &Expr) -> bool {
     }
 }
 
-/// The same of a window function.
-fn takes_order_of_rows(expr: &Expr) -> bool {
+/// The same for a window function.
+fn window_depends_on_order(expr: &Expr) -> bool {
     window_function(expr).is_some_and(|window| {
         let name = window.fun.name();
         let frame = &window.params.window_frame;
         let is_aggregate = matches!(window.fun, WindowFunctionDefinition::AggregateUDF(_));
         let is_ordered = ORDERED_WINDOWS.contains(&name)
-            || ORDERED_AGGREGATES.contains(&name) && (is_of_rows(frame) || is_of_partition(frame))
-            || is_aggregate && is_of_rows(frame) && !is_of_partition(frame);
+            || ORDERED_AGGREGATES.contains(&name) && (counts_rows(frame) || covers_partition(frame))
+            || is_aggregate && counts_rows(frame) && !covers_partition(frame);
         window.params.order_by.is_empty() && !window.params.distinct && is_ordered
     })
 }
 
-/// Whether a frame is counted in rows, whichever of them are peers.
-fn is_of_rows(frame: &WindowFrame) -> bool {
+/// Whether a frame counts rows regardless of peers.
+fn counts_rows(frame: &WindowFrame) -> bool {
     frame.units == WindowFrameUnits::Rows
 }
 
-/// Whether a frame is all of the partition.
-fn is_of_partition(frame: &WindowFrame) -> bool {
+/// Whether a frame covers the whole partition.
+fn covers_partition(frame: &WindowFrame) -> bool {
     let is_open = |bound: &WindowFrameBound| match bound {
         WindowFrameBound::Preceding(rows) | WindowFrameBound::Following(rows) => rows.is_null(),
         WindowFrameBound::CurrentRow => false,
@@ -182,12 +183,12 @@ fn is_of_partition(frame: &WindowFrame) -> bool {
     is_open(&frame.start_bound) && is_open(&frame.end_bound)
 }
 
-/// An expression with an order of its own, and the name that it has without.
-fn with_order(expr: Expr, keys: &[SortExpr]) -> Expr {
+/// Adds ORDER BY to an expression, and keeps its name.
+fn add_order(expr: Expr, keys: &[SortExpr]) -> Expr {
     let name = expr.schema_name().to_string();
     match expr {
         Expr::Alias(mut alias) => {
-            alias.expr = Box::new(with_order(*alias.expr, keys));
+            alias.expr = Box::new(add_order(*alias.expr, keys));
             Expr::Alias(alias)
         }
         Expr::AggregateFunction(mut call) => {
@@ -202,33 +203,33 @@ fn with_order(expr: Expr, keys: &[SortExpr]) -> Expr {
     }
 }
 
-fn ordered_aggregate(aggregate: Aggregate) -> Result<Aggregate> {
-    if !aggregate.aggr_expr.iter().any(takes_order) {
+fn order_aggregate(aggregate: Aggregate) -> Result<Aggregate> {
+    if !aggregate.aggr_expr.iter().any(depends_on_order) {
         return Ok(aggregate);
     }
-    let Some((input, keys)) = carried(&aggregate.input, false)? else { return Ok(aggregate) };
-    let aggregates = aggregate.aggr_expr.into_iter().map(|expr| match takes_order(&expr) {
-        true => with_order(expr, &keys),
+    let Some((input, keys)) = carry_keys(&aggregate.input, false)? else { return Ok(aggregate) };
+    let aggregates = aggregate.aggr_expr.into_iter().map(|expr| match depends_on_order(&expr) {
+        true => add_order(expr, &keys),
         false => expr,
     });
     Aggregate::try_new(Arc::new(input), aggregate.group_expr, aggregates.collect())
 }
 
-fn ordered_window(window: Window) -> Result<Window> {
-    if !window.window_expr.iter().any(takes_order_of_rows) {
+fn order_window(window: Window) -> Result<Window> {
+    if !window.window_expr.iter().any(window_depends_on_order) {
         return Ok(window);
     }
-    let Some((input, keys)) = carried(&window.input, false)? else { return Ok(window) };
-    let windows = window.window_expr.into_iter().map(|expr| match takes_order_of_rows(&expr) {
-        true => with_order(expr, &keys),
+    let Some((input, keys)) = carry_keys(&window.input, false)? else { return Ok(window) };
+    let windows = window.window_expr.into_iter().map(|expr| match window_depends_on_order(&expr) {
+        true => add_order(expr, &keys),
         false => expr,
     });
     Window::try_new(windows.collect(), Arc::new(input))
 }
 
-/// Rows that are sorted further below, with columns by which they are; `None`: they are not, or what is in
-/// between changes it. `is_kept`: they stay sorted themselves.
-fn carried(plan: &LogicalPlan, is_kept: bool) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>> {
+/// Extends the rows of a sort further below by its key columns; `None`: they are not sorted, or an operator
+/// in between changes the order. `is_kept`: the rows themselves stay sorted.
+fn carry_keys(plan: &LogicalPlan, is_kept: bool) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>> {
     Ok(Some(match plan {
         LogicalPlan::Sort(sort) => {
             let keys = sort.expr.clone();
@@ -239,15 +240,15 @@ fn carried(plan: &LogicalPlan, is_kept: bool) -> Result<Option<(LogicalPlan, Vec
             (plan, keys)
         }
         LogicalPlan::Projection(projection) => {
-            let Some((input, keys)) = carried(&projection.input, is_kept)? else { return Ok(None) };
-            projected(projection.expr.clone(), input, keys)?
+            let Some((input, keys)) = carry_keys(&projection.input, is_kept)? else { return Ok(None) };
+            project_keys(projection.expr.clone(), input, keys)?
         }
         LogicalPlan::SubqueryAlias(alias) => {
-            let Some((input, keys)) = carried(&alias.input, is_kept)? else { return Ok(None) };
+            let Some((input, keys)) = carry_keys(&alias.input, is_kept)? else { return Ok(None) };
             let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
             let (input, keys) = match keys.iter().all(|key| matches!(key.expr, Expr::Column(_))) {
                 true => (input, keys),
-                false => projected(columns, input, keys)?,
+                false => project_keys(columns, input, keys)?,
             };
             let places = keys.iter().map(|key| match &key.expr {
                 Expr::Column(column) => input.schema().maybe_index_of_column(column),
@@ -261,25 +262,25 @@ fn carried(plan: &LogicalPlan, is_kept: bool) -> Result<Option<(LogicalPlan, Vec
             (plan, keys)
         }
         LogicalPlan::Filter(filter) => {
-            let Some((input, keys)) = carried(&filter.input, is_kept)? else { return Ok(None) };
+            let Some((input, keys)) = carry_keys(&filter.input, is_kept)? else { return Ok(None) };
             (LogicalPlan::Filter(Filter::try_new(filter.predicate.clone(), Arc::new(input))?), keys)
         }
         LogicalPlan::Limit(limit) => {
-            let Some((input, keys)) = carried(&limit.input, true)? else { return Ok(None) };
+            let Some((input, keys)) = carry_keys(&limit.input, true)? else { return Ok(None) };
             let (skip, fetch) = (limit.skip.clone(), limit.fetch.clone());
             (LogicalPlan::Limit(Limit { skip, fetch, input: Arc::new(input) }), keys)
         }
-        LogicalPlan::Window(window) if window.window_expr.iter().all(is_of_all_rows) => {
-            let is_kept = is_kept || window.window_expr.iter().any(takes_order_of_rows);
-            let Some((input, keys)) = carried(&window.input, is_kept)? else { return Ok(None) };
+        LogicalPlan::Window(window) if window.window_expr.iter().all(keeps_order) => {
+            let is_kept = is_kept || window.window_expr.iter().any(window_depends_on_order);
+            let Some((input, keys)) = carry_keys(&window.input, is_kept)? else { return Ok(None) };
             (LogicalPlan::Window(Window::try_new(window.window_expr.clone(), Arc::new(input))?), keys)
         }
         _ => return Ok(None),
     }))
 }
 
-/// A projection with further columns for keys that are not in it, and the keys as they are called above.
-fn projected(
+/// Adds missing sort keys to a projection; also returns the keys under their names above it.
+fn project_keys(
     mut columns: Vec<Expr>,
     input: LogicalPlan,
     keys: Vec<SortExpr>,

@@ -1,8 +1,8 @@
-//! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a
-//! column, inserted into one, read from a file. And timestamps, intervals, doubles, bytes, arrays and rows
-//! that become texts, and elements of arrays that `array_to_string` makes texts of.
+//! Casts between text and other types as in PostgreSQL: from text to dates, times, bytea, numbers and arrays
+//! (in comparisons with columns, inserts, file scans), and from timestamps, intervals, doubles, bytea, arrays
+//! and structs to text. Also the elements that `array_to_string` formats.
 //!
-//! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
+//! Typed literals and `::` casts of constants are handled before planning (`dialect`).
 //!
 //! ```text
 //! CAST(text AS Date32)            ─►  CAST(harrier_date_text(text, order) AS Date32)
@@ -14,7 +14,7 @@
 //! CAST(list AS Utf8)              ─►  CAST(harrier_shown_value(list, style) AS Utf8)
 //! ```
 //!
-//! `TextCasts` can go when casts between texts and values can be replaced in one place of DataFusion.
+//! `TextCasts` can go when DataFusion allows replacing casts between text and values in one place.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
@@ -31,15 +31,15 @@ use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::text_constants::{array, bytes, element, normal};
+use super::text_constants::{element_type, normal_text, parse_array_constant, parse_bytea_constant};
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand behind the coercion of types, which adds casts.
+/// The analyzer rule; runs after type coercion, which adds casts.
 #[derive(Debug)]
 pub(crate) struct TextCasts {
-    /// How a session writes intervals.
+    /// How a session formats intervals.
     pub(crate) interval_style: fn(&ConfigOptions) -> IntervalStyle,
-    /// How a session reads days whose text does not tell.
+    /// How a session parses ambiguous dates.
     pub(crate) date_order: fn(&ConfigOptions) -> DateOrder,
 }
 
@@ -57,17 +57,17 @@ impl AnalyzerRule for TextCasts {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match Kind::of(field.data_type()) {
-                            Some(kind) => read(expr, kind, order, field.data_type(), &schema)?,
-                            None if field.data_type().is_binary() => read_bytes(expr, &schema)?,
-                            None if field.data_type().is_decimal() => read_number(expr, &schema),
-                            None if let Some(item) = element(field.data_type()) => {
-                                read_array(expr, item, order, &schema)?
+                            Some(kind) => parse_text(expr, kind, order, field.data_type(), &schema)?,
+                            None if field.data_type().is_binary() => parse_bytes(expr, &schema)?,
+                            None if field.data_type().is_decimal() => parse_number(expr, &schema),
+                            None if let Some(item) = element_type(field.data_type()) => {
+                                parse_array(expr, item, order, &schema)?
                             }
-                            None => field.data_type().is_string() && write(expr, style, &schema),
+                            None => field.data_type().is_string() && format_text(expr, style, &schema),
                         }
                     }
                     Expr::ScalarFunction(call) if call.func.name() == "array_to_string" => {
-                        call.args.first_mut().is_some_and(|array| write_elements(array, style, &schema))
+                        call.args.first_mut().is_some_and(|array| format_elements(array, style, &schema))
                     }
                     _ => false,
                 };
@@ -78,10 +78,16 @@ impl AnalyzerRule for TextCasts {
     }
 }
 
-/// Has a text be one that a cast reads; tells whether it changed anything.
-fn read(expr: &mut Expr, kind: Kind, order: DateOrder, wanted: &DataType, schema: &DFSchema) -> Result<bool> {
+/// Rewrites a text to a form that a cast parses; returns whether it changed anything.
+fn parse_text(
+    expr: &mut Expr,
+    kind: Kind,
+    order: DateOrder,
+    wanted: &DataType,
+    schema: &DFSchema,
+) -> Result<bool> {
     match expr {
-        Expr::Literal(value, _) => Ok(match normal(value, kind, wanted, order)? {
+        Expr::Literal(value, _) => Ok(match normal_text(value, kind, wanted, order)? {
             Some(normal) => {
                 *value = normal;
                 true
@@ -99,10 +105,10 @@ fn read(expr: &mut Expr, kind: Kind, order: DateOrder, wanted: &DataType, schema
     }
 }
 
-/// Has a text be the bytes that it tells; tells whether it was one.
-fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
+/// Parses a text as bytea; returns whether it was a text.
+fn parse_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     if let Expr::Literal(value, _) = expr {
-        let bytes = bytes(value)?;
+        let bytes = parse_bytea_constant(value)?;
         return Ok(bytes.map(|bytes| *value = bytes).is_some());
     }
     let is_text = expr.get_type(schema).is_ok_and(|kind| kind.is_string());
@@ -113,8 +119,8 @@ fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     Ok(is_text)
 }
 
-/// Has a text of a number be one without an exponent; tells whether it may have had one.
-fn read_number(expr: &mut Expr, schema: &DFSchema) -> bool {
+/// Rewrites a numeric text to one without an exponent; returns whether it may have had one.
+fn parse_number(expr: &mut Expr, schema: &DFSchema) -> bool {
     if let Expr::Literal(value, _) = expr {
         let number = value.try_as_str().flatten().and_then(parse::decimal::plain);
         return number.map(|number| *value = ScalarValue::from(number)).is_some();
@@ -128,19 +134,19 @@ fn read_number(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_text
 }
 
-/// Has a text be the array that it tells; tells whether it was one.
+/// Parses a text as an array; returns whether it was a text.
 ///
-/// Errors: it tells none (22P02, 0A000), or is no constant (42846).
-fn read_array(expr: &mut Expr, element: &DataType, order: DateOrder, schema: &DFSchema) -> Result<bool> {
+/// Errors: it is not a valid array (22P02, 0A000), or not a constant (42846).
+fn parse_array(expr: &mut Expr, element: &DataType, order: DateOrder, schema: &DFSchema) -> Result<bool> {
     match expr {
         Expr::Literal(value, _) => match value.try_as_str().flatten() {
             Some(text) => {
-                *value = array(text, element, order)?;
+                *value = parse_array_constant(text, element, order)?;
                 Ok(true)
             }
             None => Ok(false),
         },
-        // What the planner makes of a constant, or `ARRAY['1/8/1999']`.
+        // The planner's cast of a constant, or `ARRAY['1/8/1999']`.
         Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
             let Some(kind) = Kind::of(element) else { return Ok(false) };
             let mut is_changed = false;
@@ -162,9 +168,9 @@ fn read_array(expr: &mut Expr, element: &DataType, order: DateOrder, schema: &DF
     }
 }
 
-/// Has a timestamp, an interval, a double, bytes, an array or a row be the text that a cast passes on; tells
+/// Formats a timestamp, an interval, a double, bytea, an array or a struct as text before a cast; returns
 /// whether it changed anything.
-fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+fn format_text(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
         Ok(DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
             (format::datetime::function(), None)
@@ -181,8 +187,8 @@ fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     true
 }
 
-/// Has an array be the texts of its elements; tells whether it changed anything.
-fn write_elements(array: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+/// Formats the elements of an array as text; returns whether it changed anything.
+fn format_elements(array: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let is_shown = array.get_type(schema).is_ok_and(|kind| format::element::are_shown(&kind));
     if is_shown {
         let arguments = vec![std::mem::take(array), lit(style.name())];

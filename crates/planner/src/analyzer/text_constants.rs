@@ -1,5 +1,5 @@
-//! Constants of texts as values of the type that they are cast to, as PostgreSQL reads them: days, times,
-//! bytes, and arrays (`{1,NULL,"a, b"}`, of which a cast of the planner's makes an array of the one text).
+//! Conversion of text constants to the type that they are cast to, as in PostgreSQL: dates, times, bytea, and
+//! arrays (`{1,NULL,"a, b"}`, which DataFusion's cast would turn into an array of that single text).
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use harrier_functions::parse::datetime::{DateOrder, Kind};
 
 use super::session_time_zone::UTC;
 
-/// As a session reads texts of days and times that leave something open.
+/// The session settings for parsing dates and times that are ambiguous.
 #[derive(Debug, Clone)]
 pub struct TimeReading {
-    /// Where clocks show a time that says no zone.
+    /// The zone of times without one.
     pub zone: Arc<str>,
     pub order: DateOrder,
 }
 
-/// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a
-/// local time that is to be a moment as the one in the zone of `reading`.
+/// Prepares a value for a cast to a type: rewrites texts of dates, times and bytea to the form that the cast
+/// parses, and converts a local time to an instant in the zone of `reading`.
 pub fn readable(value: ScalarValue, wanted: &DataType, reading: &TimeReading) -> Result<ScalarValue> {
     let normal = match Kind::of(wanted) {
-        Some(kind) => normal(&value, kind, wanted, reading.order)?,
-        None if wanted.is_binary() => bytes(&value)?,
+        Some(kind) => normal_text(&value, kind, wanted, reading.order)?,
+        None if wanted.is_binary() => parse_bytea_constant(&value)?,
         None if wanted.is_decimal() => {
             value.try_as_str().flatten().and_then(parse::decimal::plain).map(ScalarValue::from)
         }
-        None if let (Some(item), Some(text)) = (element(wanted), value.try_as_str().flatten()) => {
-            Some(array(text, item, reading.order)?)
+        None if let (Some(item), Some(text)) = (element_type(wanted), value.try_as_str().flatten()) => {
+            Some(parse_array_constant(text, item, reading.order)?)
         }
         None => None,
     };
@@ -45,9 +45,9 @@ pub fn readable(value: ScalarValue, wanted: &DataType, reading: &TimeReading) ->
     }
 }
 
-/// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or
-/// nobody reads it.
-pub(super) fn normal(
+/// The normalized text for a cast, as PostgreSQL would parse it. `None` if the text is already normal, or
+/// cannot be parsed.
+pub(super) fn normal_text(
     value: &ScalarValue,
     kind: Kind,
     wanted: &DataType,
@@ -61,17 +61,17 @@ pub(super) fn normal(
     ScalarValue::from(text).cast_to(&value.data_type()).map(Some)
 }
 
-/// The bytes that a text tells; `None` for what is none.
+/// Parses a text as bytea; `None` for other values.
 ///
-/// Errors: it is none of bytes (22P02, 22023).
-pub(super) fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
+/// Errors: the text is not valid bytea (22P02, 22023).
+pub(super) fn parse_bytea_constant(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     let Some(text) = value.try_as_str() else { return Ok(None) };
     let bytes = text.map(parse::bytea::bytes_of).transpose().map_err(harrier_sqlstate::external)?;
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 
-/// The type of the elements of an array; `None` for other types.
-pub(super) fn element(kind: &DataType) -> Option<&DataType> {
+/// The element type of an array; `None` for other types.
+pub(super) fn element_type(kind: &DataType) -> Option<&DataType> {
     match kind {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             Some(item.data_type())
@@ -80,11 +80,11 @@ pub(super) fn element(kind: &DataType) -> Option<&DataType> {
     }
 }
 
-/// The array of `element` that a text tells.
+/// Parses a text as an array of `element`.
 ///
-/// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
-pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<ScalarValue> {
-    let texts = elements(text, self::element(element).is_some()).map_err(harrier_sqlstate::external)?;
+/// Errors: malformed (22P02) or multidimensional (0A000); an element is not valid for its type.
+pub(super) fn parse_array_constant(text: &str, element: &DataType, order: DateOrder) -> Result<ScalarValue> {
+    let texts = elements(text, element_type(element).is_some()).map_err(harrier_sqlstate::external)?;
     let reading = TimeReading { zone: UTC.into(), order };
     let values = texts.into_iter().map(|text| match text {
         Some(text) => readable(ScalarValue::Utf8(Some(text)), element, &reading)?.cast_to(element),
@@ -94,7 +94,7 @@ pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<
     Ok(ScalarValue::List(ScalarValue::new_list(&values, element, true)))
 }
 
-/// An array up to its closing brace, when the opening one was read.
+/// The text of an array up to its closing brace, after the opening one.
 fn rest_of_array(signs: &mut impl Iterator<Item = char>) -> Option<String> {
     let (mut text, mut open, mut is_quoted) = (String::new(), 1, false);
     while open > 0 {
@@ -111,9 +111,10 @@ fn rest_of_array(signs: &mut impl Iterator<Item = char>) -> Option<String> {
     Some(text)
 }
 
-/// The texts of the elements of an array, which may be arrays if it is `nested`; `None` for NULL.
+/// Splits the text of an array into those of its elements, which may be arrays if it is `nested`; `None` for
+/// NULL.
 ///
-/// Errors: as [`array`].
+/// Errors: as [`parse_array_constant`].
 pub fn elements(text: &str, nested: bool) -> Result<Vec<Option<String>>, SqlError> {
     let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");

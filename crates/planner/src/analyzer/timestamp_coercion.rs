@@ -1,13 +1,13 @@
-//! Timestamps beside days, texts and other timestamps, as PostgreSQL has them.
+//! Type coercion of timestamps with dates, texts and other timestamps, as in PostgreSQL.
 //!
-//! DataFusion counts nanoseconds in 64 bits where a day or a text meets a timestamp, which end in 2262, while
-//! many a warehouse says `9999-12-31` where something has no end. Tables have microseconds, so days and texts
-//! become these, and so does the present moment.
+//! DataFusion coerces dates and texts to 64-bit nanoseconds, which end in 2262, while many warehouses use
+//! `9999-12-31` as an open end. Tables have microseconds, so dates and texts become microseconds, and so does
+//! the current time.
 //!
-//! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and
-//! finds the second for one after it. And a day and an interval are a day to DataFusion, without the
-//! interval's hours: that they are a timestamp is found out before (`binder/interval_arithmetic.rs`), and
-//! what is compared with days stays one.
+//! When a column has a coarser unit than the value it is compared with, DataFusion truncates the value to
+//! that unit, which changes the result of the comparison. And DataFusion types date + interval as a date,
+//! dropping the interval's hours: an earlier planner types it as a timestamp
+//! (`binder/interval_arithmetic.rs`), and comparisons with dates are rewritten back to dates.
 //!
 //! ```text
 //! ts = day                               ─►  ts = CAST(day AS Timestamp(µs))
@@ -20,11 +20,11 @@
 //! ```
 //!
 //! `TimestampPrecisionComparisons` can go when a comparison with a finer constant is unwrapped by the
-//! preimage of the cast (apache/datafusion#22906, open); akin: apache/datafusion#22142,
+//! preimage of the cast (apache/datafusion#22906, open); related: apache/datafusion#22142,
 //! apache/datafusion#22837.
 //!
-//! `TimestampCoercion` can go when days, texts and now() meet timestamps in microseconds, and date + interval
-//! is a timestamp (apache/datafusion#19527, open); PostgreSQL 9.9 and 8.5.
+//! `TimestampCoercion` can go when dates, texts and now() are coerced to microseconds next to timestamps, and
+//! date + interval is a timestamp (apache/datafusion#19527, open); PostgreSQL 9.9 and 8.5.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ use crate::rewrite::{
     has_stale_schema, input_schema, is_comparison, map_comparison_sides, map_join_keys, rewrite_expressions,
 };
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct TimestampCoercion;
 
@@ -59,11 +59,11 @@ impl AnalyzerRule for TimestampCoercion {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(leveled)?.data)
+        Ok(plan.transform_up_with_subqueries(coerce_node)?.data)
     }
 }
 
-/// The rule for comparisons that become such of a column in larger units by being pushed down to it.
+/// The optimizer rule for comparisons that only become comparisons with a coarser column by filter pushdown.
 #[derive(Debug)]
 pub struct TimestampPrecisionComparisons;
 
@@ -83,7 +83,7 @@ impl OptimizerRule for TimestampPrecisionComparisons {
         let scope = Scope { schema: &input_schema(&plan)? };
         plan.map_expressions(|expr| {
             expr.transform_up(|expr| {
-                Ok(match scope.in_whole_units(&expr) {
+                Ok(match scope.in_column_unit(&expr) {
                     Some(exact) => Transformed::yes(exact),
                     None => Transformed::no(expr),
                 })
@@ -92,28 +92,29 @@ impl OptimizerRule for TimestampPrecisionComparisons {
     }
 }
 
-/// One node with the rule applied.
-pub fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Applies the rule to one node.
+pub fn coerce_node(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Union(union) = plan {
-        return level_union(union);
+        return coerce_union(union);
     }
-    // What is below it may have other types now.
+    // Types of expressions below may have changed.
     plan = plan.recompute_schema()?;
     let scope = Scope { schema: &input_schema(&plan)? };
-    let is_changed = map_join_keys(&mut plan, |keys| scope.stay_days(keys) || scope.level(keys, Texts::All));
-    let mut changed = rewrite_expressions(plan, |expr| scope.replaced(expr))?;
+    let is_changed =
+        map_join_keys(&mut plan, |keys| scope.compare_as_days(keys) || scope.coerce_sides(keys, Texts::All));
+    let mut changed = rewrite_expressions(plan, |expr| scope.coerce_expr(expr))?;
     changed.transformed |= is_changed;
     Ok(changed)
 }
 
-/// Days and timestamps in larger units in a column that is one of others elsewhere in a UNION, whose own type
-/// is that of its first input until it is coerced.
-fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+/// Casts the inputs of a UNION to a common timestamp type, where their columns are dates or timestamps of
+/// several types. An uncoerced union has the type of its first input.
+fn coerce_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let wanted = (0..width).map(|at| {
         let types = union.inputs.iter().map(|input| input.schema().field(at).data_type().clone());
         let types: Vec<DataType> = types.collect();
-        one_of(&types)
+        union_type(&types)
     });
     let wanted: Vec<Option<DataType>> = wanted.collect();
     if wanted.iter().all(Option::is_none) {
@@ -132,51 +133,52 @@ fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
             }
         });
         let columns: Vec<Expr> = columns.collect();
-        let leveled = LogicalPlanBuilder::from(LogicalPlan::clone(input)).project(columns)?.build()?;
-        *input = Arc::new(leveled);
+        let coerced = LogicalPlanBuilder::from(LogicalPlan::clone(input)).project(columns)?.build()?;
+        *input = Arc::new(coerced);
     }
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
 }
 
-/// What a column of days and timestamps is that are of several types; `None` for any other.
-fn one_of(types: &[DataType]) -> Option<DataType> {
+/// The common type of dates and timestamps of several types; `None` for other types.
+fn union_type(types: &[DataType]) -> Option<DataType> {
     let is_known = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind);
-    let (unit, zone) = finest(types).filter(|_| types.iter().all(is_known))?;
+    let (unit, zone) = finest_unit(types).filter(|_| types.iter().all(is_known))?;
     let wanted = DataType::Timestamp(unit, zone);
     types.iter().any(|kind| !kind.is_null() && *kind != wanted).then_some(wanted)
 }
 
-/// Which texts become timestamps.
+/// Which texts are cast to timestamps.
 #[derive(Clone, Copy, PartialEq)]
 enum Texts {
     All,
-    /// Those that a statement has in quotation marks, whose type PostgreSQL finds out.
+    /// Only string literals, whose type PostgreSQL infers.
     Literals,
 }
 
-/// Where columns come from.
+/// The input columns of a node.
 struct Scope<'a> {
     schema: &'a DFSchema,
 }
 
 impl Scope<'_> {
-    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
-        let mut is_changed =
-            map_comparison_sides(&mut expr, |sides| self.stay_days(sides) || self.level(sides, Texts::All));
+    fn coerce_expr(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+        let mut is_changed = map_comparison_sides(&mut expr, |sides| {
+            self.compare_as_days(sides) || self.coerce_sides(sides, Texts::All)
+        });
         is_changed |= match &mut expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
-                (*op == Operator::Minus && self.level_days(&mut [left, right]))
-                    || self.keep_parts(left, right)
-                    || self.count_days(left, *op, right)
+                (*op == Operator::Minus && self.coerce_days(&mut [left, right]))
+                    || self.keep_time_parts(left, right)
+                    || self.coerce_day_numbers(left, *op, right)
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
-                self.hide_day(left, right) || self.hide_day(right, left)
+                self.hide_day_cast(left, right) || self.hide_day_cast(right, left)
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
                 let mut sides: Vec<&mut Expr> = results.collect();
                 sides.extend(case.else_expr.as_deref_mut());
-                self.level(&mut sides, Texts::Literals)
+                self.coerce_sides(&mut sides, Texts::Literals)
             }
             Expr::Cast(Cast { expr: inner, field }) => match field.data_type() {
                 DataType::Timestamp(unit, zone) => self.round(inner, *unit, zone.as_ref()),
@@ -184,12 +186,12 @@ impl Scope<'_> {
             },
             Expr::InSubquery(InSubquery { expr, subquery, .. })
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
-                self.level_subquery(expr, subquery)?
+                self.coerce_subquery(expr, subquery)?
             }
             Expr::ScalarFunction(function) => match function.name() {
                 "coalesce" | "greatest" | "least" | "nullif" => {
                     let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
-                    self.level(&mut sides, Texts::Literals)
+                    self.coerce_sides(&mut sides, Texts::Literals)
                 }
                 "date_trunc" | "date_bin" => {
                     let is_changed = match function.args.get_mut(1) {
@@ -201,7 +203,7 @@ impl Scope<'_> {
                         _ => false,
                     };
                     match function.args.as_mut_slice() {
-                        [_, moment, origin] => self.level_zones(moment, origin) || is_changed,
+                        [_, moment, origin] => self.coerce_zones(moment, origin) || is_changed,
                         _ => is_changed,
                     }
                 }
@@ -216,16 +218,16 @@ impl Scope<'_> {
             },
             _ => false,
         };
-        Ok(match self.in_whole_units(&expr) {
+        Ok(match self.in_column_unit(&expr) {
             Some(exact) => Transformed::yes(exact),
             None if is_changed => Transformed::yes(expr),
             None => Transformed::no(expr),
         })
     }
 
-    /// Makes a moment of a time that stands beside one, which is local there: DataFusion would take it for
-    /// one at Greenwich.
-    fn level_zones(&self, one: &mut Expr, other: &mut Expr) -> bool {
+    /// Casts a local time next to an instant to that zone: DataFusion would interpret it as UTC. Returns
+    /// whether it changed anything.
+    fn coerce_zones(&self, one: &mut Expr, other: &mut Expr) -> bool {
         let zone = |kind: Option<DataType>| match kind {
             Some(DataType::Timestamp(_, zone)) => zone,
             _ => None,
@@ -243,8 +245,8 @@ impl Scope<'_> {
         expr.get_type(self.schema).ok()
     }
 
-    /// Makes timestamps of days and texts that stand beside some; tells whether it has changed anything.
-    fn level(&self, sides: &mut [&mut Expr], texts: Texts) -> bool {
+    /// Casts dates and texts next to timestamps to timestamps; returns whether it changed anything.
+    fn coerce_sides(&self, sides: &mut [&mut Expr], texts: Texts) -> bool {
         let types: Vec<Option<DataType>> = sides.iter().map(|side| self.type_of(side)).collect();
         let is_other = |(side, kind): (&&mut Expr, &Option<DataType>)| {
             texts == Texts::Literals && kind.as_ref().is_some_and(DataType::is_string) && !is_literal(side)
@@ -253,7 +255,7 @@ impl Scope<'_> {
             return false;
         }
         let known: Vec<DataType> = types.iter().flatten().cloned().collect();
-        let Some(common) = common(&known) else { return false };
+        let Some(common) = common_type(&known) else { return false };
         for (side, kind) in sides.iter_mut().zip(types) {
             if kind.is_some_and(|kind| is_day(&kind) || kind.is_string()) {
                 **side = cast(std::mem::take(*side), common.clone());
@@ -262,17 +264,17 @@ impl Scope<'_> {
         true
     }
 
-    /// The same where a text is something else, such as an interval.
-    fn level_days(&self, sides: &mut [&mut Expr]) -> bool {
+    /// The same where a text has another type, such as an interval.
+    fn coerce_days(&self, sides: &mut [&mut Expr]) -> bool {
         let is_text = |side: &&mut Expr| self.type_of(side).is_some_and(|kind| kind.is_string());
-        !sides.iter().any(is_text) && self.level(sides, Texts::All)
+        !sides.iter().any(is_text) && self.coerce_sides(sides, Texts::All)
     }
 
-    /// The same for what a subquery yields.
-    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+    /// The same for comparisons with subqueries.
+    fn coerce_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
         let Some(kind) = self.type_of(expr) else { return Ok(false) };
         let other = subquery.subquery.schema().field(0).data_type().clone();
-        let Some(common) = common(&[kind.clone(), other]) else { return Ok(false) };
+        let Some(common) = common_type(&[kind.clone(), other]) else { return Ok(false) };
         match matches!(kind, DataType::Timestamp(..)) {
             true => *subquery = cast_subquery(subquery.clone(), &common)?,
             false => *expr = cast(std::mem::take(expr), common),
@@ -280,7 +282,7 @@ impl Scope<'_> {
         Ok(true)
     }
 
-    /// Rounds what becomes a timestamp in a larger unit, which a cast would cut off.
+    /// Rounds a value cast to a coarser timestamp, where the cast would truncate.
     fn round(&self, expr: &mut Expr, unit: TimeUnit, zone: Option<&Arc<str>>) -> bool {
         let kind = self.type_of(expr);
         let is_text = kind.as_ref().is_some_and(DataType::is_string);
@@ -297,9 +299,9 @@ impl Scope<'_> {
         true
     }
 
-    /// Makes a timestamp in microseconds of a day that an interval with hours is added to, or taken from, and
-    /// of one in larger units that an interval with smaller ones is.
-    fn keep_parts(&self, left: &mut Expr, right: &mut Expr) -> bool {
+    /// Casts a date to a timestamp in microseconds if an interval with hours is added or subtracted, and a
+    /// coarse timestamp if the interval has smaller units.
+    fn keep_time_parts(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
         let (moment, interval) = match (is_interval(left), is_interval(right)) {
             (false, true) => (left, right),
@@ -309,7 +311,7 @@ impl Scope<'_> {
         let (unit, zone) = match self.type_of(moment) {
             Some(DataType::Timestamp(TimeUnit::Second, zone)) => (1_000_000_000, zone),
             Some(DataType::Timestamp(TimeUnit::Millisecond, zone)) => (1_000_000, zone),
-            // Of a day not even a whole day of hours.
+            // A date has no time of day, so even 24 hours are not whole.
             Some(kind) if is_day(&kind) => (i64::MAX, None),
             _ => return false,
         };
@@ -320,9 +322,9 @@ impl Scope<'_> {
         true
     }
 
-    /// Has days that intervals of whole days are added to be compared with days as days: bounds of files are
-    /// of days. Tells whether there are any.
-    fn stay_days(&self, sides: &mut [&mut Expr]) -> bool {
+    /// Compares date plus interval of whole days with dates as dates, so that files can be pruned by their
+    /// date bounds. Returns whether there are any.
+    fn compare_as_days(&self, sides: &mut [&mut Expr]) -> bool {
         let is_day = |side: &Expr| self.type_of(side).as_ref().is_some_and(is_day);
         if !sides.iter().any(|side| is_day(side)) {
             return false;
@@ -340,7 +342,7 @@ impl Scope<'_> {
         true
     }
 
-    /// The day that a day as a timestamp, and intervals of whole days, come to.
+    /// The date that a date cast to a timestamp, plus intervals of whole days, amounts to.
     fn as_day(&self, expr: &Expr) -> Option<Expr> {
         let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = expr
         else {
@@ -366,10 +368,10 @@ impl Scope<'_> {
         }
     }
 
-    /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days
-    /// that one is taken from the other. DataFusion makes hours of the first, and takes the second for a
-    /// duration where it estimates how many rows there are.
-    fn count_days(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
+    /// Casts a number added to or subtracted from a date to an interval of days, and both sides of date minus
+    /// date to day numbers. DataFusion would use hours for the first, and estimates row counts of the second
+    /// as a duration.
+    fn coerce_day_numbers(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
         let is_day = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(is_day);
         let is_number = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(DataType::is_integer);
         let number = match (is_day(left), is_day(right)) {
@@ -399,9 +401,9 @@ impl Scope<'_> {
         true
     }
 
-    /// Hides the day of a timestamp that is compared with what is no constant: where DataFusion works out how
-    /// many rows that leaves, a day has more moments than there were, which is an error.
-    fn hide_day(&self, side: &mut Expr, other: &Expr) -> bool {
+    /// Hides the date cast of a timestamp that is compared with a non-constant: DataFusion's cardinality
+    /// estimate maps a date to a range of timestamps with more values than there are rows, and fails.
+    fn hide_day_cast(&self, side: &mut Expr, other: &Expr) -> bool {
         let Expr::Cast(Cast { expr: moment, field }) = &*side else { return false };
         let is_moment = matches!(self.type_of(moment), Some(DataType::Timestamp(..)));
         if !is_moment || !is_day(field.data_type()) || !other.any_column_refs() || !side.any_column_refs() {
@@ -412,7 +414,7 @@ impl Scope<'_> {
         true
     }
 
-    /// Whether the time of an interval, beside its days, is known to be a multiple of so many nanoseconds.
+    /// Whether the time part of an interval is known to be a multiple of `unit` nanoseconds.
     fn is_whole(&self, interval: &Expr, unit: i64) -> bool {
         match interval {
             Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
@@ -439,30 +441,30 @@ impl Scope<'_> {
         }
     }
 
-    /// A comparison of a column that has whole units of time with a constant that may lie between them, told
-    /// in whole units; `None` for any other expression.
-    fn in_whole_units(&self, expr: &Expr) -> Option<Expr> {
+    /// Rewrites a comparison of a coarse timestamp column with a finer constant to the column's unit; `None`
+    /// for other expressions.
+    fn in_column_unit(&self, expr: &Expr) -> Option<Expr> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
-                match (self.finer(left, right), self.finer(right, left)) {
-                    (Some(unit), _) => told_in(unit, self.in_own_units(left), *op, right),
-                    (_, Some(unit)) => told_in(unit, self.in_own_units(right), op.swap()?, left),
+                match (self.unit_if_finer(left, right), self.unit_if_finer(right, left)) {
+                    (Some(unit), _) => compare_in_unit(unit, self.strip_finer_casts(left), *op, right),
+                    (_, Some(unit)) => compare_in_unit(unit, self.strip_finer_casts(right), op.swap()?, left),
                     _ => None,
                 }
             }
             Expr::Between(Between { expr, negated, low, high }) => {
-                let unit = self.finer(expr, low).or_else(|| self.finer(expr, high))?;
-                let bound = |op, bound: &Expr| match self.finer(expr, bound) {
-                    Some(_) => told_in(unit, self.in_own_units(expr), op, bound),
+                let unit = self.unit_if_finer(expr, low).or_else(|| self.unit_if_finer(expr, high))?;
+                let bound = |op, bound: &Expr| match self.unit_if_finer(expr, bound) {
+                    Some(_) => compare_in_unit(unit, self.strip_finer_casts(expr), op, bound),
                     None => Some(binary_expr(expr.as_ref().clone(), op, bound.clone())),
                 };
                 let between = bound(Operator::GtEq, low)?.and(bound(Operator::LtEq, high)?);
                 Some(if *negated { not(between) } else { between })
             }
             Expr::InList(InList { expr, list, negated }) => {
-                list.iter().find_map(|element| self.finer(expr, element))?;
-                let equal = |element: &Expr| match self.finer(expr, element) {
-                    Some(unit) => told_in(unit, self.in_own_units(expr), Operator::Eq, element),
+                list.iter().find_map(|element| self.unit_if_finer(expr, element))?;
+                let equal = |element: &Expr| match self.unit_if_finer(expr, element) {
+                    Some(unit) => compare_in_unit(unit, self.strip_finer_casts(expr), Operator::Eq, element),
                     None => Some(expr.as_ref().clone().eq(element.clone())),
                 };
                 let any = disjunction(list.iter().map(equal).collect::<Option<Vec<_>>>()?)?;
@@ -472,23 +474,23 @@ impl Scope<'_> {
         }
     }
 
-    /// A timestamp without the casts that say finer units than it has, which DataFusion takes away, too.
-    fn in_own_units<'e>(&self, expr: &'e Expr) -> &'e Expr {
+    /// Strips casts of a timestamp to finer units, as DataFusion does.
+    fn strip_finer_casts<'e>(&self, expr: &'e Expr) -> &'e Expr {
         let Expr::Cast(Cast { expr: inner, field }) = expr else { return expr };
         match (self.type_of(inner), field.data_type()) {
             (Some(DataType::Timestamp(own, own_zone)), DataType::Timestamp(unit, zone))
                 if own_zone == *zone && fineness(own) <= fineness(*unit) =>
             {
-                self.in_own_units(inner)
+                self.strip_finer_casts(inner)
             }
             _ => expr,
         }
     }
 
-    /// The unit of a column's moments, if those of a constant are finer.
-    fn finer(&self, column: &Expr, constant: &Expr) -> Option<TimeUnit> {
+    /// The unit of a timestamp column, if the constant's unit is finer.
+    fn unit_if_finer(&self, column: &Expr, constant: &Expr) -> Option<TimeUnit> {
         let (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) =
-            (self.type_of(self.in_own_units(column))?, self.type_of(constant)?)
+            (self.type_of(self.strip_finer_casts(column))?, self.type_of(constant)?)
         else {
             return None;
         };
@@ -498,8 +500,8 @@ impl Scope<'_> {
     }
 }
 
-/// `column op constant` for a column in whole units of `unit`.
-fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
+/// Builds `column op constant` for a column in units of `unit`.
+fn compare_in_unit(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
     let with = |op: Operator, side: Side| {
         let whole = ScalarFunction::new_udf(time_unit::function(unit, side), vec![constant.clone()]);
         binary_expr(column.clone(), op, Expr::ScalarFunction(whole))
@@ -514,21 +516,22 @@ fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Opti
     }
 }
 
-/// What values of these types are as one, if they are timestamps, days and texts, and not of one kind alone.
-pub fn common_of(types: &[DataType]) -> Option<DataType> {
+/// The common type of timestamps, dates and texts, if they are of several kinds.
+pub fn common_type_of(types: &[DataType]) -> Option<DataType> {
     let is_known = |kind: &DataType| {
         matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind) || kind.is_string()
     };
-    if types.iter().all(is_known) { common(types) } else { None }
+    if types.iter().all(is_known) { common_type(types) } else { None }
 }
 
-/// The timestamps that days and texts are made; `None` if there are none, or no timestamps beside them.
-fn common(types: &[DataType]) -> Option<DataType> {
+/// The timestamp type that dates and texts are cast to; `None` without dates and texts, or without
+/// timestamps.
+fn common_type(types: &[DataType]) -> Option<DataType> {
     let has_texts = types.iter().any(DataType::is_string);
     if !has_texts && !types.iter().any(is_day) {
         return None;
     }
-    let (unit, zone) = finest(types)?;
+    let (unit, zone) = finest_unit(types)?;
     let unit = match unit {
         TimeUnit::Second | TimeUnit::Millisecond if has_texts => TimeUnit::Microsecond,
         other => other,
@@ -536,8 +539,8 @@ fn common(types: &[DataType]) -> Option<DataType> {
     Some(DataType::Timestamp(unit, zone))
 }
 
-/// The finest unit of timestamps, and the zone that some of them have; `None` without timestamps.
-fn finest(types: &[DataType]) -> Option<(TimeUnit, Option<Arc<str>>)> {
+/// The finest unit of the timestamps, and the zone of any of them; `None` without timestamps.
+fn finest_unit(types: &[DataType]) -> Option<(TimeUnit, Option<Arc<str>>)> {
     let timestamps = types.iter().filter_map(|kind| match kind {
         DataType::Timestamp(unit, zone) => Some((*unit, zone.clone())),
         _ => None,
@@ -565,7 +568,7 @@ fn is_literal(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(..))
 }
 
-/// Whether an expression asks a query, or is one of a row outside.
+/// Whether an expression contains a subquery or an outer reference.
 fn has_query(expr: &Expr) -> bool {
     let is_query = |expr: &Expr| {
         matches!(

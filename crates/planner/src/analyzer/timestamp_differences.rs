@@ -1,6 +1,5 @@
-//! What timestamps are apart from each other, which is a duration here: where it becomes an interval, or a
-//! text, it is one of days and the time that is left, as in PostgreSQL. And EXTRACT, which is
-//! Harrier's.
+//! Converts timestamp differences, which are durations in DataFusion, to intervals of days and time as in
+//! PostgreSQL, where they are cast to an interval or a text. Also plans EXTRACT with Harrier's function.
 //!
 //! ```text
 //! CAST(t2 - t1 AS Interval)  ─►  harrier_day_time(t2 - t1)                 TimestampDifferences
@@ -10,9 +9,9 @@
 //! ```
 //!
 //! `TimestampDifferences` can go when timestamp - timestamp is an interval (apache/datafusion#7068:
-//! DataFusion has a duration on purpose).
+//! DataFusion returns a duration on purpose).
 //!
-//! `ExtractPlanner` can go when date_part and EXTRACT of DataFusion give numeric and know all fields.
+//! `ExtractPlanner` can go when DataFusion's date_part and EXTRACT return numeric and support all fields.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;
@@ -27,7 +26,7 @@ use harrier_functions::datetime::{date_part, duration};
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand behind the coercion of types, which adds casts.
+/// The analyzer rule; runs after type coercion, which adds casts.
 #[derive(Debug)]
 pub struct TimestampDifferences;
 
@@ -39,13 +38,13 @@ impl AnalyzerRule for TimestampDifferences {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = input_schema(&plan)?;
-            rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
+            rewrite_expressions(plan, |expr| Ok(rewrite_expr(expr, &schema)))
         })?;
         Ok(changed.data)
     }
 }
 
-/// Plans EXTRACT; to stand before DataFusion's.
+/// Plans EXTRACT; runs before DataFusion's planner.
 #[derive(Debug)]
 pub struct ExtractPlanner;
 
@@ -55,23 +54,23 @@ impl ExprPlanner for ExtractPlanner {
     }
 }
 
-fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn rewrite_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
     let is_duration = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Duration(_)));
     match expr {
         Expr::Cast(Cast { expr, field }) if *field.data_type() == INTERVAL && is_duration(&expr) => {
-            Transformed::yes(day_time(*expr))
+            Transformed::yes(to_interval(*expr))
         }
         Expr::Cast(Cast { expr, field }) if field.data_type().is_string() && is_duration(&expr) => {
-            Transformed::yes(Expr::Cast(Cast { expr: Box::new(day_time(*expr)), field }))
+            Transformed::yes(Expr::Cast(Cast { expr: Box::new(to_interval(*expr)), field }))
         }
-        // Elements of an array and members of a row are read by whoever gets it, who knows of no durations.
+        // Consumers of array elements and struct fields do not support durations.
         Expr::ScalarFunction(mut call)
             if matches!(call.func.name(), "make_array" | "named_struct")
                 && call.args.iter().any(is_duration) =>
         {
             let elements = call.args.into_iter().map(|element| match is_duration(&element) {
-                true => day_time(element),
+                true => to_interval(element),
                 false => element,
             });
             call.args = elements.collect();
@@ -81,6 +80,6 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-fn day_time(duration: Expr) -> Expr {
+fn to_interval(duration: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(duration::function(), vec![duration]))
 }

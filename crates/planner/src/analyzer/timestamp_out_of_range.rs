@@ -1,14 +1,14 @@
-//! Columns of nanoseconds, which files have, beside a constant time that nanoseconds do not reach: before
-//! 1677 or after 2262. In a comparison it stands for the first or the last moment that they have, as no cast
-//! of it is possible.
+//! Comparisons of nanosecond columns, which come from files, with constants out of the range of nanoseconds:
+//! before 1677 or after 2262. The constant is replaced by the first or last representable timestamp, as a
+//! cast would overflow.
 //!
 //! ```text
-//!   t < '9999-12-31'       t <= the last moment     whatever is not NULL
-//!   t = '9999-12-31'       t > the last moment      nothing
-//!   t > '0001-01-01'       t >= the first moment    whatever is not NULL
+//!   t < '9999-12-31'       t <= last timestamp      any value but NULL
+//!   t = '9999-12-31'       t > last timestamp       nothing
+//!   t > '0001-01-01'       t >= first timestamp     any value but NULL
 //! ```
 //!
-//! `OutOfRangeTimestamps` can go when a comparison with a literal beyond the range of nanoseconds folds
+//! `OutOfRangeTimestamps` can go when a comparison with a literal out of the range of nanoseconds is folded
 //! instead of overflowing.
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -25,7 +25,7 @@ use crate::rewrite::{input_schema, is_comparison, rewrite_expressions};
 
 const MICROSECOND_NS: i64 = 1000;
 
-/// The rule; to stand behind the one that makes times of days and texts, and before the coercion of types.
+/// The analyzer rule; runs after timestamp coercion, and before type coercion.
 #[derive(Debug)]
 pub struct OutOfRangeTimestamps;
 
@@ -40,7 +40,7 @@ impl AnalyzerRule for OutOfRangeTimestamps {
                 return Ok(Transformed::no(plan));
             }
             let schema = input_schema(&plan)?;
-            rewrite_expressions(plan, |expr| Ok(replaced(expr, &schema)))
+            rewrite_expressions(plan, |expr| Ok(rewrite_expr(expr, &schema)))
         })?;
         Ok(changed.data)
     }
@@ -52,32 +52,33 @@ fn has_nanoseconds(plan: &LogicalPlan) -> bool {
     has_any(plan) || plan.inputs().into_iter().any(has_any)
 }
 
-fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn rewrite_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let found = match &expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
-            match (far(left, right, schema), far(right, left, schema)) {
-                (Some(end), _) => end.compared(left, *op),
-                (_, Some(end)) => op.swap().and_then(|op| end.compared(right, op)),
+            match (exceeded_end(left, right, schema), exceeded_end(right, left, schema)) {
+                (Some(end), _) => end.comparison(left, *op),
+                (_, Some(end)) => op.swap().and_then(|op| end.comparison(right, op)),
                 _ => None,
             }
         }
         Expr::Between(Between { expr, negated, low, high }) => {
-            let bound = |op: Operator, bound: &Expr| match far(expr, bound, schema) {
-                Some(end) => end.compared(expr, op),
+            let bound = |op: Operator, bound: &Expr| match exceeded_end(expr, bound, schema) {
+                Some(end) => end.comparison(expr, op),
                 None => Some(binary_expr(expr.as_ref().clone(), op, bound.clone())),
             };
-            let is_far = far(expr, low, schema).is_some() || far(expr, high, schema).is_some();
+            let is_exceeded =
+                exceeded_end(expr, low, schema).is_some() || exceeded_end(expr, high, schema).is_some();
             let between = || Some(bound(Operator::GtEq, low)?.and(bound(Operator::LtEq, high)?));
-            is_far.then(between).flatten().map(|between| if *negated { not(between) } else { between })
+            is_exceeded.then(between).flatten().map(|between| if *negated { not(between) } else { between })
         }
         Expr::InList(InList { expr, list, negated }) => {
-            let is_far = list.iter().any(|element| far(expr, element, schema).is_some());
-            let equal = |element: &Expr| match far(expr, element, schema) {
-                Some(end) => end.compared(expr, Operator::Eq),
+            let is_exceeded = list.iter().any(|element| exceeded_end(expr, element, schema).is_some());
+            let equal = |element: &Expr| match exceeded_end(expr, element, schema) {
+                Some(end) => end.comparison(expr, Operator::Eq),
                 None => Some(expr.as_ref().clone().eq(element.clone())),
             };
             let any = || disjunction(list.iter().map(equal).collect::<Option<Vec<_>>>()?);
-            is_far.then(any).flatten().map(|any| if *negated { not(any) } else { any })
+            is_exceeded.then(any).flatten().map(|any| if *negated { not(any) } else { any })
         }
         _ => None,
     };
@@ -87,15 +88,15 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// An end of the times that nanoseconds reach.
+/// An end of the range of nanosecond timestamps.
 struct End {
     is_last: bool,
     moment: ScalarValue,
 }
 
 impl End {
-    /// What `column op constant` is for a constant beyond this end.
-    fn compared(&self, column: &Expr, op: Operator) -> Option<Expr> {
+    /// The result of `column op constant` for a constant beyond this end.
+    fn comparison(&self, column: &Expr, op: Operator) -> Option<Expr> {
         let [within, beyond] = match self.is_last {
             true => [Operator::LtEq, Operator::Gt],
             false => [Operator::GtEq, Operator::Lt],
@@ -106,7 +107,7 @@ impl End {
             Operator::Gt | Operator::GtEq => with(if self.is_last { beyond } else { within }),
             Operator::Eq => with(beyond),
             Operator::NotEq => with(within),
-            // NULL is distinct from it, too.
+            // NULL is distinct from it too.
             Operator::IsDistinctFrom => Expr::IsNotTrue(Box::new(with(beyond))),
             Operator::IsNotDistinctFrom => Expr::IsTrue(Box::new(with(beyond))),
             _ => return None,
@@ -114,8 +115,8 @@ impl End {
     }
 }
 
-/// The end that a constant is beyond which a column of nanoseconds is compared with.
-fn far(column: &Expr, constant: &Expr, schema: &DFSchema) -> Option<End> {
+/// The end of the range that a constant exceeds, if it is compared with a nanosecond column.
+fn exceeded_end(column: &Expr, constant: &Expr, schema: &DFSchema) -> Option<End> {
     let kind = column.get_type(schema).ok()?;
     let DataType::Timestamp(TimeUnit::Nanosecond, zone) = kind else { return None };
     if !column.any_column_refs() {
@@ -131,7 +132,7 @@ fn far(column: &Expr, constant: &Expr, schema: &DFSchema) -> Option<End> {
     Some(End { is_last: time > 0, moment: ScalarValue::TimestampNanosecond(Some(moment), zone) })
 }
 
-/// The value of a literal with its casts, but for those to nanoseconds.
+/// The value of a literal, possibly cast; casts to nanoseconds are applied as microseconds.
 fn value_of(constant: &Expr) -> Option<ScalarValue> {
     match constant {
         Expr::Literal(value, _) if !value.is_null() => Some(value.clone()),

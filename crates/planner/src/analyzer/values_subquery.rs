@@ -1,7 +1,7 @@
-//! What stands in VALUES beside constants. `VALUES ((SELECT …))`: to the planner all are constants, which it
-//! works out before a subquery has run; rows with subqueries are those of a SELECT each here, and so are
-//! values of sequences computed above the others. `VALUES (1.5), (CASE …)`: what is computed is cast to the
-//! type of its column in any case, for the planner compares the two before it has found out what is computed.
+//! Supports non-constant expressions in VALUES. For `VALUES ((SELECT …))`, DataFusion evaluates all rows
+//! before subqueries run; rows with subqueries become a UNION of SELECTs, and sequence values are computed in
+//! a projection above. For `VALUES (1.5), (CASE …)`, computed values are always cast to the column type,
+//! because DataFusion compares types before it has coerced the expression.
 //!
 //! ```text
 //! Values: (1), ((SELECT …))  ─►  Union: Projection: CAST(1 AS t) AS column1
@@ -12,7 +12,7 @@
 //! ```
 //! t is the type of the column.
 //!
-//! `ValuesSubqueries` can go when VALUES takes subqueries and coerces what it computes; no issue found.
+//! `ValuesSubqueries` can go when VALUES accepts subqueries and coerces computed values; no issue found.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::decorrelation::references::has_subquery;
 
-/// The rule; to stand before those that look at subqueries.
+/// The analyzer rule; runs before those that visit subqueries.
 #[derive(Debug)]
 pub(crate) struct ValuesSubqueries {
-    /// Whether an expression takes a value of a sequence.
+    /// Whether an expression draws a value of a sequence.
     pub(crate) takes_sequence_value: fn(&Expr) -> bool,
 }
 
@@ -39,21 +39,21 @@ impl AnalyzerRule for ValuesSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|node| self.selected(node))?.data)
+        Ok(plan.transform_up_with_subqueries(|node| self.rewrite_values(node))?.data)
     }
 }
 
 impl ValuesSubqueries {
-    fn selected(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    fn rewrite_values(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         match &plan {
             LogicalPlan::Values(values) if values.values.iter().flatten().any(self.takes_sequence_value) => {
-                match self.above(values)? {
-                    Some(above) => self.selected(above),
-                    None => Ok(Transformed::yes(of_rows(values)?)),
+                match self.sequence_projection(values)? {
+                    Some(above) => self.rewrite_values(above),
+                    None => Ok(Transformed::yes(union_of_rows(values)?)),
                 }
             }
             LogicalPlan::Values(values) if values.values.iter().flatten().any(has_subquery) => {
-                Ok(Transformed::yes(of_rows(values)?))
+                Ok(Transformed::yes(union_of_rows(values)?))
             }
             LogicalPlan::Values(values) => {
                 let mut rows = values.values.clone();
@@ -76,9 +76,9 @@ impl ValuesSubqueries {
         }
     }
 
-    /// Columns that are the next value of one sequence in all rows, above the others: so all rows take theirs
-    /// at once, in their order. `None`: other values are computed with sequences as well.
-    fn above(&self, values: &Values) -> Result<Option<LogicalPlan>> {
+    /// Computes columns that draw from the same sequence in all rows in a projection above, so that all rows
+    /// draw at once and in order. `None`: other values also depend on sequences.
+    fn sequence_projection(&self, values: &Values) -> Result<Option<LogicalPlan>> {
         let takes = self.takes_sequence_value;
         let Some(first) = values.values.first() else { return Ok(None) };
         let is_same = |at: usize| takes(&first[at]) && values.values.iter().all(|row| row[at] == first[at]);
@@ -110,15 +110,15 @@ impl ValuesSubqueries {
     }
 }
 
-/// The rows, each by itself.
-fn of_rows(values: &Values) -> Result<LogicalPlan> {
-    let rows = values.values.iter().map(|row| row_of(row, values));
+/// Plans each row separately.
+fn union_of_rows(values: &Values) -> Result<LogicalPlan> {
+    let rows = values.values.iter().map(|row| select_row(row, values));
     let all = rows.reduce(|all, row| all?.union(row?.build()?)).transpose()?;
     all.map_or_else(|| Ok(LogicalPlan::Values(values.clone())), LogicalPlanBuilder::build)
 }
 
-/// One row, with the names and types of all.
-fn row_of(row: &[Expr], values: &Values) -> Result<LogicalPlanBuilder> {
+/// Plans one row with the column names and types of all.
+fn select_row(row: &[Expr], values: &Values) -> Result<LogicalPlanBuilder> {
     let nothing = Arc::new(DFSchema::empty());
     let columns = row.iter().zip(values.schema.fields()).map(|(value, field)| {
         Ok(value.clone().cast_to(field.data_type(), nothing.as_ref())?.alias(field.name()))

@@ -1,8 +1,8 @@
-//! Window functions with FILTER or IGNORE NULLS, or that the planner would reverse, in the form in which
-//! ranks get them whole.
+//! Encodes FILTER, IGNORE NULLS and other options of window functions in the function itself, so that they
+//! survive plan serialization to ranks.
 //!
-//! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the
-//! other.
+//! It also prevents reversal: windows of opposite orders are sorted separately, and `lag` over one is not
+//! computed as `lead` over the other.
 //!
 //! ```text
 //! sum(x) FILTER (WHERE p) OVER w  ─►  sum_filtered(x, p) OVER w
@@ -12,8 +12,8 @@
 //! lag(x, NULL) OVER w             ─►  lag(NULL) OVER w
 //! ```
 //!
-//! `WindowFunctions` can go when PhysicalWindowExprNode has filter and reversal (apache/datafusion#17417 is
-//! about logical plans, apache/datafusion#17235 has done IGNORE NULLS and DISTINCT); akin:
+//! `WindowFunctions` can go when PhysicalWindowExprNode has filter and reversal (apache/datafusion#17417
+//! covers logical plans, apache/datafusion#17235 IGNORE NULLS and DISTINCT); related:
 //! apache/datafusion#25471, apache/datafusion#18024.
 
 use datafusion::common::config::ConfigOptions;
@@ -29,8 +29,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other
-/// aggregates in.
+/// Replaces window functions by those of [`window_functions`]; runs after all rules that add aggregates.
 #[derive(Debug)]
 pub struct WindowFunctions;
 
@@ -40,22 +39,22 @@ impl AnalyzerRule for WindowFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let whole = |plan: LogicalPlan| {
+        let rewrite_node = |plan: LogicalPlan| {
             let schema = input_schema(&plan)?;
             rewrite_expressions(plan, |expr| {
-                Ok(whole(by_rows(without_null_offset(expr, &schema)?, &schema)?))
+                Ok(encode_options(row_dependent_offset(rewrite_null_offset(expr, &schema)?, &schema)?))
             })
         };
-        Ok(plan.transform_up_with_subqueries(whole)?.data)
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 }
 
-/// `lag` and `lead` by NULL rows are NULL, defaults or not; DataFusion takes them for 1.
-fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+/// `lag` and `lead` with a NULL offset return NULL, even with a default; DataFusion uses an offset of 1.
+fn rewrite_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
     if let Expr::WindowFunction(call) = &mut expr
         && matches!(call.fun.name(), "lag" | "lead")
         && let [value, offset, ..] = call.params.args.as_slice()
-        && matches!(without_casts(offset), Expr::Literal(offset, _) if offset.is_null())
+        && matches!(strip_casts(offset), Expr::Literal(offset, _) if offset.is_null())
     {
         let null = ScalarValue::try_new_null(&value.get_type(schema)?)?;
         call.params.args = vec![lit(null)];
@@ -63,19 +62,18 @@ fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(expr)
 }
 
-/// Calls whose further arguments are told by each row, or are no number, as those of a function that knows
-/// these.
+/// Replaces calls whose offset or default depends on the row, or whose offset is not a number, by functions
+/// that support this.
 ///
-/// Errors: they are to leave NULL out, too (0A000).
-fn by_rows(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+/// Errors: with IGNORE NULLS (0A000).
+fn row_dependent_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let Expr::WindowFunction(call) = &mut expr else { return Ok(expr) };
     let further = match (call.fun.name(), call.params.args.as_slice()) {
         ("lag" | "lead" | "nth_value", [_, further @ ..]) | ("ntile", further) => further,
         _ => return Ok(expr),
     };
-    let is_number =
-        |value: &Expr| matches!(without_casts(value), Expr::Literal(value, _) if !value.is_null());
-    let is_default = |value: &Expr| matches!(without_casts(value), Expr::Literal(..));
+    let is_number = |value: &Expr| matches!(strip_casts(value), Expr::Literal(value, _) if !value.is_null());
+    let is_default = |value: &Expr| matches!(strip_casts(value), Expr::Literal(..));
     let are_literals = match further {
         [number, default @ ..] => {
             (is_number(number) || matches!(number, Expr::Negative(inner) if is_number(inner)))
@@ -102,14 +100,14 @@ fn by_rows(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(expr)
 }
 
-fn without_casts(mut expr: &Expr) -> &Expr {
+fn strip_casts(mut expr: &Expr) -> &Expr {
     while let Expr::Cast(Cast { expr: inner, .. }) = expr {
         expr = inner;
     }
     expr
 }
 
-fn whole(expr: Expr) -> Transformed<Expr> {
+fn encode_options(expr: Expr) -> Transformed<Expr> {
     let Expr::WindowFunction(mut call) = expr else { return Transformed::no(expr) };
     let params = &mut call.params;
     let is_changed = match &call.fun {

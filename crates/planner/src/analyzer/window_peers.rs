@@ -1,7 +1,8 @@
-//! Windows over orders by types of which the planner knows no ranges: intervals, bytes, times of day, UUIDs.
+//! Supports RANGE frames over types without range arithmetic in DataFusion: intervals, bytea, times of day,
+//! UUIDs.
 //!
-//! A range without offsets ends where the peers of a row do, as a frame of GROUPS does. So such a frame
-//! becomes one of these, whatever the type is. Ranges with offsets are left to the planner.
+//! A RANGE frame without offsets ends at the last peer of a row, like a GROUPS frame. So it becomes one,
+//! which works for any type. Frames with offsets are left to DataFusion.
 //!
 //! ```text
 //! ORDER BY i RANGE UNBOUNDED PRECEDING  ─►  ORDER BY i GROUPS UNBOUNDED PRECEDING   i an interval
@@ -9,7 +10,7 @@
 //! ORDER BY n RANGE UNBOUNDED PRECEDING  ─►  the same                                n a number
 //! ```
 //!
-//! `WindowPeers` can go with a DataFusion that has apache/datafusion#24357, apache/datafusion#24515 and
+//! `WindowPeers` can go with a DataFusion that includes apache/datafusion#24357, apache/datafusion#24515 and
 //! apache/datafusion#24916: RANGE without offsets over types that have no arithmetic.
 
 use datafusion::arrow::datatypes::DataType;
@@ -24,7 +25,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::rewrite::{input_schema, rewrite_expressions};
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule; runs before type coercion.
 #[derive(Debug)]
 pub struct WindowPeers;
 
@@ -39,18 +40,18 @@ impl AnalyzerRule for WindowPeers {
                 return Ok(Transformed::no(plan));
             }
             let schema = input_schema(&plan)?;
-            rewrite_expressions(plan, |expr| Ok(of_peers(expr, &schema)))
+            rewrite_expressions(plan, |expr| Ok(to_groups_frame(expr, &schema)))
         })?;
         Ok(changed.data)
     }
 }
 
-fn of_peers(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn to_groups_frame(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::WindowFunction(call) = &mut expr else { return Transformed::no(expr) };
     let frame = &call.params.window_frame;
     let is_range = frame.units == WindowFrameUnits::Range
-        && is_of_peers(&frame.start_bound)
-        && is_of_peers(&frame.end_bound);
+        && has_no_offset(&frame.start_bound)
+        && has_no_offset(&frame.end_bound);
     let keys = &call.params.order_by;
     let kind = keys.first().and_then(|key| key.expr.get_type(schema).ok());
     if !is_range || !kind.is_some_and(|kind| has_no_range(&kind)) {
@@ -61,8 +62,8 @@ fn of_peers(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expr)
 }
 
-/// Whether a bound is about no distance.
-fn is_of_peers(bound: &WindowFrameBound) -> bool {
+/// Whether a frame bound has no offset.
+fn has_no_offset(bound: &WindowFrameBound) -> bool {
     match bound {
         WindowFrameBound::CurrentRow => true,
         WindowFrameBound::Preceding(rows) | WindowFrameBound::Following(rows) => rows.is_null(),
