@@ -113,8 +113,8 @@ pub fn rewrite_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
 /// does not read their types again. A coerced one has the common types of all inputs.
 pub(crate) fn has_stale_schema(union: &Union) -> bool {
     union.inputs.first().is_some_and(|first| {
-        let told = union.schema.fields().iter().map(|field| field.data_type());
-        !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
+        let types = union.schema.fields().iter().map(|field| field.data_type());
+        !types.eq(first.schema().fields().iter().map(|field| field.data_type()))
     })
 }
 

@@ -38,13 +38,13 @@ use crate::rewrite::{input_schema, rewrite_expressions};
 /// The analyzer rule; runs after all others, which may add such functions.
 #[derive(Debug)]
 pub struct BoundedResults {
-    framed: FramedAggregates,
+    frame_aggregates: FramedAggregates,
 }
 
 impl BoundedResults {
     /// Creates the rule for statements of a process with this runtime environment.
     pub fn new(process: &RuntimeEnv) -> Self {
-        Self { framed: FramedAggregates::of_process(process) }
+        Self { frame_aggregates: FramedAggregates::of_process(process) }
     }
 }
 
@@ -54,13 +54,13 @@ impl AnalyzerRule for BoundedResults {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| bound_plan(plan, &self.framed))?.data)
+        Ok(plan.transform_up_with_subqueries(|plan| bound_plan(plan, &self.frame_aggregates))?.data)
     }
 }
 
-fn bound_plan(plan: LogicalPlan, framed: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
+fn bound_plan(plan: LogicalPlan, frame_aggregates: &FramedAggregates) -> Result<Transformed<LogicalPlan>> {
     let schema = input_schema(&plan)?;
-    let bounded = rewrite_expressions(plan, |expr| Ok(bound_expr(expr, &schema, framed)))?;
+    let bounded = rewrite_expressions(plan, |expr| Ok(bound_expr(expr, &schema, frame_aggregates)))?;
     bounded.transform_data(|plan| match plan {
         LogicalPlan::Projection(projection) if projection.expr.iter().any(is_long) => {
             let input = projection.input;
@@ -104,11 +104,11 @@ fn constant_call(expr: Expr) -> Expr {
     }
 }
 
-fn bound_expr(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transformed<Expr> {
+fn bound_expr(expr: Expr, schema: &DFSchema, frame_aggregates: &FramedAggregates) -> Transformed<Expr> {
     if let Expr::WindowFunction(call) = &expr
         && let WindowFunctionDefinition::AggregateUDF(aggregate) = &call.fun
         && let Some(kind) = expr.get_type(schema).ok()
-        && let Some(aggregate) = framed.in_place_of(aggregate, &kind)
+        && let Some(aggregate) = frame_aggregates.in_place_of(aggregate, &kind)
     {
         let mut call = call.clone();
         call.fun = WindowFunctionDefinition::AggregateUDF(aggregate);

@@ -108,7 +108,7 @@ struct Sides<'m> {
 impl Sides<'_> {
     /// Replaces subqueries in the condition by columns.
     fn extract(&mut self, filter: Expr, join: &Join) -> Result<Expr> {
-        let taken = filter.transform_down(|expr| {
+        let extracted = filter.transform_down(|expr| {
             let Some(subquery) = unsupported_subquery(&expr) else { return Ok(Transformed::no(expr)) };
             let outer = outer_columns(subquery, join)?;
             let is_of = |schema: &DFSchema| outer.iter().all(|column| schema.has_column(column));
@@ -123,7 +123,7 @@ impl Sides<'_> {
             let column = Expr::Column(Column::new_unqualified(name));
             Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
         })?;
-        Ok(taken.data)
+        Ok(extracted.data)
     }
 }
 

@@ -91,7 +91,7 @@ fn place_sorts(plan: LogicalPlan, is_observed: bool) -> Result<LogicalPlan> {
     Ok(plan.map_subqueries(|subquery| Ok(Transformed::yes(place_sorts(subquery, false)?)))?.data)
 }
 
-/// What an operator does with the order of its input.
+/// The effect of an operator on the order of its input.
 #[derive(Clone, Copy)]
 enum Order {
     /// Its result depends on it.

@@ -147,7 +147,7 @@ fn union_type(types: &[DataType]) -> Option<DataType> {
     types.iter().any(|kind| !kind.is_null() && *kind != wanted).then_some(wanted)
 }
 
-/// Which texts are cast to timestamps.
+/// The texts that are cast to timestamps.
 #[derive(Clone, Copy, PartialEq)]
 enum Texts {
     All,
@@ -503,8 +503,8 @@ impl Scope<'_> {
 /// Builds `column op constant` for a column in units of `unit`.
 fn compare_in_unit(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
     let with = |op: Operator, side: Side| {
-        let whole = ScalarFunction::new_udf(time_unit::function(unit, side), vec![constant.clone()]);
-        binary_expr(column.clone(), op, Expr::ScalarFunction(whole))
+        let rounded = ScalarFunction::new_udf(time_unit::function(unit, side), vec![constant.clone()]);
+        binary_expr(column.clone(), op, Expr::ScalarFunction(rounded))
     };
     let both = [Side::Floor, Side::Ceiling].map(|side| with(op, side));
     match op {

@@ -47,8 +47,9 @@ impl AnalyzerRule for OutOfRangeTimestamps {
 }
 
 fn has_nanoseconds(plan: &LogicalPlan) -> bool {
-    let is_such = |kind: &DataType| matches!(kind, DataType::Timestamp(TimeUnit::Nanosecond, _));
-    let has_any = |plan: &LogicalPlan| plan.schema().fields().iter().any(|field| is_such(field.data_type()));
+    let is_nanoseconds = |kind: &DataType| matches!(kind, DataType::Timestamp(TimeUnit::Nanosecond, _));
+    let has_any =
+        |plan: &LogicalPlan| plan.schema().fields().iter().any(|field| is_nanoseconds(field.data_type()));
     has_any(plan) || plan.inputs().into_iter().any(has_any)
 }
 

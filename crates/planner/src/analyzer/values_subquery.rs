@@ -82,11 +82,14 @@ impl ValuesSubqueries {
         let takes = self.takes_sequence_value;
         let Some(first) = values.values.first() else { return Ok(None) };
         let is_same = |at: usize| takes(&first[at]) && values.values.iter().all(|row| row[at] == first[at]);
-        let lifted: Vec<bool> = (0..first.len()).map(is_same).collect();
+        let is_sequence: Vec<bool> = (0..first.len()).map(is_same).collect();
         let mut below = values.clone();
         for row in &mut below.values {
-            for ((value, field), _) in
-                row.iter_mut().zip(values.schema.fields()).zip(&lifted).filter(|(_, lifted)| **lifted)
+            for ((value, field), _) in row
+                .iter_mut()
+                .zip(values.schema.fields())
+                .zip(&is_sequence)
+                .filter(|(_, is_sequence)| **is_sequence)
             {
                 *value = Expr::Literal(ScalarValue::try_from(field.data_type())?, None);
             }
@@ -95,16 +98,17 @@ impl ValuesSubqueries {
             return Ok(None);
         }
         let nothing = DFSchema::empty();
-        let columns =
-            values.schema.iter().zip(first).zip(&lifted).map(|(((relation, field), value), lifted)| {
-                Ok(match lifted {
+        let columns = values.schema.iter().zip(first).zip(&is_sequence).map(
+            |(((relation, field), value), is_sequence)| {
+                Ok(match is_sequence {
                     true => value
                         .clone()
                         .cast_to(field.data_type(), &nothing)?
                         .alias_qualified(relation.cloned(), field.name()),
                     false => Expr::Column(Column::new(relation.cloned(), field.name())),
                 })
-            });
+            },
+        );
         let columns = columns.collect::<Result<Vec<_>>>()?;
         LogicalPlanBuilder::from(LogicalPlan::Values(below)).project(columns)?.build().map(Some)
     }

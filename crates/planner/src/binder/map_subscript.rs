@@ -39,9 +39,9 @@ impl ExprPlanner for MapSubscriptPlanner {
             kind if kind == *keys => key,
             // A fractional number equals no integer key.
             kind if keys.is_integer() && (kind.is_floating() || kind.is_decimal()) => {
-                let whole = try_cast(key.clone(), keys.clone());
-                let is_same = cast(whole.clone(), kind).eq(key);
-                when(is_same, whole).end()?
+                let integer = try_cast(key.clone(), keys.clone());
+                let is_same = cast(integer.clone(), kind).eq(key);
+                when(is_same, integer).end()?
             }
             _ => cast(key, keys.clone()),
         };

@@ -47,11 +47,11 @@ impl Target<'_> {
         let joined = LogicalPlanBuilder::from(own).join_on(source, join_type(merge), [merge.on.clone()])?;
         let joined = joined.build()?;
         let all: Vec<Expr> = columns_of(&joined).chain([self.clause(merge)?.alias(CLAUSE)]).collect();
-        let idle = clauses_where(merge, does_nothing);
-        let is_taken = match idle.is_empty() {
+        let no_ops = clauses_where(merge, does_nothing);
+        let is_taken = match no_ops.is_empty() {
             true => column(CLAUSE).is_not_null(),
             // This also filters out NULL.
-            false => column(CLAUSE).in_list(idle, true),
+            false => column(CLAUSE).in_list(no_ops, true),
         };
         let applicable = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?;
         let mut written = Vec::with_capacity(self.schema.fields().len() + 1 + self.places.len());

@@ -133,9 +133,9 @@ fn add_key_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<Logic
     let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
     let before = Arc::clone(plan.schema());
     let columns = input.schema().fields().len();
-    let taken = |name: &str| input.schema().fields().iter().any(|field| field.name() == name);
+    let is_taken = |name: &str| input.schema().fields().iter().any(|field| field.name() == name);
     let names: Vec<String> =
-        (0..).map(|at| format!("{KEY_PREFIX}{at}")).filter(|name| !taken(name)).take(keys.len()).collect();
+        (0..).map(|at| format!("{KEY_PREFIX}{at}")).filter(|name| !is_taken(name)).take(keys.len()).collect();
     let own = (0..columns).map(|at| Expr::Column(Column::from(input.schema().qualified_field(at))));
     let computed = keys.iter().zip(&names).map(|(key, name)| key.clone().alias(name));
     let Ok(below) =

@@ -55,33 +55,33 @@ impl OptimizerRule for DuplicateWindows {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Window(window) = plan else { return Ok(Transformed::no(plan)) };
-        let (mut kept, mut places): (Vec<Expr>, Vec<usize>) = (vec![], vec![]);
+        let (mut unique, mut places): (Vec<Expr>, Vec<usize>) = (vec![], vec![]);
         for expr in &window.window_expr {
             let plain = expr.clone().unalias();
-            let place = kept.iter().position(|one| one.clone().unalias() == plain);
-            places.push(place.unwrap_or(kept.len()));
+            let place = unique.iter().position(|one| one.clone().unalias() == plain);
+            places.push(place.unwrap_or(unique.len()));
             if place.is_none() {
-                kept.push(expr.clone());
+                unique.push(expr.clone());
             }
         }
-        if kept.len() == window.window_expr.len() {
+        if unique.len() == window.window_expr.len() {
             return match is_mistaken(&window) {
                 true => apart(window).map(Transformed::yes),
                 false => Ok(Transformed::no(LogicalPlan::Window(window))),
             };
         }
         let input = window.input.schema().fields().len();
-        let once = LogicalPlan::Window(Window::try_new(kept, window.input)?);
+        let deduplicated = LogicalPlan::Window(Window::try_new(unique, window.input)?);
         let columns = (0..input).chain(places.into_iter().map(|place| input + place));
         let named = columns.zip(window.schema.iter()).map(|(at, (relation, field))| {
-            let column = Column::from(once.schema().qualified_field(at));
+            let column = Column::from(deduplicated.schema().qualified_field(at));
             match column.relation.as_ref() == relation && column.name == *field.name() {
                 true => Expr::Column(column),
                 false => Expr::Column(column).alias_qualified(relation.cloned(), field.name()),
             }
         });
         let named: Vec<Expr> = named.collect();
-        Ok(Transformed::yes(LogicalPlanBuilder::from(once).project(named)?.build()?))
+        Ok(Transformed::yes(LogicalPlanBuilder::from(deduplicated).project(named)?.build()?))
     }
 }
 

@@ -51,14 +51,14 @@ impl PhysicalOptimizerRule for JoinOrderings {
                 return Ok(Transformed::yes(Arc::new(UnorderedExec::new(plan))));
             }
             let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(plan)) };
-            let (built, probed) = (join.left(), join.right());
-            if built.output_ordering().is_none()
+            let (build, probe) = (join.left(), join.right());
+            if build.output_ordering().is_none()
                 || !matches!(join.join_type(), JoinType::Inner | JoinType::Right)
             {
                 return Ok(Transformed::no(plan));
             }
-            let built: Arc<dyn ExecutionPlan> = Arc::new(UnorderedExec::new(Arc::clone(built)));
-            let children = vec![built, Arc::clone(probed)];
+            let build: Arc<dyn ExecutionPlan> = Arc::new(UnorderedExec::new(Arc::clone(build)));
+            let children = vec![build, Arc::clone(probe)];
             Ok(Transformed::yes(replace_children_if_necessary(plan, children)?))
         })
         .map(|transformed| transformed.data)

@@ -122,8 +122,8 @@ fn split_limit(plan: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPla
         _ => None,
     };
     let Some((sort, fetch)) = limit else { return Transformed::no(plan) };
-    let whole = SortExec::new(sort.expr().clone(), Arc::clone(sort.input()));
-    let mut limit = GlobalLimitExec::new(Arc::new(whole), 0, Some(fetch));
+    let unlimited = SortExec::new(sort.expr().clone(), Arc::clone(sort.input()));
+    let mut limit = GlobalLimitExec::new(Arc::new(unlimited), 0, Some(fetch));
     limit.set_required_ordering(Some(sort.expr().clone()));
     Transformed::yes(Arc::new(limit))
 }

@@ -44,26 +44,28 @@ impl PhysicalOptimizerRule for OuterJoinProperties {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            let filled = match join_type(&plan) {
+            let is_nullable = match join_type(&plan) {
                 Some(JoinType::Left) => [false, true],
                 Some(JoinType::Right) => [true, false],
                 Some(JoinType::Full) => [true, true],
                 _ => return Ok(Transformed::no(plan)),
             };
             let children = plan.children();
-            let is_hidden: Vec<bool> = filled
+            let is_hidden: Vec<bool> = is_nullable
                 .into_iter()
                 .zip(&children)
-                .map(|(filled, child)| filled && is_violated_by_null(child.equivalence_properties()))
+                .map(|(is_nullable, child)| {
+                    is_nullable && is_violated_by_null(child.equivalence_properties())
+                })
                 .collect();
             if !is_hidden.contains(&true) {
                 return Ok(Transformed::no(plan));
             }
-            let hidden = |(child, is_hidden): (&Arc<dyn ExecutionPlan>, bool)| match is_hidden {
+            let hide = |(child, is_hidden): (&Arc<dyn ExecutionPlan>, bool)| match is_hidden {
                 true => Arc::new(UnorderedExec::new(Arc::clone(child))) as _,
                 false => Arc::clone(child),
             };
-            let children: Vec<_> = children.into_iter().zip(is_hidden).map(hidden).collect();
+            let children: Vec<_> = children.into_iter().zip(is_hidden).map(hide).collect();
             Ok(Transformed::yes(replace_children_if_necessary(plan, children)?))
         })
         .map(|transformed| transformed.data)

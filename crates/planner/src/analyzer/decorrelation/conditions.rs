@@ -45,11 +45,11 @@ pub(super) fn null_safe_eq_values(one: Expr, other: Expr, schema: &DFSchema) -> 
     if default.data_type() != kind {
         return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
     }
-    let filled = |value: &Expr| {
+    let or_default = |value: &Expr| {
         let default = Expr::Literal(default.clone(), None);
         when(value.clone().is_null(), default).otherwise(value.clone())
     };
-    Ok(vec![filled(&one)?.eq(filled(&other)?), one.is_null().eq(other.is_null())])
+    Ok(vec![or_default(&one)?.eq(or_default(&other)?), one.is_null().eq(other.is_null())])
 }
 
 /// The error for a subquery that cannot be planned.

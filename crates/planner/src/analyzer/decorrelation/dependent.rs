@@ -423,7 +423,7 @@ impl Outer {
         let DependentPlan { plan, keys } = self.push_down(unwrap_plan(input))?;
         let results = window_expr.into_iter().map(|expr| {
             let expr = self.replace_outer(expr, &keys, &plan)?;
-            let parted = expr.transform_up(|part| match part {
+            let partitioned = expr.transform_up(|part| match part {
                 Expr::WindowFunction(mut function) => {
                     let by = &mut function.params.partition_by;
                     *by = columns(&keys).into_iter().chain(std::mem::take(by)).collect();
@@ -431,7 +431,7 @@ impl Outer {
                 }
                 other => Ok(Transformed::no(other)),
             })?;
-            Ok(parted.data)
+            Ok(partitioned.data)
         });
         let results = results.collect::<Result<Vec<_>>>()?;
         let first = plan.schema().fields().len();

@@ -106,10 +106,10 @@ fn lateral(join: Join) -> Result<LogicalPlan> {
 
 /// Whether a subquery uses IS NOT DISTINCT FROM, which inner joins mishandle next to other conditions.
 fn has_null_safe_comparison(plan: &LogicalPlan) -> Result<bool> {
-    let is_such = |part: &Expr| {
+    let is_null_safe = |part: &Expr| {
         Ok(matches!(part, Expr::BinaryExpr(BinaryExpr { op: Operator::IsNotDistinctFrom, .. })))
     };
-    plan.exists(|node| Ok(node.expressions().iter().any(|expr| expr.exists(is_such).unwrap_or(true))))
+    plan.exists(|node| Ok(node.expressions().iter().any(|expr| expr.exists(is_null_safe).unwrap_or(true))))
 }
 
 /// The columns of a query that a subquery refers to.
