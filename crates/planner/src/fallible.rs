@@ -43,7 +43,7 @@ const INFALLIBLE: &[&str] = &[
     "upper",
 ];
 
-/// Whether an expression may fail for some rows. Where types are unknown, it may.
+/// Whether an expression may fail for some rows. With unknown types it may.
 ///
 /// Errors: those of the tree traversal.
 pub fn may_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {

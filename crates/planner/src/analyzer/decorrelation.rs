@@ -1,5 +1,5 @@
-//! Decorrelation of subqueries: evaluates subqueries with outer references once per distinct outer row, as
-//! the SQL standard defines.
+//! Decorrelation of subqueries: joins that return what evaluating a correlated subquery for each outer row
+//! would, as the SQL standard defines.
 //!
 //! DataFusion decorrelates by pulling conditions up into a join. This is only correct for plain conditions:
 //! above an aggregate, a LIMIT, a window or an outer join the same condition applies to other rows. Two rules

@@ -50,8 +50,8 @@ impl AnalyzerRule for SetOperationAll {
 const ROW_NUMBER: &str = "harrier_turn";
 
 /// Whether a join is EXCEPT ALL or INTERSECT ALL: a semi or anti join that compares all columns, with NULL
-/// equal to NULL. In the input of a DELETE, which is already optimized, an EXISTS may look the same. Without
-/// ALL the left side is DISTINCT. Input rows that are unique anyway have no second number.
+/// equal to NULL. In the input of a DELETE, which is already optimized, joins from EXISTS may treat NULLs as
+/// equal too. Without ALL the left side is DISTINCT. Input rows that are unique anyway have no second number.
 fn is_all(join: &Join) -> bool {
     let is_done = || join.left.schema().fields().last().is_some_and(|last| last.name() == ROW_NUMBER);
     is_set_operation(join) && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_)) && !is_done()

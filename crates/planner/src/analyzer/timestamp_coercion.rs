@@ -369,8 +369,8 @@ impl Scope<'_> {
     }
 
     /// Casts a number added to or subtracted from a date to an interval of days, and both sides of date minus
-    /// date to day numbers. DataFusion would use hours for the first, and estimates row counts of the second
-    /// as a duration.
+    /// date to day numbers. DataFusion would use hours for the first, and treats the second as a duration in
+    /// cardinality estimates.
     fn coerce_day_numbers(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
         let is_day = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(is_day);
         let is_number = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(DataType::is_integer);

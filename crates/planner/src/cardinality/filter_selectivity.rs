@@ -74,7 +74,7 @@ pub fn registry() -> StatisticsRegistry {
     StatisticsRegistry::with_providers(vec![Arc::new(Estimates)])
 }
 
-/// The estimated row count of `plan` over all ranks; `None`: unknown, or hidden by row-level access rules.
+/// The estimated row count of `plan` over all ranks; `None`: unknown, or hidden by row-level security.
 pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
     let rows = estimate(plan).ok()?.base().num_rows.get_value().copied();
     rows.map(|rows| rows as u64).filter(|_| !plan.is::<VisibleRowsExec>())

@@ -1,8 +1,8 @@
 //! Column histograms: built from a sample of values, and used to estimate the selectivity of comparisons.
 //!
 //! The most common values are stored with their shares. The others form equi-depth buckets, within which
-//! values are assumed to be evenly distributed. Where the bounds of data files exceed those that ANALYZE saw,
-//! values of later writes are assumed to lie in between.
+//! values are assumed to be evenly distributed. Values of later writes are assumed to lie between the bounds
+//! that ANALYZE saw and those of the data files, if these are wider.
 //!
 //! Source: PostgreSQL's `analyze.c` and `selfuncs.c`, for what is stored, how much of it, and how a text maps
 //! to a number.

@@ -71,7 +71,7 @@ impl OptimizerRule for UniqueKeys {
 pub(crate) struct KeyedRelations;
 
 thread_local! {
-    /// Set while a relation is planned: the next one is the same.
+    /// Set before a relation is planned again, so that the nested call skips it.
     static IS_PLANNED: Cell<bool> = const { Cell::new(false) };
 }
 

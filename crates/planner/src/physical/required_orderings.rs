@@ -76,7 +76,7 @@ impl PhysicalOptimizerRule for RequiredOrderings {
                         children.push(child);
                         continue;
                     }
-                    // Hiding the known ordering keeps the redundant sort.
+                    // Otherwise the redundant sort would report the known ordering instead of its own keys.
                     true => Arc::new(UnorderedExec::new(child)) as _,
                     false => child,
                 };

@@ -473,7 +473,7 @@ impl Outer {
         let mut both = one.schema().as_ref().clone();
         both.merge(other.schema());
         match join_type {
-            // Only conditions may refer to the values.
+            // Possibly only the join condition is correlated.
             JoinType::Inner => has_one |= !has_other,
             JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => has_one = true,
             JoinType::Right | JoinType::RightSemi | JoinType::RightAnti => has_other = true,
@@ -481,7 +481,7 @@ impl Outer {
             JoinType::RightMark => return Err(unsupported_error("such a join")),
         }
         if is_lateral {
-            // The lateral side is rewritten together with the other one, of which it is a subquery.
+            // The lateral side is pushed down later, as a subquery of the other side.
             (has_one, has_other) = (true, false);
         }
         let one_schema = Arc::clone(one.schema());
