@@ -31,7 +31,7 @@ use crate::SqlError;
 use crate::engine::server_functions::ServerFunction;
 use crate::engine::waiting_functions::WaitingFunction;
 use crate::object_stores::options;
-use crate::object_stores::registry::Stores;
+use crate::object_stores::registry::StoreRegistry;
 use crate::runtime::explain_text;
 use crate::runtime::limits::Limits;
 use crate::runtime::spill_folder::SpillFolder;
@@ -143,7 +143,7 @@ impl Engine {
         };
         let mut runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
-            .with_object_store_registry(Arc::new(Stores::default()))
+            .with_object_store_registry(Arc::new(StoreRegistry::default()))
             // Other processes write into the same folders: a listing is good for one statement only.
             .with_object_list_cache_limit(0);
         if let Some(bytes) = options.memory_bytes {
@@ -303,7 +303,7 @@ impl Engine {
     /// On rank 0, attached: where a front end hands in its plans.
     pub fn desk(&self, threads: usize) -> Option<Desk> {
         let gang = self.gang()?.clone();
-        Some(Desk::new(gang, threads, explain_text::tell))
+        Some(Desk::new(gang, threads, explain_text::rank_lines))
     }
 
     /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to
@@ -383,7 +383,7 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
 
 /// What SET does outside a session.
 fn set(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlError> {
-    let value = settings::taken_value(key, value).map_err(|error| setting_error(key, &error))?;
+    let value = settings::normalize_value(key, value).map_err(|error| setting_error(key, &error))?;
     config.options_mut().set(&key.to_lowercase(), &value).map_err(|error| setting_error(key, &error))
 }
 

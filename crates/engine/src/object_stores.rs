@@ -1,5 +1,5 @@
-//! The object stores of a process: their registry, options, the listing of data files, and the listing cache
-//! of a statement.
+//! The object stores of a process: registry, options, listing of data files, and a listing cache per
+//! statement.
 
 pub(crate) mod data_files;
 pub(crate) mod listing_cache;

@@ -1,4 +1,4 @@
-//! What bounds and watches running statements: limits, memory sizes, spill folders, progress, panics.
+//! Limits and monitoring of running statements: memory sizes, spill folders, progress, panics.
 
 pub(crate) mod explain_text;
 pub mod limits;

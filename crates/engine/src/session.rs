@@ -185,7 +185,7 @@ impl Session {
     pub(crate) fn set_own(&self, name: &str, value: &str) -> Result<(), SqlError> {
         let state = self.context.state_ref();
         let mut state = state.write();
-        let set = settings::taken_value(name, value)
+        let set = settings::normalize_value(name, value)
             .and_then(|value| state.config_mut().options_mut().set(&name.to_lowercase(), &value));
         set.and_then(|()| refresh_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }

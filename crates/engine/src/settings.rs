@@ -1,4 +1,4 @@
-//! The settings that begin with `harrier.`: their names, defaults, descriptions and checks.
+//! The `harrier.` settings: names, defaults, descriptions and checks.
 
 pub(crate) mod facts;
 pub(crate) mod parameters;
@@ -24,41 +24,41 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::object_stores::options;
 use crate::runtime::limits::{self, Limits};
 
-/// The settings of one session that DataFusion does not know, reached through
-/// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
+/// A session's settings that DataFusion does not know. Stored in `ConfigOptions::extensions`; users reach
+/// them with `SET harrier.…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HarrierSettings {
-    /// How rows travel between ranks: `mpi` or `grpc`.
+    /// Interconnect between ranks: `mpi` or `grpc`.
     pub interconnect: String,
-    /// What rows are compressed by on their way to another host: `none`, `lz4` or `zstd`.
+    /// Compression of rows sent to another host: `none`, `lz4` or `zstd`.
     pub interconnect_compression: String,
     /// A scan of fewer bytes than this stays on one rank.
     pub distribute_bytes_min: usize,
     /// Whether long statements show a progress bar where standard error is a terminal.
     pub progress: bool,
-    /// VACUUM leaves files alone that are younger: a running statement may be writing or reading them.
+    /// VACUUM skips younger files: a running statement may be writing or reading them.
     pub vacuum_age_seconds: usize,
-    /// Bytes of memory that a statement may take of every process; 0: as much as there is.
+    /// Memory limit of a statement per process in bytes; 0 for none.
     pub statement_memory: usize,
-    /// Bytes of temporary files that a statement may have on every process; 0: as much as there is.
+    /// Limit of a statement's temporary files per process in bytes; 0 for none.
     pub statement_spill: usize,
-    /// Rows that a statement may return; 0: any number.
+    /// Limit of the rows a statement returns; 0 for none.
     pub result_rows_max: usize,
-    /// Whether a server runs a statement that only reads once more when a rank is lost before its first row.
+    /// Whether a server retries a read-only statement once when a rank is lost before its first row.
     pub retry_reads: bool,
-    /// Of a table with more bytes of files ANALYZE looks at about as many; 0: at all of it.
+    /// Sample size of ANALYZE in bytes, for tables with larger files; 0 reads the whole table.
     pub analyze_bytes: usize,
-    /// A statement that writes looks at its table when so many hundredths of the rows have changed since
-    /// ANALYZE did; 0: it never does.
+    /// A write runs ANALYZE on its table when this percentage of the rows has changed since the last one; 0
+    /// disables it.
     pub auto_analyze: usize,
-    /// A gang is asked after every statement if it gave everything back. Whether the statement fails if it
-    /// did not; otherwise it is logged, once a session. For tests; not among the entries, so neither SHOW ALL
-    /// nor RESET ALL know it.
+    /// After every statement the gang is asked whether it released all resources. If it did not, the
+    /// statement fails with this setting on; otherwise it is logged, once per session. For tests; not among
+    /// the entries, so neither SHOW ALL nor RESET ALL includes it.
     pub check_ledger: bool,
-    /// How casts to text write intervals: what the parameter IntervalStyle says. No entry either.
+    /// How casts to text write intervals: the parameter IntervalStyle. Not an entry either.
     pub interval_style: IntervalStyle,
-    /// How days are read whose text does not tell: what the parameter DateStyle says. No entry either.
+    /// The order of day and month in ambiguous dates: the parameter DateStyle. Not an entry either.
     pub date_order: DateOrder,
 }
 
@@ -84,7 +84,7 @@ impl Default for HarrierSettings {
 }
 
 impl HarrierSettings {
-    /// What statements may take.
+    /// The resource limits of statements.
     pub(crate) fn limits(&self) -> Limits {
         let limit = |value: usize| Some(value as u64).filter(|value| *value > 0);
         Limits {
@@ -204,37 +204,36 @@ impl ExtensionOptions for HarrierSettings {
     }
 }
 
-/// What is known of a setting beside its value in a session.
+/// Description of a setting, apart from its value in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingFacts {
     pub name: String,
     pub default: String,
-    /// What it may be set to, for people; empty where that is not known.
+    /// Allowed values, as text for users; empty if unknown.
     pub allowed: String,
     pub by: SetBy,
     /// One sentence, without its full stop.
     pub description: String,
 }
 
-/// Who may give a setting a value for its session.
+/// The roles that may set a setting for their session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetBy {
     Everybody,
     Superusers,
-    /// It is as the session or the server was begun.
+    /// Fixed when the session or the server begins.
     Nobody,
 }
 
 impl SetBy {
-    /// Of a setting that is no parameter of PostgreSQL's.
+    /// For settings other than PostgreSQL's parameters.
     pub(crate) fn of(name: &str) -> Self {
         if is_for_everybody(name) { Self::Everybody } else { Self::Superusers }
     }
 }
 
-/// Whether every role may give a setting a value for its session; others change what statements of others
-/// have to bear, or what they are kept from. PostgreSQL's parameters are for everybody, and what there is not
-/// is for nobody.
+/// Whether every role may set this setting for its session. The others affect statements of other roles, or
+/// enforce limits on roles. PostgreSQL's parameters and unknown names return true.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
     const NAMES: [&str; 10] = [
@@ -254,7 +253,7 @@ pub fn is_for_everybody(name: &str) -> bool {
     !is_own || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str())
 }
 
-/// DataFusion's settings whose values are bytes, which it takes as plain numbers.
+/// DataFusion's byte-valued settings that it accepts as plain numbers only.
 const PLAIN_BYTES: [&str; 15] = [
     "datafusion.execution.max_spill_file_size_bytes",
     "datafusion.execution.objectstore_writer_buffer_size",
@@ -273,7 +272,7 @@ const PLAIN_BYTES: [&str; 15] = [
     "datafusion.optimizer.repartition_file_min_size",
 ];
 
-/// Those that it takes with `K`, `M` or `G` alone.
+/// Those it accepts with a suffix `K`, `M` or `G` only.
 const SHORT_BYTES: [&str; 4] = [
     "datafusion.runtime.file_statistics_cache_limit",
     "datafusion.runtime.max_temp_directory_size",
@@ -281,17 +280,17 @@ const SHORT_BYTES: [&str; 4] = [
     "datafusion.runtime.metadata_cache_limit",
 ];
 
-/// The value as DataFusion takes it: sizes may have the units that they have everywhere else.
+/// Converts a size with a unit to the form DataFusion accepts; other values stay as they are.
 ///
-/// Errors: the value is more than a setting may have here (22023).
-pub(crate) fn taken_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, str>> {
+/// Errors: the value is above the limit enforced here (22023).
+pub(crate) fn normalize_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, str>> {
     check_value(name, value)?;
     let is_among = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
     let (is_plain, is_short) = (is_among(&PLAIN_BYTES), is_among(&SHORT_BYTES));
     if !is_plain && !is_short {
         return Ok(Cow::Borrowed(value));
     }
-    // What is no size is for DataFusion to complain about.
+    // DataFusion reports values that are not sizes.
     Ok(match limits::bytes_of(value, 1) {
         Some(bytes) if is_plain => Cow::Owned(bytes.to_string()),
         Some(bytes) if value.trim().ends_with(|letter: char| letter.is_ascii_alphabetic()) => {
@@ -301,7 +300,7 @@ pub(crate) fn taken_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, str>
     })
 }
 
-/// Errors: the value is more than a setting may have here (22023).
+/// Errors: the value is above the limit enforced here (22023).
 fn check_value(name: &str, value: &str) -> Result<()> {
     let is_limit = name.eq_ignore_ascii_case("datafusion.sql_parser.recursion_limit");
     if is_limit && value.trim().parse().is_ok_and(|limit: u128| limit > nesting::NESTING_MAX as u128) {
@@ -331,7 +330,7 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
     Ok(value_lower)
 }
 
-/// A number of bytes, or one with a unit: `512MB`.
+/// Parses a number of bytes, optionally with a unit: `512MB`.
 fn bytes(key: &str, value: &str) -> Result<usize> {
     let bytes = limits::bytes_of(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| {
@@ -347,7 +346,7 @@ fn number(key: &str, value: &str) -> Result<usize> {
     })
 }
 
-/// PostgreSQL's spellings of a truth value.
+/// Parses PostgreSQL's spellings of a boolean.
 fn boolean(key: &str, value: &str) -> Result<bool> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "t" | "on" | "yes" | "1" => Ok(true),
@@ -369,12 +368,12 @@ pub(crate) fn date_order(options: &ConfigOptions) -> DateOrder {
     options.extensions.get::<HarrierSettings>().map(|settings| settings.date_order).unwrap_or_default()
 }
 
-/// How the session reads texts of days and times.
+/// The zone and date order with which the session parses dates and times.
 pub(crate) fn time_reading(state: &SessionState) -> TimeReading {
     TimeReading { zone: session_zone(state), order: date_order(state.config_options()) }
 }
 
-/// Gives functions that keep a copy of a setting, such as the time zone, the present one; SET does the same.
+/// Updates functions that copy a setting, such as the time zone, to its present value; SET does the same.
 pub(crate) fn refresh_functions(state: &mut SessionState) -> Result<()> {
     let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
     for function in functions {
@@ -452,19 +451,18 @@ mod tests {
         }
     }
 
-    /// Every setting of DataFusion's that says that it is of bytes takes them with units, and names that are
-    /// listed are settings.
+    /// Every DataFusion setting whose name ends in `_bytes` accepts units, and all listed names are settings.
     #[test]
     fn sizes_of_datafusion_take_units() {
         let known = datafusion::common::config::ConfigOptions::new().entries();
         for name in PLAIN_BYTES {
             assert!(known.iter().any(|entry| entry.key == name), "{name}");
             let mut options = datafusion::common::config::ConfigOptions::new();
-            options.set(name, &taken_value(name, "1.5MiB").unwrap()).unwrap();
-            let told = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
-            assert_eq!(told.value.as_deref(), Some("1572864"), "{name}");
-            assert_eq!(taken_value(name, "10").unwrap(), "10");
-            assert_eq!(taken_value(name, "10XB").unwrap(), "10XB");
+            options.set(name, &normalize_value(name, "1.5MiB").unwrap()).unwrap();
+            let entry = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
+            assert_eq!(entry.value.as_deref(), Some("1572864"), "{name}");
+            assert_eq!(normalize_value(name, "10").unwrap(), "10");
+            assert_eq!(normalize_value(name, "10XB").unwrap(), "10XB");
         }
         for entry in known.iter().filter(|entry| entry.key.ends_with("_bytes")) {
             assert!(PLAIN_BYTES.contains(&&entry.key[..]), "{}", entry.key);
@@ -472,9 +470,9 @@ mod tests {
         let name = "datafusion.runtime.memory_limit";
         for (value, expected) in [("1GiB", "1048576K"), ("1.5gb", "1572864K"), ("64M", "65536K"), ("0", "0")]
         {
-            assert_eq!(taken_value(name, value).unwrap(), expected);
+            assert_eq!(normalize_value(name, value).unwrap(), expected);
         }
-        assert_eq!(taken_value("datafusion.execution.batch_size", "8k").unwrap(), "8k");
+        assert_eq!(normalize_value("datafusion.execution.batch_size", "8k").unwrap(), "8k");
     }
 
     #[test]

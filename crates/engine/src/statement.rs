@@ -16,7 +16,7 @@ use harrier_resources::cancellation::CancelFlag;
 use harrier_sql::Statement as Form;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::runtime::panic_guard::guarded;
+use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
 use crate::statement::kind::Kind;
 use crate::statement::outcome::{Outcome, command};
@@ -76,7 +76,7 @@ impl Session {
         let canceled = CancelFlag::current().unwrap_or_default();
         let dropped = canceled.cancel_on_drop();
         let work = async move {
-            let outcome = guarded(self.run(statement).boxed()).await;
+            let outcome = catch_panic(self.run(statement).boxed()).await;
             dropped.disarm();
             outcome.map_err(|error| crate::error::in_statement(&error, &statement.text))
         };

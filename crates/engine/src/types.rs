@@ -1,6 +1,6 @@
-//! Types of columns: the catalog's, Arrow's and the declared ones of SQL.
+//! Column types: the catalog's, Arrow's, and SQL's declared types.
 
-pub(crate) mod assigned;
+pub(crate) mod assignment;
 pub(crate) mod columns;
 pub(crate) mod declared;
 pub(crate) mod json_columns;

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTable
 use harrier_error::{SqlError, SqlState};
 
 use crate::planning::default_values::provider;
-use crate::types::declared::told_schema_of;
+use crate::types::declared::declared_schema_of;
 use crate::warehouse::table::WarehouseTable;
 
 /// The table that another one is to be made like.
@@ -46,7 +46,7 @@ impl Like {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
         // Plans do not rely on what is NOT NULL.
         let schema = match table.downcast_ref::<WarehouseTable>() {
-            Some(own) => told_schema_of(&own.table().columns)?,
+            Some(own) => declared_schema_of(&own.table().columns)?,
             None => table.schema(),
         };
         if self.with_defaults {

@@ -2,9 +2,9 @@
 //! lengths: a column of a warehouse has its declared type in a tag, casts become functions that cut off, and
 //! what is written into a column is checked (`docs/decisions/0038-declared-types.md`).
 
-use crate::types::declared::UUIDS;
+use crate::types::declared::UUID_ARRAY;
 use crate::types::declared::of_field;
-use crate::types::declared::told_field;
+use crate::types::declared::with_declared_type;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -29,7 +29,7 @@ use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expre
 pub(crate) fn told_fields(table: &dyn TableProvider) -> Vec<FieldRef> {
     let own = table.downcast_ref::<WarehouseTable>().map(|own| own.table());
     let told = |(at, field): (usize, &FieldRef)| match own.and_then(|own| own.columns.get(at)) {
-        Some(column) => Arc::new(told_field(Field::clone(field), column)),
+        Some(column) => Arc::new(with_declared_type(Field::clone(field), column)),
         None => Arc::clone(field),
     };
     table.schema().fields().iter().enumerate().map(told).collect()
@@ -187,7 +187,7 @@ fn cast_of(expr: &Expr) -> Option<(DeclaredType, DataType)> {
     let (Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. })) = expr else { return None };
     let kind = field.data_type().clone();
     match field.metadata().get(TYPE_KEY)?.as_str() {
-        UUIDS => matches!(kind, DataType::List(_)).then_some((DeclaredType::Uuid, kind)),
+        UUID_ARRAY => matches!(kind, DataType::List(_)).then_some((DeclaredType::Uuid, kind)),
         name => {
             let to: DeclaredType = name.parse().ok()?;
             to.is_of(&kind).then_some((to, kind))

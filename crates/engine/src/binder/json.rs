@@ -92,7 +92,7 @@ impl Types {
             let found = inputs.iter().find_map(|(input, names)| {
                 Some(names.get(input.schema().maybe_index_of_column(&column)?)?.clone())
             });
-            found.unwrap_or_else(|| names::told(schema.field_from_column(&column).ok()?))
+            found.unwrap_or_else(|| names::field_type_name(schema.field_from_column(&column).ok()?))
         };
         let names = schema.columns().into_iter().map(name).collect();
         Ok(Self { schema, names })
@@ -100,7 +100,7 @@ impl Types {
 
     /// As fields tell it, which lose it at times.
     fn told(schema: &DFSchema) -> Self {
-        let names = schema.fields().iter().map(|field| names::told(field)).collect();
+        let names = schema.fields().iter().map(|field| names::field_type_name(field)).collect();
         Self { schema: schema.clone(), names }
     }
 

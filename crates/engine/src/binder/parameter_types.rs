@@ -26,7 +26,7 @@ use harrier_pgcatalog::{TYPE_KEY, cast_type};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::declared_types::{told_fields, told_schema};
-use crate::types::names::plain;
+use crate::types::names::plain_type;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::input_schema;
 
@@ -46,7 +46,7 @@ pub(crate) struct Parameter {
 
 impl Parameter {
     fn of(field: &Field) -> Self {
-        let data_type = match plain(field.data_type().clone()) {
+        let data_type = match plain_type(field.data_type().clone()) {
             // What has more digits than the column is rounded as it is written.
             DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
                 DataType::Timestamp(TimeUnit::Microsecond, zone)
@@ -494,7 +494,7 @@ fn only_for<'f>(inner: &Expr, sent: &'f FieldRef) -> Option<&'f FieldRef> {
 /// What a client sends for a value that is cast to a type: all that the value has, of which the cast takes
 /// what fits.
 fn sent_as(cast: &Field) -> FieldRef {
-    let data_type = match plain(cast.data_type().clone()) {
+    let data_type = match plain_type(cast.data_type().clone()) {
         kind if kind.is_decimal() => NUMERIC,
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone),
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),

@@ -3,7 +3,7 @@
 //! PostgreSQL keeps them.
 
 use crate::types::declared;
-use crate::types::names::told;
+use crate::types::names::field_type_name;
 use crate::types::names::without_size;
 
 use datafusion::arrow::datatypes::FieldRef;
@@ -75,7 +75,7 @@ pub(crate) fn of(plan: &LogicalPlan) -> Vec<Option<String>> {
 fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     let fields = scan.projected_schema.fields();
     let Ok(provider) = source_as_provider(&scan.source) else {
-        return fields.iter().map(|field| told(field)).collect();
+        return fields.iter().map(|field| field_type_name(field)).collect();
     };
     let view = provider.downcast_ref::<ViewTable>().map(ViewTable::logical_plan);
     if let Some(plan) = view.or_else(|| provider.downcast_ref::<GuardedView>().map(GuardedView::plan)) {
@@ -88,7 +88,7 @@ fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     let own = provider.downcast_ref::<WarehouseTable>().map(WarehouseTable::table);
     let name = |field: &FieldRef| {
         let column = own.and_then(|table| table.columns.iter().find(|column| column.name == *field.name()));
-        column.and_then(declared::of_column).map(DeclaredType::name).or_else(|| told(field))
+        column.and_then(declared::of_column).map(DeclaredType::name).or_else(|| field_type_name(field))
     };
     fields.iter().map(name).collect()
 }
@@ -128,14 +128,14 @@ fn is_unknown(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, _) => true,
         // What the planner makes of one, which it names no type of.
-        Expr::Cast(cast) => told(&cast.field).is_none() && is_unknown(&cast.expr),
+        Expr::Cast(cast) => field_type_name(&cast.field).is_none() && is_unknown(&cast.expr),
         _ => false,
     }
 }
 
 /// What the fields of a plan say themselves.
 fn of_schema(plan: &LogicalPlan) -> Vec<Option<String>> {
-    plan.schema().fields().iter().map(|field| told(field)).collect()
+    plan.schema().fields().iter().map(|field| field_type_name(field)).collect()
 }
 
 fn of_all(exprs: &[Expr], input: &LogicalPlan) -> Vec<Option<String>> {
@@ -153,10 +153,10 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
     };
     match expr {
         Expr::Column(column) => below.get(schema.maybe_index_of_column(column)?)?.clone(),
-        Expr::OuterReferenceColumn(field, _) => told(field),
+        Expr::OuterReferenceColumn(field, _) => field_type_name(field),
         Expr::Alias(alias) => inner(&alias.expr),
-        Expr::Cast(cast) => told(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
-        Expr::TryCast(cast) => told(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
+        Expr::Cast(cast) => field_type_name(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
+        Expr::TryCast(cast) => field_type_name(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
         Expr::Case(case) => {
             let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
             common_of(&mut results.chain(case.else_expr.as_deref()))
@@ -201,7 +201,7 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
                     Some(format!("_{}", declared.name()))
                 }
                 Some(declared) => Some(declared.name()),
-                None => expr.to_field(schema).ok().and_then(|(_, field)| told(&field)),
+                None => expr.to_field(schema).ok().and_then(|(_, field)| field_type_name(&field)),
             },
         },
         Expr::Unnest(unnest) => {

@@ -125,7 +125,7 @@ pub(crate) async fn locations(state: &SessionState, name: &str) -> Result<Vec<Li
     if store_urls::is_in_store(name) && has_wildcard(name) {
         return store_urls::matching(state, name, &none).await;
     }
-    let place = |location| parse_url(&options::place(state, location, &none)?);
+    let place = |location| parse_url(&options::location_with_options(state, location, &none)?);
     resolve(name)?.into_iter().map(place).collect()
 }
 
@@ -572,7 +572,8 @@ impl ExternalTables {
             let named = std::mem::replace(&mut command.locations, locations);
             if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
                 for location in &mut command.locations {
-                    *location = options::place(state, std::mem::take(location), &store_options)?;
+                    *location =
+                        options::location_with_options(state, std::mem::take(location), &store_options)?;
                     object_store(state, &parse_url(location)?)?;
                     *location = folder_in_store(state, std::mem::take(location)).await?;
                 }

@@ -18,7 +18,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
 use crate::external::file_names::{FileKind, about_file, matches, no_match, object_store, parse_url};
-use crate::object_stores::data_files::{FOLDER_MARK, is_hidden, list_all};
+use crate::object_stores::data_files::{FOLDER_MARKER, is_hidden, list_all};
 use crate::object_stores::options::{self, TableOptions};
 
 /// Whether a name is one in a store.
@@ -79,13 +79,13 @@ pub(crate) async fn matching(
     let is_one = !pattern.contains('/') && pattern != "**" && !is_hidden(pattern, false);
     if !is_one || !pattern.contains('*') || !pattern.contains('.') {
         let found = expand(state, name, options).await?;
-        let place = |location| parse_url(&options::place(state, location, options)?);
+        let place = |location| parse_url(&options::location_with_options(state, location, options)?);
         return found.into_iter().map(place).collect();
     }
     let invalid = |error: &dyn std::fmt::Display| {
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid pattern \"{name}\": {error}"))
     };
-    let folder = options::place(state, as_url(base), options)?;
+    let folder = options::location_with_options(state, as_url(base), options)?;
     let folder = Url::parse(&folder).map_err(|error| invalid(&error)).map_err(harrier_sqlstate::external)?;
     let pattern =
         Pattern::new(pattern).map_err(|error| invalid(&error)).map_err(harrier_sqlstate::external)?;
@@ -97,7 +97,7 @@ pub(crate) async fn matching(
 /// Errors: there is none (58P01); the store's.
 pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOptions) -> Result<Vec<String>> {
     let (base, pattern) = base_and_pattern(name);
-    let folder = options::place(state, as_url(base), options)?;
+    let folder = options::location_with_options(state, as_url(base), options)?;
     let url = parse_url(&folder)?;
     let store = object_store(state, &url)?;
     let mut parts: Vec<&str> = pattern.split('/').collect();
@@ -167,7 +167,7 @@ fn below<'a>(key: &'a str, folder: &Path) -> &'a str {
 /// files and folders do where the pattern begins as their names do.
 fn is_match(pattern: &[&str], key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
-    if key.ends_with(FOLDER_MARK) {
+    if key.ends_with(FOLDER_MARKER) {
         return false;
     }
     let Some((file, folders)) = parts.split_last() else { return false };

@@ -1,9 +1,9 @@
-//! What of a folder is data: not files and folders whose names begin with `.` or `_`, which other programs
-//! take for hidden, too (`_SUCCESS`, `_temporary/`, `.part-0.parquet.crc`), and not the empty objects that
-//! stand for folders in a store.
+//! A store wrapper whose listings contain data files only. Skipped are files and folders whose names begin
+//! with `.` or `_`, which other programs also hide (`_SUCCESS`, `_temporary/`, `.part-0.parquet.crc`), and
+//! the empty marker objects of folders.
 //!
-//! Whoever names such a file or folder exactly means it: what is hidden is told by what stands below the
-//! folder that is listed. A folder of table partitions is data whatever its key begins with (`_key=1/`).
+//! A hidden file or folder that is named explicitly is read: only names below the listed folder count as
+//! hidden. A table partition's folder is data whatever its key begins with (`_key=1/`).
 
 use std::fmt;
 use std::ops::Range;
@@ -22,35 +22,35 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::object_stores::listing_cache;
 
-/// What Hadoop's S3 file systems lay down for an empty folder.
-pub(crate) const FOLDER_MARK: &str = "_$folder$";
+/// Suffix of the marker object that Hadoop's S3 file systems create for an empty folder.
+pub(crate) const FOLDER_MARKER: &str = "_$folder$";
 
-/// Whether a name, of a file or folder in a folder that is read, is hidden.
+/// Whether a file or folder of this name is hidden within a listed folder.
 pub(crate) fn is_hidden(name: &str, is_folder: bool) -> bool {
     name.starts_with(['.', '_']) && !(is_folder && name.contains('='))
 }
 
-/// A store whose listings have data in them only. [`ObjectStore::list_with_offset`] lists everything.
+/// A store whose listings contain data files only. [`ObjectStore::list_with_offset`] lists everything.
 #[derive(Debug)]
 pub(crate) struct DataFiles {
     inner: Arc<dyn ObjectStore>,
-    /// What a query finds in it is remembered while it is planned, by this number.
-    remembered: Option<usize>,
+    /// The store's number in the listing cache; `None` for stores that are not cached.
+    cache_id: Option<usize>,
 }
 
 impl DataFiles {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, remembered: None }
+        Self { inner, cache_id: None }
     }
 
-    /// The same for a store that is asked over a network.
-    pub(crate) fn remembered(inner: Arc<dyn ObjectStore>) -> Self {
+    /// The same for a remote store, whose listings are cached while a statement is planned.
+    pub(crate) fn with_cache(inner: Arc<dyn ObjectStore>) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        Self { inner, remembered: Some(COUNT.fetch_add(1, Ordering::Relaxed)) }
+        Self { inner, cache_id: Some(COUNT.fetch_add(1, Ordering::Relaxed)) }
     }
 }
 
-/// Everything below a folder of a store, be it data or not.
+/// Lists everything below a folder of a store, data or not.
 pub(crate) fn list_all(store: &dyn ObjectStore, folder: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
     store.list_with_offset(Some(folder), folder)
 }
@@ -64,9 +64,9 @@ fn is_data(object: &ObjectMeta, prefix: Option<&Path>) -> bool {
         return object.size > 0;
     }
     let (folders, name) = below.rsplit_once('/').unwrap_or(("", below));
-    let is_mark =
-        object.size == 0 && (name.contains('=') || !name.contains('.') || name.ends_with(FOLDER_MARK));
-    !is_mark && !is_hidden(name, false) && !folders.split('/').any(|folder| is_hidden(folder, true))
+    let is_marker =
+        object.size == 0 && (name.contains('=') || !name.contains('.') || name.ends_with(FOLDER_MARKER));
+    !is_marker && !is_hidden(name, false) && !folders.split('/').any(|folder| is_hidden(folder, true))
 }
 
 impl fmt::Display for DataFiles {
@@ -91,15 +91,15 @@ impl ObjectStore for DataFiles {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let is_head = options.head && options.version.is_none() && options.if_match.is_none();
-        let Some(store) = self.remembered.filter(|_| is_head && options.if_none_match.is_none()) else {
+        let Some(store) = self.cache_id.filter(|_| is_head && options.if_none_match.is_none()) else {
             return self.inner.get_opts(location, options).await;
         };
-        if let Some(said) = listing_cache::file(store, location) {
-            return Ok(said);
+        if let Some(cached) = listing_cache::get_file(store, location) {
+            return Ok(cached);
         }
-        let said = self.inner.get_opts(location, options).await?;
-        listing_cache::keep_file(store, location, &said);
-        Ok(said)
+        let result = self.inner.get_opts(location, options).await?;
+        listing_cache::put_file(store, location, &result);
+        Ok(result)
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -114,8 +114,8 @@ impl ObjectStore for DataFiles {
         let below = prefix.cloned();
         let data = move |object: &ObjectMeta| futures::future::ready(is_data(object, below.as_ref()));
         let list = || self.inner.list(prefix).try_filter(data).boxed();
-        match self.remembered {
-            Some(store) => listing_cache::folder(store, prefix, list),
+        match self.cache_id {
+            Some(store) => listing_cache::list_folder(store, prefix, list),
             None => list(),
         }
     }
@@ -125,12 +125,12 @@ impl ObjectStore for DataFiles {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        listing_cache::asked();
+        listing_cache::count_listing();
         self.inner.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        listing_cache::asked();
+        listing_cache::count_listing();
         let mut found = self.inner.list_with_delimiter(prefix).await?;
         found.objects.retain(|object| is_data(object, prefix));
         found.common_prefixes.retain(|folder| !folder.filename().is_some_and(|name| is_hidden(name, true)));
@@ -186,7 +186,7 @@ mod tests {
             async move { names(found.await.unwrap()) }
         };
         assert_eq!(listed("t").await, ["t/_key=1/f.csv", "t/a.csv", "t/empty.csv", "t/sub/i.csv"]);
-        // The folder is named.
+        // The folder is named explicitly.
         assert_eq!(listed("t/_temporary").await, ["t/_temporary/0/d.csv"]);
         let level = store.list_with_delimiter(Some(&Path::from("t"))).await.unwrap();
         assert_eq!(names(level.objects), ["t/a.csv", "t/empty.csv"]);

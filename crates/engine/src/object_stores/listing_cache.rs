@@ -1,11 +1,11 @@
-//! What a query has found in stores while it is planned: what a name stands for, of what kind its files are,
-//! what columns they have, and what of them is read all begin with the same listing, or the same look at a
-//! file, each of which is a request that is paid for and waited for. They are made once.
+//! Cache of store listings and file metadata during the planning of one query. Name resolution, format
+//! detection, schema inference and the scan all begin with the same listing or HEAD request, each of which
+//! costs money and latency; with the cache each is made once.
 //!
-//! Invariants: nothing is remembered longer than one query is planned; nothing that was found before a folder
-//! was seen at rest is taken for its content ([`forget`]). Memory bound: [`OBJECTS_MAX`] objects.
+//! Invariants: no entry outlives the planning of its query; listings from before a folder was seen at rest
+//! are not used for its content ([`invalidate_folders`]). Memory bound: [`OBJECTS_MAX`] objects.
 //!
-//! Errors are not remembered.
+//! Errors are not cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,92 +16,92 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 
-/// Longer listings are not remembered.
+/// Longer listings are not cached.
 const OBJECTS_MAX: usize = 100_000;
 
 tokio::task_local! {
-    static FOUND: Arc<Mutex<Found>>;
+    static CACHE: Arc<Mutex<Cache>>;
 }
 
-/// By a number that is the store's own, and a place in it.
+/// Keys are a store's number and a path in it.
 #[derive(Debug, Default)]
-struct Found {
+struct Cache {
     files: HashMap<(usize, Path), (ObjectMeta, Attributes)>,
     folders: HashMap<(usize, Option<Path>), Arc<Vec<ObjectMeta>>>,
     objects: usize,
-    /// Listings that were asked for.
+    /// Number of listings made.
     listings: usize,
 }
 
-/// `planning`, which makes each request of this kind once.
-pub(crate) async fn remembering<T>(planning: impl Future<Output = T>) -> T {
-    FOUND.scope(Arc::default(), planning).await
+/// Runs `planning` with a listing cache of its own.
+pub(crate) async fn with_listing_cache<T>(planning: impl Future<Output = T>) -> T {
+    CACHE.scope(Arc::default(), planning).await
 }
 
-/// Has all folders listed anew.
-pub(crate) fn forget() {
-    let _ = FOUND.try_with(|found| found.lock().folders.clear());
+/// Drops all cached listings of folders.
+pub(crate) fn invalidate_folders() {
+    let _ = CACHE.try_with(|cache| cache.lock().folders.clear());
 }
 
-/// How many listings have been asked for; `None` where none are remembered.
-pub(crate) fn listings() -> Option<usize> {
-    FOUND.try_with(|found| found.lock().listings).ok()
+/// Number of listings made so far; `None` without a cache.
+pub(crate) fn listing_count() -> Option<usize> {
+    CACHE.try_with(|cache| cache.lock().listings).ok()
 }
 
-/// To be called when one is.
-pub(crate) fn asked() {
-    let _ = FOUND.try_with(|found| found.lock().listings += 1);
+/// Counts one listing.
+pub(crate) fn count_listing() {
+    let _ = CACHE.try_with(|cache| cache.lock().listings += 1);
 }
 
-fn present() -> Option<Arc<Mutex<Found>>> {
-    FOUND.try_with(Arc::clone).ok()
+fn current() -> Option<Arc<Mutex<Cache>>> {
+    CACHE.try_with(Arc::clone).ok()
 }
 
-/// What was said of a file.
-pub(crate) fn file(store: usize, location: &Path) -> Option<GetResult> {
-    let found = present()?;
-    let (meta, attributes) = found.lock().files.get(&(store, location.clone()))?.clone();
+/// The cached metadata of a file.
+pub(crate) fn get_file(store: usize, location: &Path) -> Option<GetResult> {
+    let cache = current()?;
+    let (meta, attributes) = cache.lock().files.get(&(store, location.clone()))?.clone();
     let payload = GetResultPayload::Stream(stream::empty().boxed());
     Some(GetResult { payload, meta, range: 0..0, attributes })
 }
 
-pub(crate) fn keep_file(store: usize, location: &Path, said: &GetResult) {
-    if let Some(found) = present() {
-        let said = (said.meta.clone(), said.attributes.clone());
-        found.lock().files.insert((store, location.clone()), said);
+pub(crate) fn put_file(store: usize, location: &Path, result: &GetResult) {
+    if let Some(cache) = current() {
+        let entry = (result.meta.clone(), result.attributes.clone());
+        cache.lock().files.insert((store, location.clone()), entry);
     }
 }
 
-/// What is in a folder, which `list` finds out if nobody has.
-pub(crate) fn folder(
+/// The objects in a folder, from the cache or else from `list`, whose result is cached.
+pub(crate) fn list_folder(
     store: usize,
     folder: Option<&Path>,
     list: impl FnOnce() -> BoxStream<'static, Result<ObjectMeta>>,
 ) -> BoxStream<'static, Result<ObjectMeta>> {
-    let Some(found) = present() else { return list() };
+    let Some(cache) = current() else { return list() };
     let key = (store, folder.cloned());
-    if let Some(known) = found.lock().folders.get(&key) {
+    if let Some(known) = cache.lock().folders.get(&key) {
         let known = Arc::clone(known);
         return stream::iter((0..known.len()).map(move |at| Ok(known[at].clone()))).boxed();
     }
-    asked();
+    count_listing();
     let seen = Some(Vec::new());
-    stream::unfold((list(), seen, found, key), |(mut rest, mut seen, found, key)| async move {
+    stream::unfold((list(), seen, cache, key), |(mut rest, mut seen, cache, key)| async move {
         match rest.next().await {
             Some(Ok(object)) => {
                 if let Some(all) = &mut seen {
                     all.push(object.clone());
                 }
                 seen = seen.filter(|all| all.len() <= OBJECTS_MAX);
-                Some((Ok(object), (rest, seen, found, key)))
+                Some((Ok(object), (rest, seen, cache, key)))
             }
-            Some(Err(error)) => Some((Err(error), (rest, None, found, key))),
+            Some(Err(error)) => Some((Err(error), (rest, None, cache, key))),
             None => {
                 if let Some(all) = seen {
-                    let mut found = found.lock();
-                    found.objects += all.len();
-                    if found.objects <= OBJECTS_MAX {
-                        found.folders.insert(key, Arc::new(all));
+                    let mut cache = cache.lock();
+                    cache.objects += all.len();
+                    if cache.objects <= OBJECTS_MAX {
+                        cache.folders.insert(key, Arc::new(all));
                     }
                 }
                 None

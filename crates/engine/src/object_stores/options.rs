@@ -1,12 +1,12 @@
-//! What object stores are opened with, beside the environment: `OPTIONS ('s3.endpoint' '…')` of a table, else
-//! `SET s3.endpoint = '…'`.
+//! Options for opening object stores, in addition to the environment: `OPTIONS ('s3.endpoint' '…')` of a
+//! table, else `SET s3.endpoint = '…'`.
 //!
-//! `s3.` and `hdfs.` begin the names of options; tables also take `aws.`, and keys of Hadoop's configuration
-//! as they are (`dfs.replication`). A place that is named in a statement gets the options of its session and
-//! its table as they are then: a table keeps them when the session's change. Tables of the warehouse are
-//! opened by the environment alone, as others must find them.
+//! Option names begin with `s3.` or `hdfs.`; tables also accept `aws.`, and keys of Hadoop's configuration as
+//! they are (`dfs.replication`). A location named in a statement gets the present options of its session and
+//! its table; a table keeps them when the session's change. Warehouse tables are opened by the environment
+//! alone, so that other sessions find them too.
 //!
-//! Values that are keys or may be are shown to nobody, not by SHOW either.
+//! Values that are or may be secrets are never shown, not by SHOW either.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,21 +22,21 @@ use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::Options;
 use url::Url;
 
-/// What stands for a value that is not shown.
+/// Placeholder for a hidden value.
 const HIDDEN: &str = "********";
 
-/// Options of every store that are no secret and can hold none; [`Kind::is_shown`] has those of each kind.
+/// Options of all stores that neither are nor can hold a secret; [`Kind::is_shown`] knows those of each kind.
 const SHOWN: [&str; 4] = ["connect_seconds", "request_seconds", "retry_seconds", "retries"];
 
-/// What keys of Hadoop's configuration begin with.
+/// Prefixes of Hadoop configuration keys.
 const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
 
 /// A kind of store.
 pub(crate) trait Kind: 'static + Send + Sync + std::fmt::Debug {
     const PREFIX: &'static str;
 
-    /// Whether an option that only this kind has is no secret, and can hold none. Others are hidden, known or
-    /// not.
+    /// Whether an option specific to this kind neither is nor can hold a secret. All others are hidden, known
+    /// or not.
     fn is_shown(key: &str) -> bool;
 }
 
@@ -57,8 +57,8 @@ impl Kind for S3 {
 impl Kind for Hdfs {
     const PREFIX: &'static str = "hdfs";
 
-    /// What HDFS is found and written by. Other keys of Hadoop may be passwords: of key stores, of other
-    /// systems.
+    /// Options by which HDFS is found and written. Other Hadoop keys may be passwords: of key stores, of
+    /// other systems.
     fn is_shown(key: &str) -> bool {
         const NAMES: [&str; 9] = [
             "dfs.nameservices",
@@ -81,7 +81,7 @@ impl Kind for Hdfs {
     }
 }
 
-/// What a session has SET for stores of one kind.
+/// A session's SET options for one kind of store.
 #[derive(Debug)]
 struct StoreSettings<K>(Options, PhantomData<K>);
 
@@ -137,22 +137,22 @@ impl<K: Kind> ExtensionOptions for StoreSettings<K> {
     }
 }
 
-/// Has sessions of this configuration know the options.
+/// Registers the options in a session configuration.
 pub(crate) fn declare(config: &mut SessionConfig) {
     let extensions = &mut config.options_mut().extensions;
     extensions.insert(StoreSettings::<S3>::default());
     extensions.insert(StoreSettings::<Hdfs>::default());
 }
 
-/// Whether a setting is one of these.
+/// Whether a setting is a store option.
 pub(crate) fn is_option(name: &str) -> bool {
     let prefix = name.split_once('.').map(|(prefix, _)| prefix);
     prefix.is_some_and(|prefix| prefix == S3::PREFIX || prefix == Hdfs::PREFIX)
 }
 
-/// Gives one option, or all of them, the value that it has in `initial`.
+/// Resets one option, or all of them, to its value in `initial`.
 ///
-/// Errors: there is no such option (42704).
+/// Errors: no such option (42704).
 pub(crate) fn reset(options: &mut ConfigOptions, initial: &ConfigOptions, name: Option<&str>) -> Result<()> {
     reset_kind::<S3>(options, initial, name)?;
     reset_kind::<Hdfs>(options, initial, name)
@@ -172,7 +172,7 @@ fn reset_kind<K: Kind>(
             };
             let value = initial.iter().find(|(known, _)| *known == key).map(|(_, value)| value.to_string());
             let mut settings = StoreSettings::<K>(of_session::<K>(options), PhantomData);
-            // Which it checks.
+            // `set` checks the name.
             settings.set(key, value.as_deref().unwrap_or_default())?;
             if value.is_none() {
                 settings.0.remove(&harrier_storage::option_name(K::PREFIX, key).unwrap_or_default());
@@ -188,7 +188,7 @@ fn of_session<K: Kind>(options: &ConfigOptions) -> Options {
     options.extensions.get::<StoreSettings<K>>().map(|settings| settings.0.clone()).unwrap_or_default()
 }
 
-/// What CREATE EXTERNAL TABLE says of the stores that the table is in.
+/// The store options of CREATE EXTERNAL TABLE.
 #[derive(Debug, Default)]
 pub(crate) struct TableOptions {
     s3: Options,
@@ -196,9 +196,9 @@ pub(crate) struct TableOptions {
 }
 
 impl TableOptions {
-    /// Takes its own out of the options of a table.
+    /// Removes the store options from a table's options and returns them.
     ///
-    /// Errors: the store has no such option (22023).
+    /// Errors: an unknown store option (22023).
     pub(crate) fn take(options: &mut HashMap<String, String>) -> Result<Self> {
         let mut taken = Self::default();
         let mut unknown = None;
@@ -236,11 +236,15 @@ impl TableOptions {
     }
 }
 
-/// The place that a statement names, with the options that its store is to be opened with, as a name in its
-/// URL; ranks are told of it.
+/// The location named by a statement, with its store's options as a profile name in the URL. The profile is
+/// registered for distribution to the ranks.
 ///
-/// Errors: there are credentials in the URL, or options for another kind of store (22023).
-pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions) -> Result<String> {
+/// Errors: credentials in the URL, or options for another kind of store (22023).
+pub(crate) fn location_with_options(
+    state: &SessionState,
+    location: String,
+    table: &TableOptions,
+) -> Result<String> {
     let scheme = location.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let options = match scheme.as_deref() {
         Some("s3" | "s3a") if table.hdfs.is_empty() => {
@@ -262,7 +266,7 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     let url = Url::parse(&location).map_err(|error| wrong(&error))?;
     let names_user = scheme.as_deref() == Some("hdfs") && harrier_storage::profile_of(&url).is_none();
     if options.is_empty() && (url.username().is_empty() || names_user) {
-        // As it was written: a URL would have its wildcards and blanks in other signs.
+        // As written: a URL would escape its wildcards and blanks.
         return Ok(location);
     }
     let named = harrier_storage::with_options(&url, options).map_err(|error| wrong(&error))?;
@@ -274,8 +278,8 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     Ok(format!("{scheme}://{profile}@{rest}"))
 }
 
-/// Has ranks know the options of a session, before a statement is planned: what they are told goes with its
-/// plan, and is made up first.
+/// Registers a session's store options for distribution to the ranks. Called before planning, because the
+/// options travel with the plan and are serialized first.
 pub(crate) fn announce(config: &SessionConfig) {
     let Some(profiles) = config.get_extension::<StoreProfiles>() else { return };
     let named = [
@@ -296,14 +300,14 @@ mod tests {
 
     use super::*;
 
-    fn taken(pairs: &[(&str, &str)]) -> (Result<TableOptions>, HashMap<String, String>) {
+    fn take(pairs: &[(&str, &str)]) -> (Result<TableOptions>, HashMap<String, String>) {
         let mut options = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         (TableOptions::take(&mut options), options)
     }
 
     #[test]
     fn options_of_stores_are_told_from_others() {
-        let (options, others) = taken(&[
+        let (options, others) = take(&[
             ("aws.Region", "here"),
             ("s3.retries", "1"),
             ("dfs.replication", "1"),
@@ -314,7 +318,7 @@ mod tests {
         assert!(options.s3 == Options::default().with("region", "here").with("retries", "1"));
         assert!(options.hdfs == Options::default().with("dfs.replication", "1").with("request_seconds", "2"));
         assert_eq!(others.keys().collect::<Vec<_>>(), ["format.delimiter"]);
-        let error = taken(&[("s3.nosuch", "1")]).0.unwrap_err();
+        let error = take(&[("s3.nosuch", "1")]).0.unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_PARAMETER_VALUE);
     }
 
@@ -329,7 +333,7 @@ mod tests {
         options.set("hdfs.dfs.replication", "1").unwrap();
         assert!(options.set("s3.nosuch", "1").is_err());
         assert!(options.set("s3.lease_seconds", "1").is_err());
-        // One option, however it is written.
+        // Two spellings of one option.
         options.set("s3.aws_endpoint_url", "http://elsewhere").unwrap();
         options.set("s3.endpoint", "http://here").unwrap();
         let value = |options: &ConfigOptions, name: &str| {

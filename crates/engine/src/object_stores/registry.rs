@@ -1,5 +1,4 @@
-//! The object stores of a process: each is opened when a statement first reaches for it. Their listings have
-//! data in them only.
+//! Registry of a process's object stores. Each is opened on first use; listings contain data files only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use url::{Position, Url};
 
 use crate::object_stores::data_files::DataFiles;
 
-/// Local files, and what `harrier-storage` opens.
+/// Local files, and all stores that `harrier-storage` opens.
 #[derive(Debug)]
-pub(crate) struct Stores {
-    /// By their URLs without paths: what stands before the host is a part of it, as it may name options.
+pub(crate) struct StoreRegistry {
+    /// Keyed by URL without path; the part before the host counts, since it may name options.
     open: RwLock<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
-impl Default for Stores {
+impl Default for StoreRegistry {
     fn default() -> Self {
         let local: Arc<dyn ObjectStore> = Arc::new(DataFiles::new(Arc::new(LocalFileSystem::new())));
         Self { open: RwLock::new(HashMap::from([("file://".to_string(), local)])) }
@@ -33,7 +32,7 @@ fn key(url: &Url) -> &str {
     &url[..Position::BeforePath]
 }
 
-impl ObjectStoreRegistry for Stores {
+impl ObjectStoreRegistry for StoreRegistry {
     fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
         self.open.write().insert(key(url).to_string(), store)
     }
@@ -49,7 +48,7 @@ impl ObjectStoreRegistry for Stores {
         }
         match harrier_storage::open(url) {
             Ok(Some(store)) => {
-                let store: Arc<dyn ObjectStore> = Arc::new(DataFiles::remembered(store));
+                let store: Arc<dyn ObjectStore> = Arc::new(DataFiles::with_cache(store));
                 self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }

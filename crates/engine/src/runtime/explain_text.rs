@@ -1,6 +1,6 @@
-//! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: logical plan, slices and motions as a tree, operators slice
-//! by slice, and for a plan that ran what each operator and motion measured, where the time of the whole
-//! query went, and what the interconnect of each rank counted meanwhile.
+//! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: the logical plan, the tree of slices and motions, the
+//! operators of each slice. After a run also the metrics of each operator and motion, where the time of the
+//! whole query went, and the interconnect counters of each rank.
 //!
 //! Source of the last part: Impala's characterisation of queries into I/O, communication and computation.
 //! Here I/O is the time scans spent opening, reading and decoding files (DataFusion measures the three
@@ -20,7 +20,7 @@ pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) ->
     lines
 }
 
-/// The part of them that tells the logical plan.
+/// The logical plan's part of these lines.
 pub(crate) fn logical(logical: &LogicalPlan) -> Vec<String> {
     let mut lines = vec!["Logical plan".to_string()];
     lines.extend(logical.display_indent().to_string().lines().map(|line| format!("  {line}")));
@@ -36,10 +36,10 @@ fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
     lines
 }
 
-/// The lines that only ranks know, of a plan that a front end has handed in: what it is, or what it took.
-pub(crate) fn tell(slices: &[Slice], took: Option<&ResourceUsage>, verbose: bool) -> Vec<String> {
-    match took {
-        Some(took) => analyze(slices, took, verbose),
+/// The lines for a front end's plan that only ranks know: the plan, or its metrics after a run (`usage`).
+pub(crate) fn rank_lines(slices: &[Slice], usage: Option<&ResourceUsage>, verbose: bool) -> Vec<String> {
+    match usage {
+        Some(usage) => analyze(slices, usage, verbose),
         None => physical(slices, verbose),
     }
 }
@@ -77,7 +77,7 @@ fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<Strin
     }
 }
 
-/// `slice 3 on 2 ranks`, with the bucket that decided on one rank, and the files it reads.
+/// `slice 3 on 2 ranks`, with the bucket that pruned it to one rank, and the files it reads.
 fn headline(slice: &Slice) -> String {
     let place = match (slice.number, slice.ranks, &slice.dispatch) {
         (0, ..) => "on the coordinator".to_string(),
@@ -109,7 +109,7 @@ fn name(motion: &Motion) -> String {
     }
 }
 
-/// `analyzed`: of a plan that ran, the rank that each place of a slice stood for.
+/// `analyzed`: for a plan that ran, the rank at each place of a slice.
 fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for slice in slices {
@@ -120,14 +120,14 @@ fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec
                 None if verbose => operator.full_text.clone(),
                 None => operator.text.clone(),
             };
-            let measured = match analyzed {
-                Some(_) => measured(operator, verbose),
+            let metrics = match analyzed {
+                Some(_) => metrics_text(operator, verbose),
                 None => {
                     operator.expected_rows.map(|rows| format!(" (expected rows {rows})")).unwrap_or_default()
                 }
             };
             let indent = 4 + 2 * operator.depth;
-            lines.push(format!("{:indent$}{text}{measured}", ""));
+            lines.push(format!("{:indent$}{text}{metrics}", ""));
             if let (Some(motion), Some(members)) = (&operator.motion, analyzed) {
                 let streams = motion_streams(operator, motion, slice, members, verbose);
                 lines.extend(streams.into_iter().map(|line| format!("{:indent$}  {line}", "")));
@@ -138,7 +138,7 @@ fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec
 }
 
 /// ` (rows 12, time 3.4 ms, …)`.
-fn measured(operator: &Operator, verbose: bool) -> String {
+fn metrics_text(operator: &Operator, verbose: bool) -> String {
     let metrics = &operator.measured;
     if metrics.is_empty() {
         return String::new();
@@ -184,8 +184,8 @@ fn measured(operator: &Operator, verbose: bool) -> String {
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// What went from rank to rank: over all streams, the total and the least and the most of one stream;
-/// `verbose`: and every one of them. Nothing if no stream was needed.
+/// Network traffic of a motion: total, minimum and maximum over all its streams; with `verbose` also each
+/// stream. Empty if no stream was needed.
 fn motion_streams(
     operator: &Operator,
     motion: &Motion,
@@ -234,7 +234,7 @@ fn motion_streams(
     lines
 }
 
-/// Over all ranks.
+/// Summed over all ranks.
 fn busy_ns(operator: &Operator) -> Option<u64> {
     let each = operator.busy_ns();
     (!each.is_empty()).then(|| each.iter().map(|(_, ns)| ns).sum())
@@ -285,7 +285,7 @@ fn summary(slices: &[Slice], totals: &ResourceUsage) -> Vec<String> {
     ]
 }
 
-/// As `sys.interconnect` tells of ranks. Nothing without an interconnect.
+/// The same counters as in `sys.interconnect`. Empty without an interconnect.
 fn interconnect(ranks: &[(usize, RankCounts)]) -> Vec<String> {
     if ranks.is_empty() {
         return vec![];

@@ -1,5 +1,4 @@
-//! What one statement may take: memory and temporary files of every process that works for it, and rows of
-//! its answer.
+//! Limits of one statement: memory and temporary files per process, and rows returned.
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -8,17 +7,17 @@ use harrier_error::{SqlError, SqlState};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// `None`: as much as there is.
+/// `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of every process.
+    /// Per process.
     pub processes: StatementLimits,
-    /// That a statement returns to its client.
+    /// Rows returned to the client.
     pub rows: Option<u64>,
 }
 
 impl Limits {
-    /// The lower of both.
+    /// Returns the lower of each limit.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             processes: self.processes.lower_of(other.processes),
@@ -27,8 +26,8 @@ impl Limits {
     }
 }
 
-/// Bytes of a size as settings have it: `512MB`, `2 GB`, `1.5GiB`. As with PostgreSQL `MB` counts in 1024s,
-/// and so does `MiB`. `unit`: of a number alone, in bytes.
+/// Parses a size as written in settings: `512MB`, `2 GB`, `1.5GiB`. As in PostgreSQL, `MB` is 1024-based, and
+/// so is `MiB`. `unit`: bytes per unit of a bare number.
 pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
@@ -49,8 +48,11 @@ pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
     count.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The same rows, until there are more than so many (54000).
-pub(crate) fn at_most(stream: SendableRecordBatchStream, rows_max: Option<u64>) -> SendableRecordBatchStream {
+/// Passes rows through; fails with 54000 after more than `rows_max` rows.
+pub(crate) fn limit_rows(
+    stream: SendableRecordBatchStream,
+    rows_max: Option<u64>,
+) -> SendableRecordBatchStream {
     let Some(rows_max) = rows_max else {
         return stream;
     };

@@ -1,16 +1,16 @@
-//! Folders of processes, which hold an exclusive lock on a file in them as long as they live, removed.
+//! Removal of a process's folder that is locked through a file inside it.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Removes a folder, and in it last the file `name`, which `lock` is on, so that until then nobody takes the
-/// folder for abandoned, and whoever does so later still finds that file. It is closed first: on NFS a file
-/// that is removed while it is open gets another name in its folder, and the folder stays. That there is no
-/// such folder any more is no error.
+/// Removes a folder. The file `name`, which holds the lock, goes last: until then no other process takes the
+/// folder for abandoned, and one that does later still finds the file. The file is closed before it is
+/// removed, since NFS renames a removed open file within its folder, and the folder would stay. A missing
+/// folder is no error.
 ///
-/// Errors: the first one. What else could be removed is; the lock is kept if anything but its own file could
-/// not.
+/// Errors: the first one. The other entries are removed all the same; the lock is kept if an entry other than
+/// its own file could not be removed.
 pub fn remove(folder: &Path, name: &str, lock: &mut Option<File>) -> io::Result<()> {
     let or_gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! Sizes of memory as people write them, and how much of it this process may use.
+//! Memory sizes as text, and the memory available to this process.
 
 use std::fs;
 use std::path::Path;
@@ -7,11 +7,11 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::parse::byte_size::MEMORY_BYTES_MIN;
 pub use harrier_functions::parse::byte_size::parse_bytes;
 
-/// The share of the machine's memory that a process takes when nobody says otherwise. The rest is for what
-/// DataFusion does not account for: decoding buffers, the allocator's slack, the page cache.
+/// The default share of the machine's memory that a process uses. The rest is for what DataFusion does not
+/// account for: decoding buffers, allocator slack, the page cache.
 const DEFAULT_MEMORY_PERCENT: u64 = 80;
 
-/// `bytes` in the largest binary unit that leaves at least one: `7.5GiB`.
+/// Formats `bytes` in the largest binary unit that leaves at least one: `7.5GiB`.
 pub fn format_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -27,8 +27,8 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes of memory of this machine, or of the control group this process runs in where that is less.
-/// `None` where the kernel does not say.
+/// Memory of this machine, or of this process's control group where that is less, in bytes. `None` where the
+/// kernel does not report it.
 pub fn machine_bytes() -> Option<u64> {
     let machine = mem_total_bytes(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let group = fs::read_to_string("/proc/self/cgroup")
@@ -37,31 +37,31 @@ pub fn machine_bytes() -> Option<u64> {
     Some(group.map_or(machine, |group| group.min(machine)))
 }
 
-/// What a process that has this machine for itself may use when `--memory` is not given.
+/// The default memory limit of a process that has the machine to itself, without `--memory`.
 pub fn default_bytes() -> Option<u64> {
     default_bytes_of(1)
 }
 
-/// What each of some processes on this machine may use when `--memory` is not given.
+/// The default memory limit of each of several processes on this machine, without `--memory`.
 pub fn default_bytes_of(processes: u64) -> Option<u64> {
     let machine = machine_bytes().map(|bytes| share_of_machine(bytes, processes));
     let here = address_space_bytes().map(default_of_address_space);
     machine.into_iter().chain(here).min()
 }
 
-/// What a process takes before it runs a statement, and what writers and decoders take beside what is counted
-/// for them.
+/// Memory of a process before it runs a statement, plus what writers and decoders allocate beyond their
+/// accounting.
 const UNCOUNTED_BYTES: u64 = 150_000_000;
 
-/// A small machine, or control group, keeps more back than the usual share: a process that is killed says
-/// nothing.
+/// A small machine or control group keeps a larger reserve than the usual share: a process killed by the
+/// kernel reports no error.
 fn share_of_machine(bytes: u64, processes: u64) -> u64 {
     let usual = bytes / 100 * DEFAULT_MEMORY_PERCENT;
     let rest = bytes.saturating_sub(UNCOUNTED_BYTES.saturating_mul(processes));
     (usual.min(rest) / processes.max(1)).max(MEMORY_BYTES_MIN * 16)
 }
 
-/// The limit of what this process may map, as of `ulimit -v`, in bytes; `None` without one.
+/// The limit on this process's address space (`ulimit -v`) in bytes; `None` without one.
 pub fn address_space_bytes() -> Option<u64> {
     address_space_limit(&fs::read_to_string("/proc/self/limits").ok()?)
 }
@@ -71,16 +71,16 @@ fn address_space_limit(limits: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What a process maps beside the memory of statements and stacks: itself, its libraries, and what is shared
-/// with other ranks.
+/// Address space mapped in addition to statement memory and stacks: the binary, its libraries, and memory
+/// shared with other ranks.
 const MAPPED_BYTES: u64 = 512 << 20;
 
-/// An allocator maps more than it hands out, so statements get half of what is left.
+/// An allocator maps more than it hands out, so statements get half of the remainder.
 fn default_of_address_space(limit: u64) -> u64 {
     (limit.saturating_sub(MAPPED_BYTES) / 2).max(MEMORY_BYTES_MIN * 64)
 }
 
-/// Whether `threads` threads with stacks of `stack_bytes` fit into the limit of this process.
+/// Checks that `threads` threads with stacks of `stack_bytes` fit into this process's address-space limit.
 ///
 /// Errors: 53200, with the limit.
 pub fn check_stacks(threads: usize, stack_bytes: usize) -> Result<(), SqlError> {
@@ -105,8 +105,8 @@ fn mem_total_bytes(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least limit on the way from this process's group up to the root, for version 2 (one line `0::/path`)
-/// and version 1 (a line whose controllers contain `memory`).
+/// The lowest limit between this process's control group and the root, for cgroup v2 (one line `0::/path`)
+/// and v1 (a line whose controllers contain `memory`).
 fn cgroup_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -123,8 +123,8 @@ fn cgroup_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
         };
         let mut folder = base.join(path.trim_start_matches('/'));
         while folder.starts_with(&base) {
-            // "max" and version 1's huge number both mean unlimited; the first does not parse, the second
-            // loses against the machine's memory.
+            // "max" and version 1's huge number both mean unlimited; the first does not parse, the second is
+            // above the machine's memory.
             if let Some(limit) =
                 fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok())
             {
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(mib(share_of_machine(10 << 30, 1)), 8192 - 1);
         assert_eq!(mib(share_of_machine(512 << 20, 1)), 368);
         assert_eq!(mib(share_of_machine(1 << 30, 4)), 112);
-        // Nobody can work with nothing.
+        // A minimum is always left.
         assert_eq!(mib(share_of_machine(200 << 20, 4)), 16);
     }
 

@@ -1,4 +1,4 @@
-//! A panic in query code fails its statement, and the process lives.
+//! Panic isolation: a panic in query code fails its statement, and the process lives.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -13,10 +13,10 @@ use futures::{FutureExt, Stream, StreamExt};
 use harrier_exec::formats::damaged_files;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
+/// Logs a panic as one line instead of a backtrace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
-        // A library found a file damaged, or has no code for a type: an error says so.
+        // A library found a damaged file, or does not support a type: that is reported as an error.
         if damaged_files::is_reading() || harrier_sqlstate::is_of_missing_code(text_of(info.payload())) {
             return;
         }
@@ -26,14 +26,14 @@ pub fn install_panic_hook() {
     }));
 }
 
-/// The outcome of `future`; a panic in it comes back as an error with the code XX000.
-pub(crate) async fn guarded<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+/// Awaits `future` and turns a panic in it into an error with the code XX000.
+pub(crate) async fn catch_panic<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|payload| Err(error_of(payload.as_ref())))
 }
 
-/// `stream`, ended by an error with the code XX000 where it panics. After an error it yields nothing more,
-/// and what it held is released.
-pub(crate) fn guarded_stream(stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+/// Wraps `stream` so that a panic ends it with an error of code XX000. After an error it yields nothing more
+/// and releases its resources.
+pub(crate) fn catch_stream_panic(stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
     Box::pin(GuardedStream { schema: stream.schema(), stream: Some(stream) })
 }
 
@@ -90,10 +90,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_of_the_statement() {
-        let error = guarded::<()>(async { panic!("boom {}", 1) }).await.unwrap_err();
+        let error = catch_panic::<()>(async { panic!("boom {}", 1) }).await.unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::INTERNAL_ERROR);
         assert_eq!(error.to_string(), "External error: internal error: boom 1");
-        let error = guarded::<()>(async { panic!("offset overflow") }).await.unwrap_err();
+        let error = catch_panic::<()>(async { panic!("offset overflow") }).await.unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
 
         let schema = Arc::new(Schema::empty());
@@ -102,7 +102,7 @@ mod tests {
             assert!(i < 1, "boom");
             Ok(batch.clone())
         });
-        let mut stream = guarded_stream(Box::pin(RecordBatchStreamAdapter::new(schema, stream)));
+        let mut stream = catch_stream_panic(Box::pin(RecordBatchStreamAdapter::new(schema, stream)));
         assert!(stream.next().await.unwrap().is_ok());
         let error = stream.next().await.unwrap().unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::INTERNAL_ERROR);

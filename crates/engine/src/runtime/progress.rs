@@ -1,4 +1,4 @@
-//! How far a running statement has come, read from the metrics of its plan.
+//! Progress of a running statement, computed from its plan's metrics.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use harrier_exec::monitor::plan_snapshot::PlanSnapshot;
 use harrier_exec::monitor::slice_tree::Extent;
 use harrier_resources::statement_memory::{ProcessMemory, StatementMemory};
 
-/// A handle on one plan, which it keeps. Cheap to clone; reading it takes a lock per operator for a moment.
+/// A handle on a plan, which it keeps alive. Cheap to clone; reading locks each operator's metrics briefly.
 #[derive(Debug, Clone)]
 pub struct Progress {
     plan: Option<Arc<dyn ExecutionPlan>>,
@@ -25,47 +25,46 @@ struct Scan {
     extent: Extent,
 }
 
-/// What all the scans of a statement have done so far.
+/// Progress of all scans of a statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProgressReading {
-    /// Rows that came out of the scans.
+    /// Rows the scans have produced.
     pub rows: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
-    /// Bytes of the files that are scanned, the most that can be read; less will be where columns or row
-    /// groups are left out.
+    /// Total bytes of the scanned files: an upper bound, since columns and row groups may be pruned.
     pub bytes_total: u64,
-    /// From 0 to 1: for each scan the larger of the shares of its bytes and of its rows that are done,
-    /// weighted by bytes.
+    /// From 0 to 1: per scan the larger of the finished shares of bytes and rows, weighted by bytes.
     pub fraction: f64,
 }
 
 impl Progress {
-    /// A handle on `plan` and the scans below it, and on the memory that its statement takes.
+    /// Returns a handle on `plan`, the scans below it, and its statement's memory.
     pub fn of(plan: &Arc<dyn ExecutionPlan>, memory: Option<Arc<StatementMemory>>) -> Self {
         let mut scans = Vec::new();
         find_scans(plan, &mut scans);
         Self { plan: Some(Arc::clone(plan)), memory, scans: scans.into() }
     }
 
-    /// A handle on nothing, for a statement without scans.
+    /// An empty handle, for a statement without scans.
     pub(crate) fn none() -> Self {
         Self { plan: None, memory: None, scans: Arc::new([]) }
     }
 
-    /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty
-    /// without a plan.
-    pub fn told(&self) -> PlanSnapshot {
+    /// The last known snapshot of the plan's metrics; for a plan on a gang, the last one the gang reported.
+    /// Empty without a plan.
+    pub fn last_snapshot(&self) -> PlanSnapshot {
         match &self.plan {
             Some(plan) => {
-                let look = on_gang(plan).map_or_else(|| PlanSnapshot::at(plan), |gang| gang.last_snapshot());
-                self.with_memory(look)
+                let snapshot =
+                    on_gang(plan).map_or_else(|| PlanSnapshot::at(plan), |gang| gang.last_snapshot());
+                self.with_memory(snapshot)
             }
             None => PlanSnapshot::default(),
         }
     }
 
-    /// What the statement takes of every process, as far as that is known here.
+    /// The statement's memory in each process, as far as it is known here.
     pub fn memory(&self) -> Vec<ProcessMemory> {
         let gang = self.plan.as_ref().and_then(on_gang);
         let ranks = gang.map(|gang| gang.last_snapshot().memory).unwrap_or_default();
@@ -81,15 +80,15 @@ impl Progress {
         self.memory.as_ref().map(|memory| memory.by_process(None)).unwrap_or_default()
     }
 
-    /// The same, asked anew of the ranks if they run the plan. Cancel-safe.
-    pub async fn look(&self) -> PlanSnapshot {
+    /// A fresh snapshot, polled from the ranks if they run the plan. Cancel-safe.
+    pub async fn poll_snapshot(&self) -> PlanSnapshot {
         match self.plan.as_ref().and_then(on_gang) {
             Some(gang) => self.with_memory(gang.poll_snapshot().await),
-            None => self.told(),
+            None => self.last_snapshot(),
         }
     }
 
-    /// Whether there is a scan whose progress can be known.
+    /// Whether there is a scan whose progress can be measured.
     pub fn is_known(&self) -> bool {
         self.scans.iter().any(|scan| scan.extent.bytes > 0)
     }

@@ -1,10 +1,10 @@
-//! The folder that holds this process's temporary files and that nothing outlives.
+//! The spill folder of this process, removed with it.
 //!
 //! Invariants: the folder's name begins with [`PREFIX`], and its owner holds an exclusive lock on the file
-//! `lock` inside for as long as it lives. Whoever can take that lock may therefore delete the folder.
+//! `lock` inside for as long as it lives. A process that can take that lock may therefore delete the folder.
 //!
-//! Crash: a process that was killed leaves its folder; the next one that starts or ends beside it removes it.
-//! So the ranks that survive another one clean up after it.
+//! Crash: a killed process leaves its folder; the next process that starts or ends beside it removes it. So
+//! surviving ranks clean up after a lost one.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::runtime::locked_folder;
 
-/// How the folders of all processes begin, so that they can find each other's.
+/// Prefix of all processes' folders, by which they find each other's.
 const PREFIX: &str = "harrier-spill-";
 const LOCK: &str = "lock";
 
@@ -22,16 +22,16 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct SpillFolder {
     path: PathBuf,
-    /// `None`: it is removed.
+    /// `None` after removal.
     lock: Mutex<Option<File>>,
 }
 
 impl SpillFolder {
-    /// A new folder inside `parent`. Also removes the folders that killed processes left there.
+    /// Creates a folder inside `parent`. Also removes the folders that killed processes left there.
     pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
         let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
-        // Created under a name that does not match, so that no other process takes it for an abandoned
-        // one before it is locked.
+        // Created under a name that does not match, so that no other process takes it for abandoned before it
+        // is locked.
         let hidden = parent.join(format!(".{name}"));
         let path = parent.join(name);
         fs::create_dir(&hidden)?;
@@ -55,7 +55,7 @@ impl SpillFolder {
         &self.path
     }
 
-    /// Removes the folder, and those of processes that were killed meanwhile. Doing so again does nothing.
+    /// Removes the folder, and those of processes killed meanwhile. Idempotent.
     pub(crate) fn remove(&self) {
         if let Some(parent) = self.path.parent() {
             remove_abandoned(parent, &self.path);
@@ -85,7 +85,7 @@ fn remove_abandoned(parent: &Path, own: &Path) {
         }
         let mut lock = match File::open(path.join(LOCK)) {
             Ok(lock) if lock.try_lock().is_ok() => Some(lock),
-            // It was about to be removed.
+            // Its removal had begun already.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             _ => continue,
         };

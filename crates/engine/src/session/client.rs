@@ -92,7 +92,7 @@ impl Session {
                 }
             }
         }
-        parameters.begun();
+        parameters.save_initial();
         self.apply_parameters().map_err(|error| crate::error::in_statement(&error, ""))
     }
 
@@ -134,7 +134,7 @@ impl Session {
     pub fn checked_setting(&self, name: &str, value: &str) -> Result<(String, String)> {
         let kept = self.setting_name(name);
         if let Some(known) = parameters::name_of(name) {
-            return Ok((kept, parameters::checked(known, value)?));
+            return Ok((kept, parameters::check_value(known, value)?));
         }
         if options::is_option(&kept) {
             let message = format!("parameter \"{kept}\" cannot be kept for roles");
@@ -142,7 +142,7 @@ impl Session {
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
                 .into_datafusion());
         }
-        let taken = settings::taken_value(&kept, value)?;
+        let taken = settings::normalize_value(&kept, value)?;
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();
         options
@@ -201,7 +201,7 @@ impl Session {
     /// The parameters that clients are told of, if any may have changed since `version`, with the present
     /// version.
     pub fn reported_parameters(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
-        self.parameters().reported(version)
+        self.parameters().reported_since(version)
     }
 
     pub fn time_limits(&self) -> TimeLimits {

@@ -1,4 +1,4 @@
-//! What is known of settings beside their values, for who describes them.
+//! Descriptions of all settings, for the reference page.
 
 use datafusion::config::ExtensionOptions;
 
@@ -6,11 +6,11 @@ use crate::error::sql_error;
 use crate::settings::parameters;
 use crate::settings::{HarrierSettings, SetBy, SettingFacts};
 
-/// The settings that begin with `harrier.`, and PostgreSQL's parameters, each in the order of their names.
+/// The `harrier.` settings and PostgreSQL's parameters, each sorted by name.
 pub fn facts() -> (Vec<SettingFacts>, Vec<SettingFacts>) {
     let defaults = HarrierSettings::default();
     let own = defaults.entries().into_iter().map(|entry| SettingFacts {
-        allowed: allowed(entry.key.trim_start_matches("harrier.")),
+        allowed: allowed_values(entry.key.trim_start_matches("harrier.")),
         by: SetBy::of(&entry.key),
         default: entry.value.unwrap_or_default(),
         description: entry.description.to_string(),
@@ -21,10 +21,10 @@ pub fn facts() -> (Vec<SettingFacts>, Vec<SettingFacts>) {
     (own, parameters::facts().collect())
 }
 
-/// What a setting's own check says that it takes, when it is given what is no value of any.
-fn allowed(key: &str) -> String {
-    let refused = HarrierSettings::default().set(key, "\u{1}").err();
-    let hint = refused.and_then(|error| sql_error(error).hint).unwrap_or_default();
+/// The allowed values of a setting, from the hint of the error that its check gives for an invalid value.
+fn allowed_values(key: &str) -> String {
+    let error = HarrierSettings::default().set(key, "\u{1}").err();
+    let hint = error.and_then(|error| sql_error(error).hint).unwrap_or_default();
     hint.trim_start_matches("available values: ").split(" is expected").next().unwrap_or_default().to_string()
 }
 

@@ -1,8 +1,8 @@
-//! The parameters of a session that PostgreSQL's clients set and ask for. Some have an effect here, some are
-//! only remembered, and some have one value that cannot be another.
+//! PostgreSQL's session parameters, for clients that set and show them. Some have an effect, some are only
+//! stored, and some have one fixed value.
 //!
 //! # Transactions
-//! What SET changes in a transaction is undone when that is rolled back; what SET LOCAL changes ends with it
+//! A rollback undoes the effects of SET within its transaction; those of SET LOCAL end with the transaction
 //! in any case.
 
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use parking_lot::Mutex;
 use crate::settings::{SetBy, SettingFacts};
 use harrier_sql::identifier::plain;
 
-/// The version of PostgreSQL whose catalogs and behaviour clients find here.
+/// The version of PostgreSQL whose catalogs and behaviour are presented to clients.
 pub const SERVER_VERSION: &str = "15.0";
 
-/// What values a parameter may have.
+/// The allowed values of a parameter.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Text,
@@ -36,7 +36,7 @@ enum Kind {
     /// Milliseconds, or a number with a unit.
     Time,
     OneOf(&'static [&'static str]),
-    /// Only this session's beginning decides.
+    /// Set only when the session begins.
     Fixed,
     Encoding,
     DateStyle,
@@ -64,7 +64,7 @@ const LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read
 const MESSAGES: &[&str] =
     &["debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "notice", "warning", "error"];
 
-/// In the order of their names, whatever their case.
+/// Sorted by name, ignoring case.
 const DEFINITIONS: &[Definition] = &[
     parameter("application_name", "", Kind::Text, "The name of the client's program"),
     parameter("block_size", "8192", Kind::Fixed, "What clients reckon sizes in"),
@@ -160,7 +160,7 @@ const DEFINITIONS: &[Definition] = &[
     parameter("xmloption", "content", Kind::Text, "Remembered only"),
 ];
 
-/// Those of which a client is told, at once and at every change.
+/// Parameters reported to clients at start-up and at every change (PostgreSQL's GUC_REPORT).
 const REPORTED: [&str; 13] = [
     "application_name",
     "client_encoding",
@@ -177,7 +177,7 @@ const REPORTED: [&str; 13] = [
     "TimeZone",
 ];
 
-/// What a statement does to parameters.
+/// A statement's effect on parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     Set { name: &'static str, value: String, is_local: bool },
@@ -188,7 +188,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The columns that it answers with, if it does.
+    /// The result's columns, if the statement returns rows.
     pub(crate) fn columns(&self) -> Option<SchemaRef> {
         let names: &[&str] = match self {
             Self::Show(name) => &[name],
@@ -207,30 +207,30 @@ type Values = BTreeMap<&'static str, String>;
 pub(crate) struct Parameters {
     inner: Mutex<Inner>,
     version: AtomicU64,
-    /// The version that planning knows.
-    seen: AtomicU64,
+    /// The version that the planner's settings reflect.
+    planned_version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What differs from the defaults.
+    /// Values that differ from the defaults.
     values: Values,
-    /// What RESET goes back to: what the session began with.
+    /// Values that RESET restores: those the session began with.
     initial: Values,
-    /// While a transaction is open: what was before it, and what was changed for it alone.
+    /// Within a transaction: the values before it, and the names changed by SET LOCAL.
     before: Option<Values>,
     local: Vec<&'static str>,
 }
 
 impl Parameters {
-    /// The value of a parameter, by its exact name.
+    /// The value of a parameter; the name's case does not matter.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let definition = definition(name)?;
         let inner = self.inner.lock();
         Some(inner.values.get(definition.name).map_or(definition.default, String::as_str).to_string())
     }
 
-    /// All of them: names, values and what they are.
+    /// All parameters: names, values and descriptions.
     pub(crate) fn all(&self) -> Vec<(&'static str, String, &'static str)> {
         let inner = self.inner.lock();
         let value = |definition: &Definition| {
@@ -242,8 +242,8 @@ impl Parameters {
             .collect()
     }
 
-    /// Those that clients hear of, if any may have changed since `version`.
-    pub(crate) fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+    /// The parameters reported to clients, with the present version, if any may have changed since `version`.
+    pub(crate) fn reported_since(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         let present = self.version.load(Ordering::Acquire) + 1;
         if present == version {
             return None;
@@ -251,22 +251,22 @@ impl Parameters {
         Some((present, REPORTED.iter().filter_map(|name| Some((*name, self.get(name)?))).collect()))
     }
 
-    /// Gives a parameter a value that is checked; returns it as it is kept.
+    /// Checks a value and sets it; returns the normalized value.
     ///
-    /// Errors: it may not have it (22023), or cannot be changed (55P02).
+    /// Errors: invalid value (22023), or the parameter cannot be changed (55P02).
     pub(crate) fn set(&self, name: &'static str, value: &str, is_local: bool) -> Result<String> {
         let Some(definition) = definition(name) else {
             return Err(unknown(name).into_datafusion());
         };
-        // The style alone leaves the order as it is.
+        // The style alone keeps the present order.
         let order = matches!(definition.kind, Kind::DateStyle)
             .then(|| self.get(name))
             .flatten()
             .and_then(|present| DateOrder::of_style(&present))
             .filter(|_| value.trim().eq_ignore_ascii_case("iso"));
         let value = match order {
-            Some(order) => definition.checked(order.name())?,
-            None => definition.checked(value)?,
+            Some(order) => definition.check(order.name())?,
+            None => definition.check(value)?,
         };
         let mut inner = self.inner.lock();
         // Outside of a transaction, SET LOCAL has no effect.
@@ -278,21 +278,21 @@ impl Parameters {
         }
         inner.values.insert(definition.name, value.clone());
         drop(inner);
-        self.changed();
+        self.bump_version();
         Ok(value)
     }
 
-    /// Gives a parameter a value that no SET can give it, and that RESET goes back to.
+    /// Sets a parameter that SET cannot change, and the value that RESET restores.
     pub(crate) fn fix(&self, name: &'static str, value: String) {
         let mut inner = self.inner.lock();
         inner.initial.insert(name, value.clone());
         inner.values.insert(name, value);
         drop(inner);
-        self.changed();
+        self.bump_version();
     }
 
-    /// From now on RESET goes back to the present values.
-    pub(crate) fn begun(&self) {
+    /// Makes the present values those that RESET restores.
+    pub(crate) fn save_initial(&self) {
         let mut inner = self.inner.lock();
         inner.initial = inner.values.clone();
     }
@@ -307,10 +307,10 @@ impl Parameters {
             },
         }
         drop(inner);
-        self.changed();
+        self.bump_version();
     }
 
-    /// To be called when a transaction has been opened.
+    /// Saves the values. To be called after BEGIN.
     pub(crate) fn begin(&self) {
         let mut inner = self.inner.lock();
         if inner.before.is_none() {
@@ -318,7 +318,7 @@ impl Parameters {
         }
     }
 
-    /// To be called when a transaction has ended. True if values have changed with that.
+    /// Restores values after COMMIT or ROLLBACK. Returns whether values have changed.
     pub(crate) fn end(&self, is_committed: bool) -> bool {
         let mut inner = self.inner.lock();
         let Some(before) = inner.before.take() else {
@@ -342,65 +342,65 @@ impl Parameters {
         inner.values = after;
         drop(inner);
         if has_changed {
-            self.changed();
+            self.bump_version();
         }
         has_changed
     }
 
-    fn changed(&self) {
+    fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a parameter may have changed since this was asked last.
+    /// Whether a parameter may have changed since the last call.
     pub(crate) fn has_changed(&self) -> bool {
         let version = self.version.load(Ordering::Acquire);
-        self.seen.swap(version, Ordering::AcqRel) != version
+        self.planned_version.swap(version, Ordering::AcqRel) != version
     }
 
-    /// A parameter as a length of time; none for 0.
+    /// A parameter's value as a duration; `None` for 0.
     pub(crate) fn time(&self, name: &str) -> Option<std::time::Duration> {
         let ms = self.get(name).and_then(|value| milliseconds(&value)).filter(|ms| *ms > 0)?;
         Some(std::time::Duration::from_millis(ms))
     }
 
-    /// The schemas of the search path, in their order.
+    /// The schemas of the search path in order.
     pub(crate) fn search_path(&self) -> Vec<String> {
         let path = self.get("search_path").unwrap_or_default();
-        path.split(',').map(|part| unquoted(part.trim())).filter(|part| !part.is_empty()).collect()
+        path.split(',').map(|part| unquote(part.trim())).filter(|part| !part.is_empty()).collect()
     }
 }
 
-fn unquoted(name: &str) -> String {
+fn unquote(name: &str) -> String {
     match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => name.to_ascii_lowercase(),
     }
 }
 
-/// By name, whatever its case.
+/// Looks up a definition by name, ignoring case.
 fn definition(name: &str) -> Option<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.name.eq_ignore_ascii_case(name))
 }
 
-/// The name of a parameter as it is written, whatever the case of `name`.
+/// The canonical spelling of a parameter's name, ignoring the case of `name`.
 pub(crate) fn name_of(name: &str) -> Option<&'static str> {
     definition(name).map(|definition| definition.name)
 }
 
-/// What is known of every parameter, in the order of their names.
+/// Descriptions of all parameters, sorted by name.
 pub(crate) fn facts() -> impl Iterator<Item = SettingFacts> {
     DEFINITIONS.iter().map(|definition| SettingFacts {
         name: definition.name.to_string(),
         default: definition.default.to_string(),
-        allowed: definition.kind.allowed(),
+        allowed: definition.kind.allowed_values(),
         by: if matches!(definition.kind, Kind::Fixed) { SetBy::Nobody } else { SetBy::Everybody },
         description: definition.description.to_string(),
     })
 }
 
 impl Kind {
-    /// For people.
-    fn allowed(&self) -> String {
+    /// As text for users.
+    fn allowed_values(&self) -> String {
         match self {
             Self::Text => "any text".to_string(),
             Self::Boolean => "on, off".to_string(),
@@ -416,11 +416,11 @@ impl Kind {
     }
 }
 
-/// A value as a parameter keeps it.
+/// The normalized value of a parameter.
 ///
-/// Errors: as those of [`Parameters::set`].
-pub(crate) fn checked(name: &'static str, value: &str) -> Result<String> {
-    definition(name).ok_or_else(|| unknown(name)).map_err(harrier_sqlstate::external)?.checked(value)
+/// Errors: as [`Parameters::set`].
+pub(crate) fn check_value(name: &'static str, value: &str) -> Result<String> {
+    definition(name).ok_or_else(|| unknown(name)).map_err(harrier_sqlstate::external)?.check(value)
 }
 
 pub(crate) fn unknown(name: &str) -> SqlError {
@@ -428,7 +428,7 @@ pub(crate) fn unknown(name: &str) -> SqlError {
 }
 
 impl Definition {
-    fn checked(&self, value: &str) -> Result<String> {
+    fn check(&self, value: &str) -> Result<String> {
         let name = self.name;
         let invalid = || {
             SqlError::new(
@@ -508,7 +508,7 @@ impl Definition {
     }
 }
 
-/// A time zone as Arrow knows it.
+/// Normalizes a time zone to a name or offset that Arrow accepts.
 fn zone(name: &str) -> Option<String> {
     let is_known = |name: &str| name.parse::<datafusion::arrow::array::timezone::Tz>().is_ok();
     let upper = name.to_ascii_uppercase();
@@ -525,13 +525,13 @@ fn zone(name: &str) -> Option<String> {
     Some(format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60))
 }
 
-/// Whether `RESET` of this name is `RESET TIME ZONE`, which has had several names.
+/// Whether this name in RESET means TIME ZONE, which DataFusion has spelled in several ways.
 fn is_time_zone(name: &str) -> bool {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     matches!(letters.to_ascii_lowercase().as_str(), "timezone" | "datafusionexecutiontimezone")
 }
 
-/// The time zone that an interval before UTC is: `+02:00`. Only of hours and minutes.
+/// The offset of `SET TIME ZONE INTERVAL`, such as `+02:00`. Hours and minutes only.
 fn zone_of_interval(interval: &ast::Interval) -> Option<String> {
     let Expr::Value(value) = interval.value.as_ref() else { return None };
     let Value::SingleQuotedString(text) = &value.value else { return None };
@@ -539,7 +539,7 @@ fn zone_of_interval(interval: &ast::Interval) -> Option<String> {
         Some(DateTimeField::Hour) if !text.contains(':') => format!("{text}:00"),
         _ => text.clone(),
     };
-    // It is in units already where a statement was made ready for the planner.
+    // Rewrites before planning may already have normalized its units.
     let units = interval::normal(&text).unwrap_or(text);
     let nanoseconds = units.strip_prefix("0 months 0 days ")?.strip_suffix(" nanoseconds")?;
     let minutes = nanoseconds.parse::<i64>().ok().filter(|ns| ns % 60_000_000_000 == 0)? / 60_000_000_000;
@@ -565,7 +565,7 @@ fn milliseconds(text: &str) -> Option<u64> {
     (0.0..=2_147_483_647.0).contains(&ms).then_some(ms as u64)
 }
 
-/// In the largest unit in which it is a whole number.
+/// Formats in the largest unit that gives a whole number.
 fn time_text(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
     match units.iter().find(|(size, _)| ms >= *size && ms.is_multiple_of(*size)) {
@@ -576,7 +576,7 @@ fn time_text(ms: u64) -> String {
 }
 
 impl Change {
-    /// What `statement` does to a parameter that is known here, if it does.
+    /// The effect of `statement` on a parameter known here, if it has one.
     pub(crate) fn of(statement: &Statement) -> Option<Self> {
         let parsed = match statement {
             // RESET TIME ZONE.
@@ -584,7 +584,7 @@ impl Change {
                 return Some(Self::Reset("TimeZone"));
             }
             Statement::Reset(ResetStatement::Variable(name)) => {
-                return match only(name)?.to_ascii_lowercase().as_str() {
+                return match single_part(name)?.to_ascii_lowercase().as_str() {
                     "all" => Some(Self::ResetAll),
                     name => Some(Self::Reset(name_of(name)?)),
                 };
@@ -594,9 +594,9 @@ impl Change {
         };
         match parsed {
             ast::Statement::Set(ast::Set::SingleAssignment { scope, variable, values, .. }) => {
-                let name = name_of(&only(variable)?)?;
+                let name = name_of(&single_part(variable)?)?;
                 let is_local = matches!(scope, Some(ContextModifier::Local));
-                Some(Self::set(name, values, is_local))
+                Some(Self::of_set(name, values, is_local))
             }
             ast::Statement::Set(ast::Set::SetTimeZone { local, value }) => {
                 // SET TIME ZONE INTERVAL '+02:00' HOUR TO MINUTE.
@@ -605,7 +605,7 @@ impl Change {
                 {
                     return Some(Self::Set { name: "TimeZone", value: zone, is_local: *local });
                 }
-                Some(Self::set("TimeZone", std::slice::from_ref(value), *local))
+                Some(Self::of_set("TimeZone", std::slice::from_ref(value), *local))
             }
             ast::Statement::Set(ast::Set::SetNames { charset_name, .. }) => Some(Self::Set {
                 name: "client_encoding",
@@ -613,12 +613,12 @@ impl Change {
                 is_local: false,
             }),
             ast::Statement::Set(ast::Set::SetNamesDefault {}) => Some(Self::Reset("client_encoding")),
-            ast::Statement::ShowVariable { variable } => Self::shown(variable),
+            ast::Statement::ShowVariable { variable } => Self::of_show(variable),
             _ => None,
         }
     }
 
-    fn set(name: &'static str, values: &[Expr], is_local: bool) -> Self {
+    fn of_set(name: &'static str, values: &[Expr], is_local: bool) -> Self {
         match values {
             [Expr::Identifier(word)]
                 if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default") =>
@@ -632,7 +632,7 @@ impl Change {
         }
     }
 
-    fn shown(variable: &[Ident]) -> Option<Self> {
+    fn of_show(variable: &[Ident]) -> Option<Self> {
         let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let name = match words[..] {
@@ -647,14 +647,14 @@ impl Change {
     }
 }
 
-fn only(name: &ObjectName) -> Option<String> {
+fn single_part(name: &ObjectName) -> Option<String> {
     match &name.0[..] {
         [part] => part.as_ident().map(|part| part.value.clone()),
         _ => None,
     }
 }
 
-/// A value of SET as text. In a search path names keep their quotes, since the path is itself a list of
+/// The text of a SET value. In a search path, names keep their quotes, since the path is itself a list of
 /// names.
 fn text_of(value: &Expr, name: &str) -> String {
     match value {
@@ -677,7 +677,7 @@ fn text_of(value: &Expr, name: &str) -> String {
     }
 }
 
-/// SHOW TABLES and its like, which DataFusion answers with rows.
+/// Whether DataFusion answers the statement with rows, such as SHOW TABLES.
 pub(crate) fn shows_rows(statement: &ast::Statement) -> bool {
     matches!(
         statement,

@@ -107,8 +107,9 @@ impl Target {
     /// The same columns with PostgreSQL's names of their types, where Arrow's do not say which they are.
     fn told(&self, schema: &SchemaRef) -> SchemaRef {
         let told = declared_types::told_fields(self.table.as_ref());
-        let names: Vec<Option<String>> = self.columns.iter().map(|at| names::told(&told[*at])).collect();
-        names::named(schema, &names)
+        let names: Vec<Option<String>> =
+            self.columns.iter().map(|at| names::field_type_name(&told[*at])).collect();
+        names::with_type_names(schema, &names)
     }
 
     /// Puts the rows of a stream, which has the columns, into the table.
@@ -444,7 +445,7 @@ impl Session {
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
-                Ok(Outcome::CopyOutRows { schema: names::named(&schema, &names), stream, progress })
+                Ok(Outcome::CopyOutRows { schema: names::with_type_names(&schema, &names), stream, progress })
             }
             Outcome::Rows { stream, progress, .. } => {
                 Ok(Outcome::CopyOut(CopyOut::new(stream, progress, layout, statement.text.clone())))

@@ -34,8 +34,8 @@ use crate::binder::type_names;
 use crate::planning::stored_sql::{self, ViewForm, WrittenDefaults};
 use crate::settings::time_reading;
 use crate::statement::create_extension;
-use crate::types::columns::{column_of, declared, has_unsure_buckets, type_of};
-use crate::types::{assigned, declared, json_columns, names};
+use crate::types::columns::{column_of, has_unreliable_buckets, type_of, with_stored_timestamp};
+use crate::types::{assignment, declared, json_columns, names};
 use crate::warehouse::access::Viewer;
 use crate::warehouse::dml::Pending;
 use crate::warehouse::keys::declaration::cut_column;
@@ -146,9 +146,13 @@ impl Ddl<'_> {
         }
         let mut next_column = 1;
         let mut columns = Vec::new();
-        let input = names::named(create.input.schema().inner(), &type_names::of(&create.input));
+        let input = names::with_type_names(create.input.schema().inner(), &type_names::of(&create.input));
         for field in input.fields() {
-            let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
+            let field = if !has_rows {
+                with_stored_timestamp(field)
+            } else {
+                field.as_ref().clone().with_nullable(true)
+            };
             columns.push(column_of(&field, &mut next_column)?);
         }
         declared::declare_all(&mut columns, type_names::of(&create.input))?;
@@ -660,7 +664,7 @@ impl Ddl<'_> {
         }
         let kind = self.type_named(&definition.data_type).await?;
         let mut column = column_of(
-            &declared(&json_columns::declared(&name, kind, &definition.data_type)),
+            &with_stored_timestamp(&json_columns::declared_field(&name, kind, &definition.data_type)),
             &mut table.next_column,
         )?;
         declared::declare(&mut column, declared::of_definition(&definition.data_type, &name)?);
@@ -674,7 +678,7 @@ impl Ddl<'_> {
                 }
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
-                    let present = assigned::assigned_text(&column, present)?;
+                    let present = assignment::assign_text(&column, present)?;
                     column.default = kept_default(value, present.clone(), written);
                     self.check_default(&column)?;
                     column.initial_default = present;
@@ -728,7 +732,10 @@ impl Ddl<'_> {
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
-                let mut new = column_of(&declared(&json_columns::declared(name, kind, data_type)), &mut 0)?;
+                let mut new = column_of(
+                    &with_stored_timestamp(&json_columns::declared_field(name, kind, data_type)),
+                    &mut 0,
+                )?;
                 let after = declared::of_definition(data_type, name)?;
                 declared::declare(&mut new, after);
                 let widens = |old: ColumnType, new: ColumnType| match (old, new) {
@@ -751,7 +758,7 @@ impl Ddl<'_> {
                 }
                 let quoted = format!("\"{}\"", name.replace('"', "\"\""));
                 let before = declared::of_column(column);
-                if let Some((is_in_the_way, error)) = declared::in_the_way(before, after, &quoted)
+                if let Some((is_in_the_way, error)) = declared::conflicting_rows(before, after, &quoted)
                     && self.has_row(table_name, &is_in_the_way).await?
                 {
                     return Err(error.into_datafusion());
@@ -804,7 +811,7 @@ impl Ddl<'_> {
         let reading = time_reading(&self.context.state());
         let value =
             readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &reading)?.to_array()?;
-        let values = json_columns::stored(cast_with_options(&value, &kind, &exact)?, column)?;
+        let values = json_columns::stored_values(cast_with_options(&value, &kind, &exact)?, column)?;
         check_years(&values, &column.name)?;
         constant(&values, &column.name)
     }
@@ -1062,7 +1069,7 @@ fn partition_keys(
             let fits = match transform {
                 // Of intervals some are equal to DuckDB that are not here.
                 Transform::Identity => !column.kind.is_nested() && column.kind != ColumnType::Interval,
-                Transform::Bucket(_) => !has_unsure_buckets(column),
+                Transform::Bucket(_) => !has_unreliable_buckets(column),
                 Transform::Year | Transform::Month | Transform::Day => {
                     is_time || column.kind == ColumnType::Date
                 }

@@ -16,7 +16,7 @@ use harrier_sql::tokens::explain_options::Format;
 use crate::SqlError;
 use crate::binder::{column_origins, parameter_types, type_names};
 use crate::planning::returning_items;
-use crate::runtime::panic_guard::guarded;
+use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
 use crate::settings::parameters::{self, Change};
 use crate::statement::parsed::ParsedStatement;
@@ -137,7 +137,7 @@ impl Session {
         statement: &ParsedStatement,
         types: &[Option<DataType>],
     ) -> Result<Described, SqlError> {
-        let described = guarded(Box::pin(self.described(statement, types))).await;
+        let described = catch_panic(Box::pin(self.described(statement, types))).await;
         described.map_err(|error| crate::error::in_statement(&error, &statement.text))
     }
 
@@ -277,7 +277,7 @@ fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> 
     let nulls = parameters.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>>>()?;
     let plan = with_values(plan, &nulls)?;
     let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    Ok(names::named(analyzed.schema().inner(), &type_names::of(&analyzed)))
+    Ok(names::with_type_names(analyzed.schema().inner(), &type_names::of(&analyzed)))
 }
 
 /// The plan with values in place of its parameters.

@@ -18,7 +18,7 @@ use crate::external::hive::read_validation::Watched;
 use crate::external::{file_tables, store_urls};
 use crate::object_stores::options::{self, TableOptions};
 use crate::runtime::limits;
-use crate::runtime::panic_guard::guarded_stream;
+use crate::runtime::panic_guard::catch_stream_panic;
 use crate::runtime::progress::Progress;
 use crate::session::Session;
 use crate::statement::copy::check::CopyCheck;
@@ -70,7 +70,7 @@ impl Session {
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = file_tables::scanned(&plan);
         let (task_context, files) = AtomicSinkFiles::of(&plan, task_context)?;
-        let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
+        let stream = catch_stream_panic(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
             Some(watched) => watched.checked(stream),
             None => stream,
@@ -78,7 +78,7 @@ impl Session {
         let stream = match verb {
             // What comes back of writing tells of files.
             Some(_) => stream,
-            None => limits::at_most(stream, self.limits().rows),
+            None => limits::limit_rows(stream, self.limits().rows),
         };
         let stream = match self.engine().gang() {
             Some(gang) => gang.until_loss(&plan, stream),
@@ -121,7 +121,7 @@ fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let placed = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
             let target = store_urls::target_url(&copy.output_url);
-            copy.output_url = options::place(state, target, &TableOptions::default())?;
+            copy.output_url = options::location_with_options(state, target, &TableOptions::default())?;
             if copy.file_type.get_ext() == "parquet" {
                 copy.input = Arc::new(target::as_told(Arc::unwrap_or_clone(copy.input))?);
             }

@@ -28,7 +28,7 @@ use harrier_planner::cardinality::filter_selectivity;
 use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
 
 use crate::runtime::explain_text;
-use crate::runtime::panic_guard::guarded_stream;
+use crate::runtime::panic_guard::catch_stream_panic;
 use crate::runtime::progress::Progress;
 use crate::statement::explain_tree::Node;
 use crate::statement::outcome::Outcome;
@@ -89,7 +89,7 @@ pub(crate) async fn answer(
             let context = context()?;
             let physical = cancelable_joins::cancelable_in(physical, &context)?;
             let (context, files) = AtomicSinkFiles::of(&physical, context)?;
-            let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
+            let rows = catch_stream_panic(execute_stream(Arc::clone(&physical), context)?);
             let mut rows = match files {
                 Some(files) => files.publish_after(rows),
                 None => rows,

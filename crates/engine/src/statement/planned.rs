@@ -66,7 +66,7 @@ impl Session {
                 let mut set = set.clone();
                 let name = set.variable.clone();
                 self.check_setting(&name)?;
-                set.value = settings::taken_value(&name, &set.value)?.into_owned();
+                set.value = settings::normalize_value(&name, &set.value)?.into_owned();
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
                 return match self.context().execute_logical_plan(plan).await {
                     Ok(_) => Ok(command("SET")),
@@ -110,7 +110,7 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
-                let schema = column_origins::told(&names::named(&schema, &names), &origins);
+                let schema = column_origins::told(&names::with_type_names(&schema, &names), &origins);
                 let schema = self.as_prepared(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }

@@ -21,7 +21,7 @@ impl Session {
     /// Runs a statement with what it finds in object stores cached until it ends.
     pub(crate) async fn run(&self, statement: &ParsedStatement) -> Result<Outcome> {
         match statement.is_query() {
-            true => listing_cache::remembering(self.run_with_retries(statement)).await,
+            true => listing_cache::with_listing_cache(self.run_with_retries(statement)).await,
             // What they write is found, too.
             false => self.run_with_retries(statement).await,
         }

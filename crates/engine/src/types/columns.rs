@@ -1,4 +1,4 @@
-//! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
+//! Mapping of column types: DuckLake's in the catalog, Arrow's in plans and files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::json_columns;
 
-/// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
+/// Decimal digits of 128-bit integers. The largest values of either sign have one more.
 const HUGE_DIGITS: u8 = 38;
 
 /// The schema of a table's rows.
@@ -33,7 +33,7 @@ pub(crate) fn file_schema_of(columns: &[Column]) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// The schema that rows of a table are read from its files with: all may be NULL there.
+/// The schema with which a table's rows are read from its files: every column is nullable.
 pub(crate) fn stored_schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let field = |column: &Column| Ok(Field::new(&column.name, stored_type_of(column)?, true));
     Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Result<Vec<_>>>()?)))
@@ -45,7 +45,7 @@ fn stored_type_of(column: &Column) -> Result<DataType> {
     }
     let part = |at: usize| match column.children.get(at) {
         Some(child) => Ok(Arc::new(Field::new(&child.name, stored_type_of(child)?, child.nullable))),
-        // Told with its error.
+        // `type_of` reports the error.
         None => type_of(column, false).map(|kind| Arc::new(Field::new("", kind, true))),
     };
     Ok(match column.kind {
@@ -61,7 +61,7 @@ fn stored_type_of(column: &Column) -> Result<DataType> {
     })
 }
 
-/// Whether there are UUIDs in the values of a column.
+/// Whether a column's values are or contain UUIDs.
 pub(crate) fn has_uuid(column: &Column) -> bool {
     column.kind == ColumnType::Uuid || column.children.iter().any(has_uuid)
 }
@@ -71,7 +71,7 @@ fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
     Ok(Arc::new(match with_ids {
         true => field
             .with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_string(), column.id.to_string())])),
-        false => json_columns::told(field, column),
+        false => json_columns::with_json_type(field, column),
     }))
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
         ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
         ColumnType::Varchar | ColumnType::Json => DataType::Utf8View,
         ColumnType::Blob => DataType::BinaryView,
-        // Files have them as bytes, and plans as texts: see `harrier_functions::uuid_text`.
+        // Files store bytes, plans use text: see `harrier_functions::uuid_text`.
         ColumnType::Uuid if with_ids => uuid_text::STORED,
         ColumnType::Uuid => DataType::Utf8View,
         ColumnType::Struct => DataType::Struct((0..column.children.len()).map(child).collect::<Result<_>>()?),
@@ -119,8 +119,7 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
             let entries = DataType::Struct(Fields::from(vec![key, child(1)?]));
             DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
         }
-        // DuckDB's files have them as DOUBLE, which is what it reads of them, too; ours are exact, and it
-        // reads them so.
+        // DuckDB writes and reads them as DOUBLE; Harrier's files are exact, and it reads them exactly.
         ColumnType::Int128 => DataType::Decimal128(HUGE_DIGITS, 0),
         ColumnType::UInt128 if !with_ids => DataType::Decimal128(HUGE_DIGITS, 0),
         ColumnType::UInt128 => {
@@ -131,7 +130,7 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
                 )
                 .into_datafusion());
         }
-        // Files have them as bytes: see `harrier_exec::data_files::interval_encoding`.
+        // Files store bytes: see `harrier_exec::data_files::interval_encoding`.
         ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
         ColumnType::TimeTz => {
             let message = format!("column \"{}\" has type TIMETZ, which cannot be read", column.name);
@@ -142,17 +141,17 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
     })
 }
 
-/// Whether the bucket that DuckDB puts a value of this column into cannot be told from the value: it is by
-/// the text of intervals and nested values, and of numbers of 128 bits before its files round them.
+/// Whether DuckDB's bucket of a value cannot be computed from the value: DuckDB hashes the text of intervals
+/// and nested values, and that of 128-bit integers before its files round them.
 pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
     matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128 | ColumnType::Interval)
         || column.kind.is_nested()
 }
 
 /// Whether rows with equal values of this column may be in several buckets: where DuckDB hashes the text of
-/// values, 1.5.5 takes that of other rows for it at times, or ends by a segmentation fault. Rows are written
-/// into the buckets that it means, and not looked for by them.
-pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
+/// values, 1.5.5 sometimes hashes the text of other rows, or crashes with a segmentation fault. Rows are
+/// written to the bucket of their own text, but scans do not prune by it.
+pub(crate) fn has_unreliable_buckets(column: &Column) -> bool {
     use ColumnType::{Decimal, UInt8, UInt16, UInt32, UInt64, Uuid};
     let is_text = match column.kind {
         UInt8 | UInt16 | UInt32 | UInt64 | Uuid => true,
@@ -162,11 +161,11 @@ pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
     is_text || has_foreign_buckets(column)
 }
 
-/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its
-/// column was widened. Of types that have buckets for sure: see [`has_unsure_buckets`].
+/// Whether equal values of two types hash to the same bucket, so that the buckets of existing files remain
+/// valid after the column is widened. For types with reliable buckets: see [`has_unreliable_buckets`].
 pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     use ColumnType::*;
-    // What is hashed: see `harrier_functions::hash::bucket`.
+    // The hashed type: see `harrier_functions::hash::bucket`.
     let hashed = |kind: ColumnType| match kind {
         Int8 | Int16 | Int32 | Int64 => Int64,
         Float32 | Float64 => Float64,
@@ -179,14 +178,14 @@ pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     hashed(one) == hashed(other)
 }
 
-/// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are
-/// none, and no NULLs either.
+/// Whether the catalog's statistics of a column in files can be true. For interval columns DuckDB records
+/// that there are neither values nor NULLs.
 pub(crate) fn has_stats(column: &Column) -> bool {
     !column.kind.is_nested() && column.kind != ColumnType::Interval
 }
 
-/// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
-pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
+/// The column type that system catalogs show: text for a type that cannot be read.
+pub(crate) fn catalog_type_of(column: &Column) -> Result<DataType> {
     match type_of(column, false) {
         Err(error) if harrier_sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => {
             Ok(DataType::Utf8View)
@@ -195,9 +194,9 @@ pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
     }
 }
 
-/// The column that keeps values of an Arrow field; ids are taken from `next`.
+/// The catalog column for values of an Arrow field; ids are taken from `next`.
 ///
-/// Errors: no type of DuckLake holds such values (0A000).
+/// Errors: no DuckLake type holds such values (0A000).
 pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
     let id = *next;
     *next += 1;
@@ -234,7 +233,7 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Blob,
         DataType::FixedSizeBinary(16) => ColumnType::Uuid,
         DataType::Interval(_) | DataType::Duration(_) => ColumnType::Interval,
-        // Nobody said what these are.
+        // Untyped NULLs.
         DataType::Null => ColumnType::Int32,
         DataType::Dictionary(_, value) => {
             *next = id;
@@ -286,9 +285,9 @@ fn unfit(field: &Field) -> datafusion::error::DataFusionError {
     .into_datafusion()
 }
 
-/// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep
+/// The stored type of SQL's `TIMESTAMP` in a column list: DataFusion plans it with nanoseconds, files store
 /// microseconds.
-pub(crate) fn declared(field: &Field) -> Field {
+pub(crate) fn with_stored_timestamp(field: &Field) -> Field {
     match field.data_type() {
         DataType::Timestamp(TimeUnit::Nanosecond, None) => {
             field.clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, None))

@@ -1,4 +1,5 @@
-//! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog keeps
+//! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog stores
+//!
 //! one as a tag of its column (`docs/decisions/0038-declared-types.md`).
 
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use harrier_pgcatalog::{TYPE_KEY, named_field};
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::types::columns::{schema_of, told_type_of};
+use crate::types::columns::{catalog_type_of, schema_of};
 use crate::types::{declared, json_columns};
 
-/// The declared type that SQL writes; `None`: it is none.
+/// The declared type of an SQL type; `None` for other types.
 ///
-/// Errors: there is no such length (22023).
+/// Errors: an invalid length (22023).
 pub(crate) fn of_sql(sql_type: &ast::DataType) -> Result<Option<DeclaredType>> {
     use ast::DataType::{
         Char, CharVarying, Character, CharacterVarying, Custom, Nvarchar, Time, Timestamp, Varchar,
@@ -27,8 +28,8 @@ pub(crate) fn of_sql(sql_type: &ast::DataType) -> Result<Option<DeclaredType>> {
     Ok(match sql_type {
         ast::DataType::Uuid => Some(DeclaredType::Uuid),
         Time(Some(digits), zone) if !has_zone(zone) => digits_of(*digits).map(DeclaredType::Time),
-        // Those of seconds and milliseconds are types of their own.
-        // Six are those of all, and how a literal of the planner's says it.
+        // `timestamp(0)` and `timestamp(3)` are column types of their own. Six digits are the default, and
+        // the planner's literals spell them out.
         Timestamp(Some(6), _) => None,
         Timestamp(Some(digits @ (1 | 2 | 4..)), zone) if !has_zone(zone) => {
             digits_of(*digits).map(DeclaredType::Timestamp)
@@ -62,7 +63,7 @@ pub(crate) fn has_zone(zone: &ast::TimezoneInfo) -> bool {
     matches!(zone, ast::TimezoneInfo::Tz | ast::TimezoneInfo::WithTimeZone)
 }
 
-/// `None`: more than are kept.
+/// `None` for more digits than are stored.
 pub(crate) fn digits_of(digits: u64) -> Option<u32> {
     (digits <= DIGITS_MAX).then_some(digits as u32)
 }
@@ -83,7 +84,7 @@ pub(crate) fn checked_length(length: u64, name: &str) -> Result<u32> {
     Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
 }
 
-/// The field of a value of this type.
+/// A nameless field of this type.
 pub(crate) fn field_of(declared: DeclaredType) -> FieldRef {
     Arc::new(named_field(Field::new("", kind_of(declared), true), &declared.name()))
 }
@@ -97,12 +98,12 @@ pub(crate) fn kind_of(declared: DeclaredType) -> DataType {
     }
 }
 
-/// The field of arrays of a declared type, `None` of others: lengths of what is in an array are not kept.
+/// The field of an array of a declared type, `None` for other types. Lengths of array elements are not kept.
 pub(crate) fn field_of_array(sql_type: &ast::DataType) -> Option<FieldRef> {
     let (kind, item) = of_array(sql_type)?;
     let field = Field::new("", kind, true);
     Some(Arc::new(match item {
-        DeclaredType::Uuid => named_field(field, UUIDS),
+        DeclaredType::Uuid => named_field(field, UUID_ARRAY),
         _ => field,
     }))
 }
@@ -129,15 +130,15 @@ pub(crate) fn of_array(sql_type: &ast::DataType) -> Option<(DataType, DeclaredTy
     }
 }
 
-/// PostgreSQL's name of arrays of UUIDs.
-pub(crate) const UUIDS: &str = "_uuid";
+/// PostgreSQL's name of UUID arrays.
+pub(crate) const UUID_ARRAY: &str = "_uuid";
 
-/// What a field says itself.
+/// The declared type in a field's metadata.
 pub(crate) fn of_field(field: &Field) -> Option<DeclaredType> {
     field.metadata().get(TYPE_KEY)?.parse().ok()
 }
 
-/// The declared type of a column, if it has one that its values are of.
+/// The declared type of a column, if its values have that type.
 pub(crate) fn of_column(column: &Column) -> Option<DeclaredType> {
     match column.kind {
         ColumnType::Uuid => return Some(DeclaredType::Uuid),
@@ -146,32 +147,32 @@ pub(crate) fn of_column(column: &Column) -> Option<DeclaredType> {
         _ => {}
     }
     let declared: DeclaredType = column.tags.get(TAG)?.parse().ok()?;
-    // Other programs may have made the column another one.
+    // Other programs may have changed the column's type.
     let kind = crate::types::columns::type_of(column, false).ok()?;
     declared.is_of(&kind).then_some(declared)
 }
 
-/// Has a column be of a declared type, or of none.
+/// Sets or clears a column's declared type.
 pub(crate) fn declare(column: &mut Column, declared: Option<DeclaredType>) {
     match declared {
         Some(DeclaredType::Uuid) if column.kind == ColumnType::Varchar => column.kind = ColumnType::Uuid,
-        // Their types say it.
+        // The column type itself is the declared type.
         Some(_) if matches!(column.kind, ColumnType::TimestampS | ColumnType::TimestampMs) => {}
         Some(declared) => drop(column.tags.insert(TAG.to_string(), declared.to_string())),
         None => drop(column.tags.remove(TAG)),
     }
 }
 
-/// Gives the columns of a new table the declared types with these names.
+/// Sets the declared types of a new table's columns by these names.
 ///
-/// Errors: there is an array of UUIDs (0A000).
+/// Errors: an array of UUIDs (0A000).
 pub(crate) fn declare_all(columns: &mut [Column], names: Vec<Option<String>>) -> Result<()> {
     for (column, name) in columns.iter_mut().zip(names) {
-        if name.as_deref() == Some(UUIDS) {
-            return Err(no_arrays(&column.name));
+        if name.as_deref() == Some(UUID_ARRAY) {
+            return Err(unsupported_uuid_array(&column.name));
         }
-        let told = name.and_then(|name| name.parse().ok());
-        declare(column, told);
+        let declared = name.and_then(|name| name.parse().ok());
+        declare(column, declared);
         if of_column(column).is_none() {
             declare(column, None);
         }
@@ -179,32 +180,32 @@ pub(crate) fn declare_all(columns: &mut [Column], names: Vec<Option<String>>) ->
     Ok(())
 }
 
-/// The declared type that SQL writes of a column.
+/// The declared type in a column definition.
 ///
-/// Errors: those of [`of_sql`]; it is an array of UUIDs (0A000).
+/// Errors: as [`of_sql`]; an array of UUIDs (0A000).
 pub(crate) fn of_definition(sql_type: &ast::DataType, column: &str) -> Result<Option<DeclaredType>> {
     match of_array(sql_type) {
-        Some((_, DeclaredType::Uuid)) => Err(no_arrays(column)),
+        Some((_, DeclaredType::Uuid)) => Err(unsupported_uuid_array(column)),
         _ => of_sql(sql_type),
     }
 }
 
-pub(crate) fn no_arrays(column: &str) -> DataFusionError {
+pub(crate) fn unsupported_uuid_array(column: &str) -> DataFusionError {
     let message = format!("column \"{column}\" of type uuid[] is not supported");
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("text[] keeps them").into_datafusion()
 }
 
-/// The field of a column, with its declared type.
-pub(crate) fn told_field(field: Field, column: &Column) -> Field {
+/// Adds a column's declared type to its field.
+pub(crate) fn with_declared_type(field: Field, column: &Column) -> Field {
     match of_column(column) {
         Some(declared) => named_field(field, &declared.name()),
         None => field,
     }
 }
 
-/// Which rows of a table keep a column from becoming another type, as a condition of SQL on the column's name
-/// in quotes, with the error that they are; `None`: no rows can.
-pub(crate) fn in_the_way(
+/// The rows that prevent a change of a column's type: an SQL condition on the quoted column name, and the
+/// error if a row satisfies it. `None` if no row can.
+pub(crate) fn conflicting_rows(
     before: Option<DeclaredType>,
     after: Option<DeclaredType>,
     column: &str,
@@ -253,19 +254,19 @@ pub(crate) fn in_the_way(
     }
 }
 
-/// The columns of a table as catalogs tell of them, those that cannot be read among them.
-pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
+/// The fields of a table as system catalogs show them, including columns that cannot be read.
+pub(crate) fn catalog_fields_of(columns: &[Column]) -> Result<Fields> {
     let field = |column: &Column| {
-        let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
-        Ok(Arc::new(declared::told_field(json_columns::told(field, column), column)))
+        let field = Field::new(&column.name, catalog_type_of(column)?, column.nullable);
+        Ok(Arc::new(declared::with_declared_type(json_columns::with_json_type(field, column), column)))
     };
     columns.iter().map(field).collect()
 }
 
-/// The schema of a table's rows, whose fields say what its columns were declared as.
-pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+/// The schema of a table's rows with declared types in the fields' metadata.
+pub(crate) fn declared_schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let schema = schema_of(columns)?;
     let fields = schema.fields().iter().zip(columns);
-    let fields = fields.map(|(field, column)| declared::told_field(Field::clone(field), column));
+    let fields = fields.map(|(field, column)| declared::with_declared_type(Field::clone(field), column));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }

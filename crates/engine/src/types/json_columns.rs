@@ -1,5 +1,5 @@
-//! Columns of `json` and `jsonb` in the catalog: both are DuckLake's `json`, which DuckDB reads as its JSON,
-//! and a tag says which it is.
+//! `json` and `jsonb` columns in the catalog: both have DuckLake's type `json`, which DuckDB reads as its
+//! JSON; a tag distinguishes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,17 @@ use harrier_catalog::state::Column;
 use harrier_catalog::types::ColumnType;
 use harrier_functions::json::{Kind, TYPE_KEY, normal};
 
-/// The tag whose value is the name of the type. A column without it is of `json`: its texts are as they were
-/// written.
+/// The tag that holds the type's name. A column without it is `json`: its texts are stored as written.
 const TAG: &str = "harrier.json";
 
-/// What a column of a table is; `None`: no JSON.
+/// The JSON type of a column; `None` if it is not JSON.
 pub(crate) fn kind_of(column: &Column) -> Option<Kind> {
     (column.kind == ColumnType::Json)
         .then(|| column.tags.get(TAG).and_then(|name| Kind::of_name(name)).unwrap_or(Kind::Json))
 }
 
-/// The field of a column, which says that it is JSON.
-pub(crate) fn told(field: Field, column: &Column) -> Field {
+/// Adds a column's JSON type to its field.
+pub(crate) fn with_json_type(field: Field, column: &Column) -> Field {
     match kind_of(column) {
         Some(kind) => {
             let mut metadata = field.metadata().clone();
@@ -34,7 +33,7 @@ pub(crate) fn told(field: Field, column: &Column) -> Field {
     }
 }
 
-/// The type of the column that keeps values of a field, with its tags, if the field says that it is JSON.
+/// The catalog type and tags of a column for a field, if the field is marked as JSON.
 pub(crate) fn of_field(field: &Field) -> Option<(ColumnType, BTreeMap<String, String>)> {
     let kind = Kind::of_field(field)?;
     let tags = match kind {
@@ -44,8 +43,12 @@ pub(crate) fn of_field(field: &Field) -> Option<(ColumnType, BTreeMap<String, St
     Some((ColumnType::Json, tags))
 }
 
-/// The field of a column of a type that a statement names, which may be one of these.
-pub(crate) fn declared(name: &str, kind: DataType, sql: &datafusion::sql::sqlparser::ast::DataType) -> Field {
+/// The field of a column whose SQL type may be `json` or `jsonb`.
+pub(crate) fn declared_field(
+    name: &str,
+    kind: DataType,
+    sql: &datafusion::sql::sqlparser::ast::DataType,
+) -> Field {
     use datafusion::sql::sqlparser::ast::DataType as Sql;
     match sql {
         Sql::JSON => Kind::Json.field(name).as_ref().clone(),
@@ -54,15 +57,15 @@ pub(crate) fn declared(name: &str, kind: DataType, sql: &datafusion::sql::sqlpar
     }
 }
 
-/// Whether values of one column are those of the other.
+/// Whether two columns have the same JSON type, or none.
 pub(crate) fn are_alike(one: &Column, other: &Column) -> bool {
     kind_of(one) == kind_of(other)
 }
 
-/// Values as a column has them.
+/// Values as a column stores them.
 ///
-/// Errors: one is no JSON (22P02).
-pub(crate) fn stored(values: ArrayRef, column: &Column) -> Result<ArrayRef> {
+/// Errors: invalid JSON (22P02).
+pub(crate) fn stored_values(values: ArrayRef, column: &Column) -> Result<ArrayRef> {
     let Some(kind) = kind_of(column) else { return Ok(values) };
     let texts = cast(&values, &DataType::Utf8View)?;
     let texts = texts.as_string_view().iter().map(|text| text.map(|text| normal(kind, text)).transpose());

@@ -1,4 +1,4 @@
-//! PostgreSQL's names of types, and what a field says of its own.
+//! PostgreSQL type names, and those in the metadata of fields.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef}
 use harrier_functions::cast::declared_type::DeclaredType;
 use harrier_pgcatalog::{NO_MODIFIER, TYPE_KEY, format_type, named_field, postgres_type};
 
-/// A type as PostgreSQL calls it.
+/// PostgreSQL's name of a type.
 pub(crate) fn type_name(kind: &DataType) -> String {
     format_type(postgres_type(kind).0, NO_MODIFIER).unwrap_or_else(|| kind.to_string())
 }
 
-/// A type as values of clients can have it.
-pub(crate) fn plain(data_type: DataType) -> DataType {
+/// The equivalent type without dictionary, view or large layout.
+pub(crate) fn plain_type(data_type: DataType) -> DataType {
     match data_type {
-        DataType::Dictionary(_, value) => plain(*value),
+        DataType::Dictionary(_, value) => plain_type(*value),
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
         DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
         other => other,
     }
 }
 
-/// What a field says.
-pub(crate) fn told(field: &Field) -> Option<String> {
+/// The type name in a field's metadata.
+pub(crate) fn field_type_name(field: &Field) -> Option<String> {
     field.metadata().get(TYPE_KEY).cloned()
 }
 
-/// What a function makes of such values: a length is not kept.
+/// The type name of a function's result on such values: lengths are dropped.
 pub(crate) fn without_size(name: String) -> Option<String> {
     match name.parse() {
         Ok(DeclaredType::Varchar(_)) => Some(DeclaredType::Varchar(None).name()),
@@ -36,15 +36,15 @@ pub(crate) fn without_size(name: String) -> Option<String> {
     }
 }
 
-/// A schema whose fields say these types.
-pub(crate) fn named(schema: &SchemaRef, names: &[Option<String>]) -> SchemaRef {
-    let is_told = |(field, name): (&FieldRef, &Option<String>)| told(field) == *name;
-    if names.len() != schema.fields().len() || schema.fields().iter().zip(names).all(is_told) {
+/// Sets the type names in a schema's fields.
+pub(crate) fn with_type_names(schema: &SchemaRef, names: &[Option<String>]) -> SchemaRef {
+    let is_same = |(field, name): (&FieldRef, &Option<String>)| field_type_name(field) == *name;
+    if names.len() != schema.fields().len() || schema.fields().iter().zip(names).all(is_same) {
         return Arc::clone(schema);
     }
     let fields = schema.fields().iter().zip(names).map(|(field, name)| match name {
         Some(name) => Arc::new(named_field(Field::clone(field), name)),
-        // A cast leaves what the value was before.
+        // A cast keeps the metadata of its input.
         None => {
             let mut metadata = field.metadata().clone();
             metadata.remove(TYPE_KEY);

@@ -40,7 +40,7 @@ use harrier_planner::binder::merge::{self, IS_WRITTEN};
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
-use crate::types::assigned;
+use crate::types::assignment;
 use crate::types::columns::{file_schema_of, has_foreign_buckets, schema_of};
 use crate::warehouse::access::dml;
 use crate::warehouse::dml::overwrite::Replaced;
@@ -192,7 +192,7 @@ impl Changed {
         }
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
-        let input = assigned::assigned_rows(table, input)?;
+        let input = assignment::assign_rows(table, input)?;
         let input = row_checks::checked(&target, input, None)?;
         // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are
         // checked where they are written.
@@ -235,7 +235,7 @@ impl Changed {
         let places = [FILE_COLUMN, ROW_COLUMN]
             .map(|column| Expr::Column(ColumnName::new_unqualified(column)).alias(column));
         let mut values = projection.expr.clone();
-        assigned::assigned_values(target.table(), name, &mut values);
+        assignment::assign_values(target.table(), name, &mut values);
         let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
         let rows = row_checks::checked(&target, input, None)?;
@@ -257,11 +257,11 @@ impl Changed {
             places: &[FILE_COLUMN, ROW_COLUMN],
             default: &|column| {
                 let default = target.get_column_default(column)?;
-                Some(assigned::assigned_default(target.table(), column, default))
+                Some(assignment::assign_default(target.table(), column, default))
             },
             returns,
         };
-        let input = changed.plan(source, &assigned::assigned_merge(target.table(), merge))?;
+        let input = changed.plan(source, &assignment::assign_merge(target.table(), merge))?;
         let rows = row_checks::checked(&target, input, Some(column(IS_WRITTEN)))?;
         let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
         Ok(Self { rows, pending })

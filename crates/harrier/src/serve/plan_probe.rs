@@ -15,14 +15,14 @@ pub(super) struct PlanProbe(pub(super) Progress);
 
 impl PlanProbe {
     fn boxed_look(&self) -> BoxFuture<'_, QueryProfile> {
-        async move { work(self.0.look().await) }.boxed()
+        async move { work(self.0.poll_snapshot().await) }.boxed()
     }
 }
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Probe for PlanProbe {
     fn snapshot(&self) -> QueryProfile {
-        work(self.0.told())
+        work(self.0.last_snapshot())
     }
 
     fn memory(&self) -> Vec<Memory> {

@@ -363,14 +363,14 @@ impl FolderTable {
                     root.wait_until_settled().await.map_err(|error| cannot_stage_in_store(&error))?;
                 // Where nobody has ever shown anything, what was found before is whole as well.
                 let listed = match settled.never_published() {
-                    true => listing_cache::listings(),
+                    true => listing_cache::listing_count(),
                     false => {
-                        listing_cache::forget();
+                        listing_cache::invalidate_folders();
                         None
                     }
                 };
                 let plan = self.scan_objects(session, projection, filters, limit).await;
-                let is_unchanged = match listed.is_some() && listed == listing_cache::listings() {
+                let is_unchanged = match listed.is_some() && listed == listing_cache::listing_count() {
                     true => Ok(true),
                     false => root.is_unchanged(settled).await,
                 };

@@ -188,7 +188,7 @@ impl Kept {
     /// either name. Otherwise it has the type that both have in common, like PostgreSQL's.
     fn joined(self, left: &Column, right: &Column) -> Column {
         let own = |column: &Column| Column { name: left.name.clone(), is_joined: true, ..column.clone() };
-        let plain = |data_type: &DataType| names::plain(data_type.clone());
+        let plain = |data_type: &DataType| names::plain_type(data_type.clone());
         let data_type = match plain(&left.data_type) == plain(&right.data_type) {
             true => left.data_type.clone(),
             false => comparison_coercion(&left.data_type, &right.data_type)

@@ -24,7 +24,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::settings::parameters::{self, Parameters, SERVER_VERSION};
-use crate::types::declared::told_fields_of;
+use crate::types::declared::catalog_fields_of;
 use crate::types::names;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::keys;
@@ -226,7 +226,7 @@ impl SessionSource {
             if let Ok(planned) = names.view(view).await {
                 let schema = datafusion::catalog::TableProvider::schema(&planned);
                 let names = (self.type_names)(planned.logical_plan());
-                found.insert((view.id, view.sql.clone()), names::named(&schema, &names));
+                found.insert((view.id, view.sql.clone()), names::with_type_names(&schema, &names));
             }
         }
         *self.views.lock() = found;
@@ -257,7 +257,7 @@ impl SessionSource {
         let mut keys = keys::told(state);
         for table in state.tables.values() {
             // One that has a column which cannot be read is listed all the same.
-            let types = told_fields_of(&table.columns)?;
+            let types = catalog_fields_of(&table.columns)?;
             // Who sees some rows only is not told what is in the others.
             let analysis = analyses.get(&table.id).filter(|_| viewer.row_filters(table.id).is_none());
             let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {

@@ -23,7 +23,7 @@ use harrier_catalog::{Histogram, array_text};
 use harrier_exec::data_files::{DividedBy, Holds, TablePartitions};
 use harrier_functions::parse::text_array::parse_array;
 
-use crate::types::columns::told_type_of;
+use crate::types::columns::catalog_type_of;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
 use crate::warehouse::name_resolver::Names;
@@ -252,7 +252,7 @@ fn columns(sight: &Sight) -> Result<Columns> {
         .collect();
     let types = all
         .iter()
-        .map(|(.., column)| told_type_of(column).map(|kind| Some(kind.to_string())))
+        .map(|(.., column)| catalog_type_of(column).map(|kind| Some(kind.to_string())))
         .collect::<Result<Vec<_>>>()?;
     let default = |default: &Option<DefaultValue>| match default {
         Some(DefaultValue::Literal(text) | DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),

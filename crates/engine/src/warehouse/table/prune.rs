@@ -17,7 +17,7 @@ use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_functions::hash::bucket::bucket_of;
 
-use crate::types::columns::{has_stats, has_unsure_buckets};
+use crate::types::columns::{has_stats, has_unreliable_buckets};
 use crate::warehouse::table::stored_values;
 
 /// Files, as far as a filter may care.
@@ -77,7 +77,7 @@ pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef
         _ => None,
     })?;
     let column = table.columns.iter().find(|column| column.id == key.column)?;
-    if has_unsure_buckets(column) {
+    if has_unreliable_buckets(column) {
         return None;
     }
     let kind = schema.field_with_name(&column.name).ok()?.data_type();

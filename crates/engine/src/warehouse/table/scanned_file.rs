@@ -13,7 +13,7 @@ use harrier_catalog::{FileStats, StatsRef};
 use harrier_exec::data_files::location::Folder;
 use harrier_exec::data_files::{DeletedRows, FileBucket};
 
-use crate::types::columns::{has_unsure_buckets, share_buckets};
+use crate::types::columns::{has_unreliable_buckets, share_buckets};
 use crate::warehouse::table::stored_values;
 
 /// Length and magic after Parquet's footer.
@@ -105,7 +105,7 @@ impl ScannedFile {
             return None;
         }
         let column = table.columns.iter().find(|column| column.id == key.column)?;
-        if has_unsure_buckets(column) {
+        if has_unreliable_buckets(column) {
             return None;
         }
         // Its name in the file is what a scan knows it by.

@@ -1,4 +1,4 @@
-//! Values as columns of a declared type take them: cut off, filled up, rounded, or refused.
+//! Assignment casts to declared column types: truncate, pad, round, or reject values.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column as ColumnName, TableReference};
@@ -10,8 +10,8 @@ use harrier_functions::cast::declared_type::{DeclaredType, assigned};
 
 use crate::types::declared::of_column;
 
-/// The rows of an INSERT, which has the table's columns in their order, as they are written.
-pub(crate) fn assigned_rows(table: &Table, input: LogicalPlan) -> Result<LogicalPlan> {
+/// Casts the rows of an INSERT, which has the table's columns in their order, to the declared types.
+pub(crate) fn assign_rows(table: &Table, input: LogicalPlan) -> Result<LogicalPlan> {
     let limits: Vec<_> = table.columns.iter().map(limit_of).collect();
     if limits.iter().all(Option::is_none) {
         return Ok(input);
@@ -20,7 +20,7 @@ pub(crate) fn assigned_rows(table: &Table, input: LogicalPlan) -> Result<Logical
     let values = columns.map(|(at, column)| match limits.get(at).cloned().flatten() {
         Some(limit) => {
             let ColumnName { relation, name, .. } = column.clone();
-            limit.put(Expr::Column(column)).alias_qualified(relation, name)
+            limit.apply(Expr::Column(column)).alias_qualified(relation, name)
         }
         None => Expr::Column(column),
     });
@@ -28,8 +28,8 @@ pub(crate) fn assigned_rows(table: &Table, input: LogicalPlan) -> Result<Logical
     LogicalPlanBuilder::from(input).project(values)?.build()
 }
 
-/// What an UPDATE of the table `name` sets, as it is written: columns stay what they are.
-pub(crate) fn assigned_values(table: &Table, name: &TableReference, values: &mut [Expr]) {
+/// Casts the values that an UPDATE of the table `name` sets. Columns assigned to themselves stay as they are.
+pub(crate) fn assign_values(table: &Table, name: &TableReference, values: &mut [Expr]) {
     for (column, value) in table.columns.iter().zip(values) {
         let Some(limit) = limit_of(column) else { continue };
         let (inner, relation, called) = match std::mem::take(value) {
@@ -41,31 +41,31 @@ pub(crate) fn assigned_values(table: &Table, name: &TableReference, values: &mut
         };
         let stays = matches!(&inner, Expr::Column(own)
             if own.name == column.name && own.relation.as_ref() == Some(name));
-        let written = if stays { inner } else { limit.put(inner) };
+        let written = if stays { inner } else { limit.apply(inner) };
         *value = written.alias_qualified(relation, called);
     }
 }
 
-/// What a MERGE sets and inserts, as it is written.
-pub(crate) fn assigned_merge(table: &Table, merge: &MergeIntoOp) -> MergeIntoOp {
+/// Casts the values that a MERGE sets and inserts.
+pub(crate) fn assign_merge(table: &Table, merge: &MergeIntoOp) -> MergeIntoOp {
     let mut merge = merge.clone();
-    let put_into = |name: &str, value: &mut Expr| {
+    let assign_to = |name: &str, value: &mut Expr| {
         let column = table.columns.iter().find(|column| column.name == name);
         if let Some(limit) = column.and_then(limit_of) {
-            *value = limit.put(std::mem::take(value));
+            *value = limit.apply(std::mem::take(value));
         }
     };
     for clause in &mut merge.clauses {
         match &mut clause.action {
             MergeIntoAction::Update(values) => {
-                values.iter_mut().for_each(|(column, value)| put_into(column, value));
+                values.iter_mut().for_each(|(column, value)| assign_to(column, value));
             }
             MergeIntoAction::Insert { columns, values } if columns.is_empty() => {
                 let own = table.columns.iter().map(|column| column.name.as_str());
-                own.zip(values).for_each(|(column, value)| put_into(column, value));
+                own.zip(values).for_each(|(column, value)| assign_to(column, value));
             }
             MergeIntoAction::Insert { columns, values } => {
-                columns.iter().zip(values).for_each(|(column, value)| put_into(column, value));
+                columns.iter().zip(values).for_each(|(column, value)| assign_to(column, value));
             }
             MergeIntoAction::Delete => {}
         }
@@ -73,19 +73,19 @@ pub(crate) fn assigned_merge(table: &Table, merge: &MergeIntoOp) -> MergeIntoOp 
     merge
 }
 
-/// The default of a column as it is written.
-pub(crate) fn assigned_default(table: &Table, column: &str, value: &Expr) -> Expr {
+/// Casts the default of a column.
+pub(crate) fn assign_default(table: &Table, column: &str, value: &Expr) -> Expr {
     let column = table.columns.iter().find(|own| own.name == column);
     match column.and_then(limit_of) {
-        Some(limit) => limit.put(value.clone()),
+        Some(limit) => limit.apply(value.clone()),
         None => value.clone(),
     }
 }
 
-/// A text that all rows of a new column have.
+/// Checks and casts a text that all rows of a new column get.
 ///
-/// Errors: it is too long (22001).
-pub(crate) fn assigned_text(column: &Column, text: Option<String>) -> Result<Option<String>> {
+/// Errors: the text is too long (22001).
+pub(crate) fn assign_text(column: &Column, text: Option<String>) -> Result<Option<String>> {
     match (of_column(column), text) {
         (
             Some(declared @ (DeclaredType::Varchar(_) | DeclaredType::Char(_) | DeclaredType::Uuid)),
@@ -95,7 +95,7 @@ pub(crate) fn assigned_text(column: &Column, text: Option<String>) -> Result<Opt
     }
 }
 
-/// What the values of a column are brought to.
+/// The type that a column's values are cast to.
 #[derive(Clone)]
 pub(crate) struct Limit {
     declared: DeclaredType,
@@ -103,7 +103,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    fn put(&self, value: Expr) -> Expr {
+    fn apply(&self, value: Expr) -> Expr {
         assigned(cast(value, self.kind.clone()), self.declared)
     }
 }
