@@ -1,4 +1,4 @@
-//! Tables that are files: one file, a pattern of them, or a folder in Hive's layout.
+//! Tables over files: a single file, a glob pattern, or a folder in Hive's layout.
 
 pub(crate) mod file_kinds;
 pub(crate) mod file_names;

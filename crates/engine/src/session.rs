@@ -37,8 +37,8 @@ use crate::binder::column_origins::{self, Origin};
 use crate::binder::parameter_types::TypedParameters;
 use crate::copy_format::text_format::TextFormatFactory;
 use crate::engine::{Engine, setting_error};
-use crate::external::file_tables::{self, ExternalTables, FileTables, FilesAsked};
-use crate::external::hive::Watched;
+use crate::external::file_tables::{self, CheckedFileTables, ExternalTables, FileTables};
+use crate::external::hive::ReadSet;
 use crate::object_stores::options;
 use crate::planning::coalesce;
 use crate::planning::generate_series::Series;
@@ -124,7 +124,7 @@ impl Session {
         }
         let own = engine.warehouse().is_none().then(|| own_catalog(&state)).flatten();
         let files = Arc::new(FileTables::default());
-        let asked = FilesAsked { files: Arc::clone(&files), role: Arc::clone(&role) };
+        let asked = CheckedFileTables { files: Arc::clone(&files), role: Arc::clone(&role) };
         let catalogs = DynamicFileCatalog::new(Arc::clone(state.catalog_list()), Arc::new(asked));
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
@@ -256,7 +256,7 @@ impl Session {
     /// Errors: the session's role may read and write no files by name (42501).
     pub(crate) fn check_files(&self) -> Result<()> {
         match self.warehouse() {
-            Some(warehouse) => file_tables::check(&warehouse.names.role().viewer()),
+            Some(warehouse) => file_tables::check_access(&warehouse.names.role().viewer()),
             None => Ok(()),
         }
     }
@@ -278,7 +278,7 @@ impl Session {
             let state = self.context.state_ref();
             let mut state = state.write();
             scope.set(state.config_mut());
-            state.config_mut().set_extension(Arc::new(Watched::default()));
+            state.config_mut().set_extension(Arc::new(ReadSet::default()));
         }
         let Some(gang) = self.engine.gang() else {
             if self.engine.link().is_some() {

@@ -1,5 +1,5 @@
-//! Which files of a folder or a pattern are one table: those of one kind, none of which is left out without a
-//! word.
+//! Selection of the files of one table in a folder or pattern: all must be of one kind, and none may be
+//! skipped silently.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::external::file_names::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
 use crate::external::store_urls;
 
-/// The files that a place stands for. DataFusion takes a file with `=` in its name for none of a pattern's.
-pub(crate) async fn meant(state: &SessionState, url: &ListingTableUrl) -> Result<Vec<ObjectMeta>> {
+/// Lists the files that a URL matches. DataFusion leaves files with `=` in their names out of a pattern.
+pub(crate) async fn list_matching(state: &SessionState, url: &ListingTableUrl) -> Result<Vec<ObjectMeta>> {
     let store = object_store(state, url)?;
     let Some(pattern) = url.get_glob() else {
         return url.list_all_files(state, store.as_ref(), "").await?.try_collect().await;
@@ -24,31 +24,31 @@ pub(crate) async fn meant(state: &SessionState, url: &ListingTableUrl) -> Result
     let folder = ListingTableUrl::try_new(url.get_url().clone(), None)?;
     let below = folder.list_all_files(state, store.as_ref(), "").await?;
     let files: Vec<ObjectMeta> = below.try_collect().await?;
-    let is_meant = |file: &ObjectMeta| {
+    let is_match = |file: &ObjectMeta| {
         let file_name = file.location.filename().unwrap_or_default();
         pattern.matches(file_name) || url.contains(&file.location, true)
     };
-    Ok(files.into_iter().filter(is_meant).collect())
+    Ok(files.into_iter().filter(is_match).collect())
 }
 
-/// The places where all files of one kind are, of those that `urls` stand for: the same, or each file by
-/// itself, where DataFusion would leave out some.
+/// Checks that all files at `urls` are of one kind and returns where to read them: `urls` as they are, or
+/// each file by itself where DataFusion would skip some. Also returns the files and their kind.
 ///
-/// Errors: there are files of several kinds (42809); those of table partitions have several endings (0A000).
-pub(crate) async fn of_one_kind(
+/// Errors: files of several kinds (42809); files of table partitions with several endings (0A000).
+pub(crate) async fn files_of_one_kind(
     state: &SessionState,
     name: &str,
     urls: Vec<ListingTableUrl>,
 ) -> Result<(Vec<ListingTableUrl>, Vec<ObjectMeta>, Option<FileKind>)> {
     let mut files: Vec<(usize, ObjectMeta)> = Vec::new();
     for (at, url) in urls.iter().enumerate() {
-        // Of several places all are files, found a moment ago.
+        // Beyond the first, URLs without a pattern are files that were just listed.
         if at > 0 && url.get_glob().is_none() && !url.is_collection() {
             let named = PartitionedFile::new("", 0).object_meta;
             files.push((at, ObjectMeta { location: url.prefix().clone(), ..named }));
             continue;
         }
-        let found = meant(state, url).await.map_err(|error| about_file(error, name))?;
+        let found = list_matching(state, url).await.map_err(|error| about_file(error, name))?;
         files.extend(found.into_iter().map(|file| (at, file)));
     }
     let of = |file: &ObjectMeta| FileKind::of(file.location.as_ref());
@@ -84,7 +84,7 @@ pub(crate) async fn of_one_kind(
                 .with_detail(format!("Not all end in \"{}\".", kind.suffix))
                 .into_datafusion());
         }
-        // Others are in folders that are no table partitions, which are not read.
+        // Files in folders that are not table partitions are not read.
         if folders == 0 {
             places.push(match url.scheme() {
                 "file" => parse_url(&file_url(&Path::new("/").join(file.location.as_ref()))?)?,
@@ -96,17 +96,16 @@ pub(crate) async fn of_one_kind(
         }
     }
     if known.iter().any(|(.., other)| other.compression != kind.compression) {
-        // Each file's name tells.
+        // Each file's name gives its own.
         kind.compression = None;
     }
     kind.suffix = String::new();
     Ok((places, files.iter().map(|(_, file)| file.clone()).collect(), Some(kind)))
 }
 
-/// That no file of a table's format is left out of its folder, of which DataFusion reads files with one
-/// ending.
+/// Checks that no file of a table's format is skipped: DataFusion reads files with one ending only.
 ///
-/// Errors: there is one with another ending (42809).
+/// Errors: a file of the format with another ending (42809).
 pub(crate) async fn check_endings(
     state: &SessionState,
     location: &str,
@@ -121,7 +120,7 @@ pub(crate) async fn check_endings(
     let ending = compression.and_then(|compression| created.get_ext_with_compression(&compression).ok());
     let ending = format!(".{}", ending.unwrap_or(format.clone()));
     let is_read = |file: &ObjectMeta| file.location.as_ref().ends_with(&ending);
-    let files = meant(state, &url).await?;
+    let files = list_matching(state, &url).await?;
     let is_own = |file: &ObjectMeta| {
         FileKind::of(file.location.as_ref()).is_some_and(|kind| kind.format == format)
             && url.contains(&file.location, true)

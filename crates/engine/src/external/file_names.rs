@@ -1,4 +1,4 @@
-//! Names of files: what they say of the format, as URLs, as patterns, and in messages.
+//! File names: the format they imply, and their form as URLs, patterns and in messages.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,13 +14,13 @@ use harrier_sql::file_names::{EXTENSIONS, is_compression};
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
-/// What a file's name says about its content.
+/// The kind of a file, by its name.
 #[derive(Clone)]
 pub(crate) struct FileKind {
     pub format: &'static str,
     pub(crate) options: &'static [(&'static str, &'static str)],
     pub compression: Option<String>,
-    /// The end of the names of all the files that belong to the same table.
+    /// The common ending of all files of the same table.
     pub suffix: String,
 }
 
@@ -40,8 +40,8 @@ impl FileKind {
         Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
     }
 
-    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells
-    /// how it is compressed.
+    /// Whether files of both kinds may belong to one table. The compression of text files may differ, since
+    /// each file's name gives it.
     pub(crate) fn is_of_table(&self, other: &Self) -> bool {
         let is_text = matches!(self.format, "csv" | "json");
         self.format == other.format
@@ -62,8 +62,7 @@ impl FileKind {
     }
 }
 
-/// A file as messages name it: without the folder this process is in, and without what marks a name as a
-/// file's.
+/// A file's name for messages: relative to the working directory, and without a leading `./`.
 pub(crate) fn relative_name(name: &str) -> String {
     let path = Path::new(name);
     let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
@@ -72,7 +71,7 @@ pub(crate) fn relative_name(name: &str) -> String {
     if name.ends_with('/') && !short.ends_with('/') { short + "/" } else { short }
 }
 
-/// `error`, which happened while `name` was opened, as one that names it.
+/// Wraps an error of opening `name` so that it names the file.
 pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
     let sqlstate = harrier_sqlstate::of(&error);
     let cause = crate::error::sql_error(error);
@@ -101,9 +100,9 @@ pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError 
     .into_datafusion()
 }
 
-/// The store that `url` is in.
+/// Returns the store of `url`.
 ///
-/// Errors: there is none of this kind (0A000), or it cannot be opened by what is said about it (22023).
+/// Errors: no store of this kind (0A000), or invalid options (22023).
 pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
     state.runtime_env().object_store(url)
 }
@@ -144,7 +143,7 @@ pub(crate) fn is_device(path: &Path) -> bool {
     is_standard || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
+/// A path as a URL, so that wildcard characters stand for themselves.
 pub(crate) fn file_url(path: &Path) -> Result<String> {
     let invalid = || {
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{}\"", path.display()))
@@ -155,13 +154,13 @@ pub(crate) fn file_url(path: &Path) -> Result<String> {
     Ok(url.map_err(|()| invalid()).map_err(harrier_sqlstate::external)?.into())
 }
 
-/// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges, and `!` for all others).
+/// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges; `!` negates).
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {
         [] => name.is_empty(),
         [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
         [b'?', rest @ ..] => {
-            // One character, however many bytes it has.
+            // One character, which may be several bytes.
             let length =
                 name.iter().skip(1).position(|byte| byte & 0xc0 != 0x80).map_or(name.len(), |at| at + 1);
             !name.is_empty() && matches(rest, &name[length..])

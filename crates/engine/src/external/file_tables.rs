@@ -1,8 +1,8 @@
-//! Tables that are files: `SELECT … FROM 'file.parquet'` and `CREATE EXTERNAL TABLE`.
+//! Tables over files: `SELECT … FROM 'file.parquet'` and `CREATE EXTERNAL TABLE`.
 //!
-//! A name in a FROM clause is a file's if it holds a slash or a wildcard or ends in an extension of
-//! [`EXTENSIONS`]; single quotes make any name one. Folders are read with their Hive-style partition folders
-//! (`year=2024/…`). Wildcards are `*`, `?` and `[a-z]` within a name and `**` for folders at any depth.
+//! A name in FROM is a file's if it contains a slash or a wildcard or ends in an extension of [`EXTENSIONS`];
+//! single quotes make any name a file's. Folders are read with their Hive-style partition folders
+//! (`year=2024/…`). Wildcards are `*`, `?` and `[a-z]` within a name, and `**` for folders at any depth.
 //!
 //! Errors: every one names the file, with the code PostgreSQL gives (58P01 missing, 42501 no permission,
 //! XX001 not what its extension says).
@@ -34,7 +34,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::Url;
 
-use crate::external::file_kinds::{check_endings, meant, of_one_kind};
+use crate::external::file_kinds::{check_endings, files_of_one_kind, list_matching};
 use crate::external::file_names::{
     FileKind, about_file, file_url, matches, no_match, object_store, parse_url, relative_name,
 };
@@ -44,10 +44,10 @@ use crate::object_stores::data_files::is_hidden;
 use crate::object_stores::options::{self, TableOptions};
 use crate::warehouse::access::{SessionRole, Viewer};
 
-/// Makes tables of file names in queries.
+/// Creates tables for file names in queries.
 #[derive(Debug, Default)]
 pub(crate) struct FileTables {
-    /// The session's state, whose catalog holds this value: hence weak, and set after both exist.
+    /// The session's state. Its catalog holds this value, hence weak, and set after both exist.
     session: OnceLock<Weak<RwLock<SessionState>>>,
 }
 
@@ -78,28 +78,29 @@ impl FileTables {
     }
 }
 
-/// Files by name for a statement of the session, if its role may read them.
+/// [`FileTables`] with a check that the session's role may read files.
 #[derive(Debug)]
-pub(crate) struct FilesAsked {
+pub(crate) struct CheckedFileTables {
     pub files: Arc<FileTables>,
     pub role: Arc<SessionRole>,
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl UrlTableFactory for FilesAsked {
+impl UrlTableFactory for CheckedFileTables {
     fn try_new<'a: 'f, 'b: 'f, 'f>(
         &'a self,
         name: &'b str,
     ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
-        match looks_like_file(name).then(|| check(&self.role.viewer())) {
+        match looks_like_file(name).then(|| check_access(&self.role.viewer())) {
             Some(Err(error)) => ready(Err(error)).boxed(),
             _ => self.files.boxed_try_new(name),
         }
     }
 }
 
-/// Errors: it may read and write no files by name (42501): what the server can reach is not all its roles'.
-pub(crate) fn check(viewer: &Viewer) -> Result<()> {
+/// Errors: the role may not read and write files by name (42501), because the server can reach more than its
+/// roles may.
+pub(crate) fn check_access(viewer: &Viewer) -> Result<()> {
     match viewer.is_superuser() {
         true => Ok(()),
         false => Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for files")
@@ -119,17 +120,17 @@ impl UrlTableFactory for FileTables {
     }
 }
 
-/// The places that `name` stands for, checked to exist where they are local.
+/// Resolves `name` to URLs. Checks that local files exist.
 pub(crate) async fn locations(state: &SessionState, name: &str) -> Result<Vec<ListingTableUrl>> {
     let none = TableOptions::default();
     if store_urls::is_in_store(name) && has_wildcard(name) {
-        return store_urls::matching(state, name, &none).await;
+        return store_urls::resolve_pattern(state, name, &none).await;
     }
     let place = |location| parse_url(&options::location_with_options(state, location, &none)?);
     resolve(name)?.into_iter().map(place).collect()
 }
 
-/// The table of the files that `name` stands for, in a format and compression that their names need not tell.
+/// A table over the files of `name`, with an explicit format and compression.
 pub(crate) async fn table(
     state: &SessionState,
     name: &str,
@@ -148,13 +149,13 @@ pub(crate) async fn table(
     open(state, name, locations(state, name).await?, forced).await
 }
 
-/// What the name of a file says of its format and compression.
+/// The format and compression that a file's name implies.
 pub(crate) fn kind_of(name: &str) -> Option<(&'static str, Option<String>)> {
     FileKind::of(name).map(|kind| (kind.format, kind.compression))
 }
 
-/// Every file below `urls`, hidden ones aside, in the order of their names.
-pub(crate) async fn below(
+/// Lists all files below `urls`, hidden ones excluded, sorted by name.
+pub(crate) async fn list_files(
     state: &SessionState,
     urls: &[ListingTableUrl],
     name: &str,
@@ -177,14 +178,14 @@ pub(crate) async fn below(
     Ok(files)
 }
 
-/// Where a file or folder is on this machine, if it is.
+/// The local path of a URL; `None` for stores and patterns.
 pub(crate) fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
     let is_plain = url.scheme() == "file" && url.get_glob().is_none();
     is_plain.then(|| Path::new("/").join(url.prefix().as_ref()))
 }
 
-/// The table of all the data files below `urls`, of which there is at least one, in the format that their
-/// names tell if none is `forced`.
+/// A table over all data files below `urls`, of which there is at least one. The format is `forced`, or else
+/// the one that file names imply.
 async fn open(
     state: &SessionState,
     name: &str,
@@ -194,16 +195,16 @@ async fn open(
     let Some(first) = urls.first() else {
         return Err(no_match(name).into_datafusion());
     };
-    // What is wrong with a store is said as it is.
+    // Reports errors of the store itself unchanged.
     object_store(state, first)?;
     let first = first.clone();
     let (urls, files, known) = match forced {
         Some(kind) => {
-            let files = meant(state, &first).await.map_err(|error| about_file(error, name))?;
+            let files = list_matching(state, &first).await.map_err(|error| about_file(error, name))?;
             let known = files.first().map(|_| kind);
             (urls, files, known)
         }
-        None => of_one_kind(state, name, urls).await?,
+        None => files_of_one_kind(state, name, urls).await?,
     };
     let Some(kind) = known else {
         return Err(if files.is_empty() && has_wildcard(name) {
@@ -239,7 +240,7 @@ async fn open(
             );
         }
     };
-    let config = without_keys(config, kind.format);
+    let config = without_key_columns(config, kind.format);
     if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
         let name = match files.as_slice() {
             [file] => format!("/{}", file.location),
@@ -253,15 +254,15 @@ async fn open(
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
-    match place(&first)?.filter(|_| is_one && first.is_collection()) {
+    match writable_place(&first)?.filter(|_| is_one && first.is_collection()) {
         Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
         None => Ok(Arc::new(table)),
     }
 }
 
-/// The same without the columns of files that are keys of their folders as well: what the folder says holds,
-/// as in Hive and Spark. Files of texts have columns by their places, of which none can be left out.
-fn without_keys(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
+/// Removes file columns that are also partition keys: the folder's value wins, as in Hive and Spark. CSV
+/// columns are positional, so none can be removed.
+fn without_key_columns(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
     let keys = config.options.as_ref().map_or(&[][..], |options| options.table_partition_cols.as_slice());
     let is_key = |field: &FieldRef| keys.iter().any(|(key, _)| key == field.name());
     let schema = config.file_schema.as_ref().filter(|schema| schema.fields().iter().any(is_key));
@@ -273,16 +274,16 @@ fn without_keys(mut config: ListingTableConfig, format: &str) -> ListingTableCon
     config
 }
 
-/// Behind the name of a file without a row, and without columns.
+/// End of the message for a file without rows and columns.
 const IS_EMPTY: &str = " is empty";
 
-/// Whether a file could not be opened because nothing is in it.
+/// Whether a file could not be opened because it is empty.
 pub(crate) fn is_empty_file(error: &DataFusionError) -> bool {
     harrier_sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
 }
 
-/// Where a folder is that statements can write into; `None` for other places.
-fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
+/// The place of a folder that statements can write to; `None` if it is read-only.
+fn writable_place(url: &ListingTableUrl) -> Result<Option<Place>> {
     if let Some(folder) = local_path(url) {
         return Ok(Some(Place::Local(folder)));
     }
@@ -294,8 +295,8 @@ fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
     Ok(Some(Place::Store(folder, root)))
 }
 
-/// The names of all the files that `plan` reads, without repetition.
-pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+/// Names of all files that `plan` reads, without duplicates.
+pub(crate) fn scanned_files(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
         if let Some(source) = plan.downcast_ref::<DataSourceExec>()
             && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
@@ -315,17 +316,17 @@ pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// How many files an error names that may have happened in any of them.
+/// The maximum number of files that an error names when any of them may be the cause.
 const NAMED_FILES_MAX: usize = 3;
 
-/// Names the files in an error that reading one of them led to; other errors pass.
-pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusionError {
+/// Adds the scanned files' names to an error about file content; other errors pass unchanged.
+pub(crate) fn with_scanned_files(error: DataFusionError, scanned: &[String]) -> DataFusionError {
     let sqlstate = harrier_sqlstate::of(&error);
     let is_about_content = match sqlstate {
         SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
-        // The same code as for bytes in a query; the readers' texts alone differ.
+        // The same code as for bytes in a query; only the readers' messages differ.
         state if state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => error.to_string().contains("UTF-8 data"),
-        // The same code as for a cast in a query; the CSV reader's text alone differs.
+        // The same code as for a cast in a query; only the CSV reader's message differs.
         SqlState::INVALID_TEXT_REPRESENTATION => error.to_string().contains("Error while parsing value"),
         _ => false,
     };
@@ -347,7 +348,7 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
     SqlError::new(sqlstate, message).with_detail(detail).into_datafusion()
 }
 
-/// DataFusion's error names no file: tries the files one by one for the first that fails alone.
+/// Finds the first file that fails alone, because DataFusion's error does not name it.
 async fn find_culprit(
     state: &SessionState,
     format: &Arc<dyn FileFormat>,
@@ -380,8 +381,8 @@ async fn find_culprit(
     error
 }
 
-/// The places that `name` stands for, as DataFusion reads them, checked to exist where they are local.
-/// Names with a scheme (`s3://…`) come back as URLs.
+/// Resolves `name` to what DataFusion reads: local paths are checked to exist; names with a scheme (`s3://…`)
+/// become URLs.
 fn resolve(name: &str) -> Result<Vec<String>> {
     let local = match name.split_once("://") {
         Some(("file", path)) => path,
@@ -407,7 +408,7 @@ fn resolve(name: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// That a file or folder is there and may be opened, which DataFusion would report without its name.
+/// Checks that a file or folder exists and can be opened; DataFusion's error would not name it.
 fn check_readable(path: &Path, name: &str) -> Result<()> {
     let opened = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
@@ -419,9 +420,8 @@ fn check_readable(path: &Path, name: &str) -> Result<()> {
     opened.map_err(|error| about_file(DataFusionError::IoError(error), name))
 }
 
-/// The names that match a path with wildcards, sorted. A pattern whose last part alone has wildcards comes
-/// back as it is, if anything matches: DataFusion reads that itself, partition folders included, but for
-/// hidden files.
+/// Expands wildcards in a path; sorted. A pattern with wildcards in its last part only is returned unchanged
+/// if anything matches: DataFusion reads it itself, including partition folders, but excluding hidden files.
 fn expand(pattern: &str) -> Result<Vec<String>> {
     let parts: Vec<&str> = pattern.split('/').collect();
     let last = parts.len() - 1;
@@ -483,7 +483,8 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
     found.iter().map(|path| file_url(Path::new(path))).collect()
 }
 
-/// The names in a folder that are not hidden, or begin as `pattern` does; none if it cannot be read.
+/// Names in a folder that are not hidden, or begin with the same character as `pattern`; empty if the folder
+/// cannot be read.
 fn names_in(folder: &Path, pattern: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
@@ -492,8 +493,8 @@ fn names_in(folder: &Path, pattern: &str) -> Vec<String> {
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let is_meant = name.as_bytes().first() == pattern.as_bytes().first();
-            (is_meant || !is_hidden(&name, entry.path().is_dir())).then_some(name)
+            let is_explicit = name.as_bytes().first() == pattern.as_bytes().first();
+            (is_explicit || !is_hidden(&name, entry.path().is_dir())).then_some(name)
         })
         .collect()
 }
@@ -501,7 +502,7 @@ fn names_in(folder: &Path, pattern: &str) -> Vec<String> {
 fn folders_below(folder: &Path, found: &mut Vec<String>) {
     for name in names_in(folder, "") {
         let path = folder.join(name);
-        // Not through links: they may lead back up.
+        // Symbolic links are not followed: they may form a cycle.
         if path.is_dir() && !path.is_symlink() {
             found.push(path.to_string_lossy().into_owned());
             folders_below(&path, found);
@@ -509,7 +510,7 @@ fn folders_below(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// `CREATE EXTERNAL TABLE`: DataFusion's own factory, after the locations were checked.
+/// `CREATE EXTERNAL TABLE`: checks the locations, then calls DataFusion's factory.
 #[derive(Debug)]
 pub(crate) struct ExternalTables {
     inner: ListingTableFactory,
@@ -527,13 +528,13 @@ impl ExternalTables {
         command: &'a CreateExternalTable,
     ) -> BoxFuture<'a, Result<Arc<dyn TableProvider>>> {
         async move {
-            check(&self.role.viewer())?;
+            check_access(&self.role.viewer())?;
             let mut command = command.clone();
             let options = FolderOptions::take(&mut command.options)?;
             let store_options = TableOptions::take(&mut command.options)?;
             restore_codec(&mut command)?;
             if !store_options.is_empty() {
-                // It has their values in it.
+                // The definition contains their values.
                 command.definition = None;
             }
             let has_columns = !command.schema.fields().is_empty();
@@ -553,13 +554,13 @@ impl ExternalTables {
                 }
                 match resolve(location) {
                     Ok(found) => locations.extend(found),
-                    // With its columns given, a table may begin empty and be filled by INSERT.
+                    // A table with declared columns may begin empty and be filled by INSERT.
                     Err(error)
                         if has_columns
                             && !has_wildcard(location)
                             && harrier_sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
                     {
-                        locations.push(folder_to_be(location)?);
+                        locations.push(new_location(location)?);
                     }
                     Err(error) => return Err(error),
                 }
@@ -580,16 +581,16 @@ impl ExternalTables {
             }
             match self.inner.create(state, &command).await {
                 Ok(table) => {
-                    // Without a file DataFusion makes a table without columns, which helps nobody.
+                    // Without a file, DataFusion would create a table without columns.
                     if table.schema().fields().is_empty() {
                         return Err(no_data_files(&command.file_type, &named));
                     }
                     if is_text {
                         delimited::check(&table.schema())?;
                     }
-                    as_folder(table, &command.locations, options)
+                    into_folder_table(table, &command.locations, options)
                 }
-                // A text of its own for what is, to the user, the same.
+                // DataFusion has a different message for the same condition.
                 Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
                     Err(no_data_files(&command.file_type, &named))
                 }
@@ -613,7 +614,7 @@ impl TableProviderFactory for ExternalTables {
 
 /// Undoes [`rename_codec`].
 ///
-/// Errors: files of the format are not compressed so (22023).
+/// Errors: a codec that files of the format do not support (22023).
 fn restore_codec(command: &mut CreateExternalTable) -> Result<()> {
     let Some(codec) = command.options.remove(CODEC_OPTION) else { return Ok(()) };
     match command.file_type.to_ascii_lowercase().as_str() {
@@ -626,8 +627,8 @@ fn restore_codec(command: &mut CreateExternalTable) -> Result<()> {
     Ok(())
 }
 
-/// A location at which there is nothing yet: a folder, unless its name is a file's.
-fn folder_to_be(location: &str) -> Result<String> {
+/// The URL of a location that does not exist yet: a folder, unless its name is a file's.
+fn new_location(location: &str) -> Result<String> {
     let is_local = location.strip_prefix("file://").unwrap_or(location);
     if is_local.contains("://") || FileKind::of(location.trim_end_matches('/')).is_some() {
         return Ok(location.to_string());
@@ -636,8 +637,8 @@ fn folder_to_be(location: &str) -> Result<String> {
     Ok(url.map_or_else(|| location.to_string(), String::from))
 }
 
-/// `table`, as one that is read and written whole, if it is a folder.
-fn as_folder(
+/// Makes a folder's table one with consistent reads and atomic writes.
+fn into_folder_table(
     table: Arc<dyn TableProvider>,
     locations: &[String],
     options: FolderOptions,
@@ -646,7 +647,7 @@ fn as_folder(
         return Ok(table);
     };
     let url = parse_url(location)?;
-    let place = place(&url)?;
+    let place = writable_place(&url)?;
     let is_elsewhere = url.scheme() != "file";
     if !url.is_collection() || (place.is_none() && !is_elsewhere) {
         return Ok(table);
@@ -654,7 +655,7 @@ fn as_folder(
     Ok(Arc::new(FolderTable::new(listing.clone(), place, options)))
 }
 
-/// A place in a store that `location` stands for: a folder, unless there is a file of this name.
+/// Appends `/` to a store location unless a file of this name exists.
 async fn folder_in_store(state: &SessionState, location: String) -> Result<String> {
     let is_elsewhere = location.split_once("://").is_some_and(|(scheme, _)| scheme != "file");
     if !is_elsewhere || location.ends_with('/') || FileKind::of(&location).is_some() {
@@ -674,7 +675,7 @@ fn no_data_files(format: &str, named: &[String]) -> DataFusionError {
         .into_datafusion()
 }
 
-/// Names the file that CREATE EXTERNAL TABLE failed on, where the failure is a file's.
+/// Names the file that CREATE EXTERNAL TABLE failed on, if the error is about a file.
 async fn explain_failure(
     state: &dyn Session,
     command: &CreateExternalTable,

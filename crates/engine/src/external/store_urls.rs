@@ -1,9 +1,9 @@
-//! Names in object stores: `s3://bucket/key` and `hdfs://host/path`, in which every sign stands for itself,
-//! and patterns of such names.
+//! Names in object stores (`s3://bucket/key`, `hdfs://host/path`), in which no character needs escaping, and
+//! patterns of such names.
 //!
-//! DataFusion wants a URL, in which `?` and `#` would end the key and `%` begin an escape, and knows patterns
-//! of local paths alone (apache/datafusion#7393). A pattern within the names of one folder is DataFusion's to
-//! read, with one listing; others are matched here and become the names of files.
+//! DataFusion expects a URL, in which `?` and `#` would end the key and `%` begins an escape, and supports
+//! glob patterns of local paths only (apache/datafusion#7393). Patterns within one folder are left to
+//! DataFusion, with one listing; others are expanded to file names here.
 
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::Result;
@@ -21,31 +21,31 @@ use crate::external::file_names::{FileKind, about_file, matches, no_match, objec
 use crate::object_stores::data_files::{FOLDER_MARKER, is_hidden, list_all};
 use crate::object_stores::options::{self, TableOptions};
 
-/// Whether a name is one in a store.
+/// Whether a name is an object store's.
 pub(crate) fn is_in_store(name: &str) -> bool {
     let scheme = name.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("s3" | "s3a" | "hdfs"))
 }
 
-/// The name as a URL; names elsewhere are left as they are.
+/// Converts a store's name to a URL; other names stay as they are.
 pub(crate) fn as_url(name: &str) -> String {
     match is_in_store(name) {
         true => {
             let (place, key) = name.split_at(key_start(name));
-            format!("{place}{}", escaped(key))
+            format!("{place}{}", escape(key))
         }
         false => name.to_string(),
     }
 }
 
-/// Where the key begins, at its slash.
+/// Byte offset of the key, at its slash.
 fn key_start(name: &str) -> usize {
     let authority = name.find("://").map_or(0, |at| at + 3);
     name[authority..].find('/').map_or(name.len(), |at| authority + at)
 }
 
-/// A key with escapes for what means something in a URL, or would be dropped from it.
-fn escaped(key: &str) -> String {
+/// Escapes characters of a key that are special in a URL, or would be dropped from it.
+fn escape(key: &str) -> String {
     let mut url = String::with_capacity(key.len());
     for sign in key.chars() {
         match sign {
@@ -57,7 +57,7 @@ fn escaped(key: &str) -> String {
     url
 }
 
-/// A pattern taken apart: the folder above its first wildcard, which ends in `/`, and the rest.
+/// Splits a pattern into the folder above its first wildcard, ending in `/`, and the rest.
 fn base_and_pattern(name: &str) -> (&str, &str) {
     let key = key_start(name);
     let wildcard = name[key..].find(['*', '?', '[']).map_or(name.len(), |at| key + at);
@@ -65,12 +65,11 @@ fn base_and_pattern(name: &str) -> (&str, &str) {
     name.split_at(slash.max(key))
 }
 
-/// The places that a pattern in a store stands for: a pattern within one folder stays one, others become all
-/// the files.
+/// Resolves a pattern in a store: a pattern within one folder stays a pattern, others become a list of files.
 ///
-/// Errors: it is no pattern (22023); no file matches (58P01), which a pattern within one folder is found out
-/// of when it is read.
-pub(crate) async fn matching(
+/// Errors: invalid pattern (22023); no file matches (58P01), which for a pattern within one folder is
+/// reported on reading.
+pub(crate) async fn resolve_pattern(
     state: &SessionState,
     name: &str,
     options: &TableOptions,
@@ -92,9 +91,9 @@ pub(crate) async fn matching(
     Ok(vec![ListingTableUrl::try_new(folder, Some(pattern))?])
 }
 
-/// The URLs of the files that match a pattern in a store, sorted, without what says how the store is opened.
+/// The URLs of files that match a pattern in a store, sorted, without store options.
 ///
-/// Errors: there is none (58P01); the store's.
+/// Errors: no match (58P01); the store's errors.
 pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOptions) -> Result<Vec<String>> {
     let (base, pattern) = base_and_pattern(name);
     let folder = options::location_with_options(state, as_url(base), options)?;
@@ -106,15 +105,15 @@ pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOpti
         parts.push("*");
     }
     let listed = match parts.iter().any(|part| is_hidden(part, false)) {
-        // A pattern that begins so means what is hidden otherwise.
+        // A pattern that begins with `.` or `_` includes hidden files.
         true => list_all(store.as_ref(), url.prefix()).try_collect().await,
         false => list(store.as_ref(), url.prefix(), parts.len() > 1).await,
     };
     let listed = listed.map_err(|error| about_file(error.into(), base))?;
     let place = &name[..key_start(name)];
-    // An object of this very name is meant, as on a disk.
+    // An object of exactly this name takes precedence, as on a disk.
     if let Some(object) = listed.iter().find(|one| below(one.location.as_ref(), url.prefix()) == pattern) {
-        return Ok(vec![format!("{place}/{}", escaped(object.location.as_ref()))]);
+        return Ok(vec![format!("{place}/{}", escape(object.location.as_ref()))]);
     }
     let mut keys: Vec<String> = listed
         .into_iter()
@@ -122,7 +121,7 @@ pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOpti
         .map(|object| object.location.to_string())
         .filter(|key| is_match(&parts, below(key, url.prefix())))
         .collect();
-    // Beside data there may be anything.
+    // Next to data files, files of other kinds are ignored.
     if keys.iter().any(|key| FileKind::of(key).is_some()) {
         keys.retain(|key| FileKind::of(key).is_some());
     }
@@ -130,10 +129,10 @@ pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOpti
         return Err(no_match(name).into_datafusion());
     }
     keys.sort();
-    Ok(keys.iter().map(|key| format!("{place}/{}", escaped(key))).collect())
+    Ok(keys.iter().map(|key| format!("{place}/{}", escape(key))).collect())
 }
 
-/// What is in a folder, and in the folders of its partitions; with `deep`, in all folders.
+/// Lists a folder and its partition folders; with `deep`, all folders below it.
 async fn list(
     store: &dyn ObjectStore,
     folder: &Path,
@@ -154,7 +153,7 @@ fn is_partition(folder: &Path) -> bool {
     folder.filename().is_some_and(|name| name.contains('='))
 }
 
-/// An empty object without one is what tools lay down for a folder.
+/// Empty objects without an extension are folder markers.
 fn has_extension(location: &Path) -> bool {
     location.extension().is_some()
 }
@@ -163,8 +162,8 @@ fn below<'a>(key: &'a str, folder: &Path) -> &'a str {
     key.strip_prefix(folder.as_ref()).unwrap_or(key).trim_start_matches('/')
 }
 
-/// Whether a key below the pattern's folder matches; folders of partitions need not be in the pattern. Hidden
-/// files and folders do where the pattern begins as their names do.
+/// Whether a key below the pattern's folder matches. Partition folders may be left out of the pattern. Hidden
+/// files and folders match only where the pattern begins with the same character.
 fn is_match(pattern: &[&str], key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
     if key.ends_with(FOLDER_MARKER) {
@@ -185,15 +184,15 @@ fn matches_parts(pattern: &[&str], parts: &[&str]) -> bool {
                 || !parts.is_empty() && is_below(parts) && matches_parts(pattern, &parts[1..])
         }
         ([first, rest @ ..], [part, others @ ..]) => {
-            let is_meant =
+            let is_visible =
                 !is_hidden(part, !others.is_empty()) || first.as_bytes().first() == part.as_bytes().first();
-            is_meant && matches(first.as_bytes(), part.as_bytes()) && matches_parts(rest, others)
+            is_visible && matches(first.as_bytes(), part.as_bytes()) && matches_parts(rest, others)
         }
         _ => false,
     }
 }
 
-/// The URL of a file or folder that is to be written: no sign of its name is a wildcard.
+/// The URL of a file or folder to be written: wildcard characters stand for themselves.
 pub(crate) fn target_url(name: &str) -> String {
     if name.contains("://") || !has_wildcard(name) {
         return as_url(name);

@@ -201,7 +201,7 @@ impl Session {
         let state = self.context().state();
         let urls = file_tables::locations(&state, file).await?;
         let layout = Layout { dates: self.date_order(), ..layout(&options, format, Header::Present)? };
-        let names = file_tables::below(&state, &urls, file).await?;
+        let names = file_tables::list_files(&state, &urls, file).await?;
         let [first, ..] = urls.as_slice() else {
             return Err(DataFusionError::Internal("no place to copy from".to_string()));
         };

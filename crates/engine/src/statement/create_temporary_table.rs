@@ -15,7 +15,7 @@ use harrier_exec::operators::cancelable_joins;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::declared_types;
-use crate::external::hive::read_validation::Watched;
+use crate::external::hive::read_validation::ReadSet;
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
 use crate::statement::parsed::ParsedStatement;
@@ -84,7 +84,7 @@ impl Session {
         let context = self.task_ctx(&state)?;
         let plan = cancelable_joins::cancelable_in(plan, &context)?;
         let rows = collect_partitioned(plan, context).await?;
-        if let Some(watched) = state.config().get_extension::<Watched>() {
+        if let Some(watched) = state.config().get_extension::<ReadSet>() {
             watched.verify().await?;
         }
         let count: usize = rows.iter().flatten().map(RecordBatch::num_rows).sum();

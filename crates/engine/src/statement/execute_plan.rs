@@ -14,7 +14,7 @@ use harrier_exec::operators::cancelable_joins;
 use harrier_resources::statement_limits::Scope;
 use harrier_sql::tokens::explain_options::ExplainOptions;
 
-use crate::external::hive::read_validation::Watched;
+use crate::external::hive::read_validation::ReadSet;
 use crate::external::{file_tables, store_urls};
 use crate::object_stores::options::{self, TableOptions};
 use crate::runtime::limits;
@@ -64,15 +64,15 @@ impl Session {
             target::check(target)?;
         }
         let plan = state.create_physical_plan(plan).await?;
-        let watched = state.config().get_extension::<Watched>();
+        let watched = state.config().get_extension::<ReadSet>();
         let task_context = self.task_ctx(state)?;
         let plan = cancelable_joins::cancelable_in(plan, &task_context)?;
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
-        let scanned = file_tables::scanned(&plan);
+        let scanned = file_tables::scanned_files(&plan);
         let (task_context, files) = AtomicSinkFiles::of(&plan, task_context)?;
         let stream = catch_stream_panic(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
-            Some(watched) => watched.checked(stream),
+            Some(watched) => watched.validate_stream(stream),
             None => stream,
         };
         let stream = match verb {
@@ -95,8 +95,8 @@ impl Session {
         };
         let schema = stream.schema();
         let explained = stream.map_err(move |error| match &target {
-            Some(target) => target::explain(file_tables::about_scan(error, &scanned), target),
-            None => file_tables::about_scan(error, &scanned),
+            Some(target) => target::explain(file_tables::with_scanned_files(error, &scanned), target),
+            None => file_tables::with_scanned_files(error, &scanned),
         });
         let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
         Ok(match verb {

@@ -10,7 +10,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::{column_origins, declared_types, type_names};
 use crate::engine::setting_error;
-use crate::external::hive::read_validation::Watched;
+use crate::external::hive::read_validation::ReadSet;
 use crate::planning::result_names;
 use crate::session::Session;
 use crate::settings;
@@ -96,7 +96,7 @@ impl Session {
         let origins = self.origins(&plan);
         let frame = self.context().execute_logical_plan(plan).await?;
         if let Some(made) = made {
-            let watched = self.context().state_ref().read().config().get_extension::<Watched>();
+            let watched = self.context().state_ref().read().config().get_extension::<ReadSet>();
             if let Some(watched) = watched
                 && let Err(error) = watched.verify().await
             {

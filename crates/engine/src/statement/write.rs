@@ -60,7 +60,7 @@ impl Write {
                     shown.map(|(rows, shown)| (rows, counted.or(shown)))
                 }
                 Err(error) => {
-                    folder.give_up().await;
+                    folder.abort().await;
                     Err(error)
                 }
             },

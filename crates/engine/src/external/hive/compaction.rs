@@ -1,5 +1,5 @@
-//! OPTIMIZE of a folder: the small files of each table partition become one, or as few as their size lets
-//! them.
+//! OPTIMIZE of a folder: merges the small files of each table partition into as few files as the target size
+//! allows.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,26 +29,26 @@ use crate::external::hive::insert::{Effects, FolderWrite};
 use crate::external::hive::partition_spelling::value_of;
 use crate::external::hive::table::FolderTable;
 
-/// A file of less than this part of the size that files are to have is small.
-const SMALL_PART: u64 = 2;
-/// Files whose columns are looked at at the same time.
-const LOOKS_MAX: usize = 16;
+/// A file is small if it is below the target file size divided by this.
+const SMALL_FILE_DIVISOR: u64 = 2;
+/// Maximum number of files whose schemas are read concurrently.
+const SCHEMA_READS_MAX: usize = 16;
 
 impl FolderWrite {
-    /// Begins to write the small files of `table` anew, where a folder has several. `None`: none has.
+    /// Begins to rewrite the small files of `table` in folders that have several. `None` if no folder does.
     ///
-    /// Errors: the table's files can be read only (0A000).
+    /// Errors: the table's files are read-only (0A000).
     pub(crate) async fn merge(
         state: &SessionState,
         table: &FolderTable,
         name: &str,
     ) -> Result<Option<(LogicalPlan, Self)>> {
-        let (Some(written), Some(_)) = (table.written()?, table.place()) else {
+        let (Some(written), Some(_)) = (table.output_format()?, table.place()) else {
             let message = format!("the files of \"{name}\" can only be read");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };
         if let WriteFormat::Delimited(_) = written.format {
-            // Whether they have more fields than the table has columns, they do not tell.
+            // Their schema does not reveal whether they have more fields than the table has columns.
             let message = format!("the text files of \"{name}\" are not merged");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
@@ -56,8 +56,8 @@ impl FolderWrite {
         if merged.is_empty() {
             return Ok(None);
         }
-        let chosen = merged.iter().map(|(_, file)| file.location.clone()).collect();
-        let some = SomeFiles { table: table.clone(), chosen: Arc::new(chosen) };
+        let selected = merged.iter().map(|(_, file)| file.location.clone()).collect();
+        let some = SelectedFiles { table: table.clone(), selected: Arc::new(selected) };
         let rows =
             LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(Arc::new(some)), None)?
                 .build()?;
@@ -66,8 +66,8 @@ impl FolderWrite {
     }
 }
 
-/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`. Those
-/// that say more than the table's columns do stay as they are: it would be lost.
+/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`. Files
+/// that hold more than the table's columns are skipped, because a rewrite would lose it.
 async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(String, ObjectMeta)>> {
     let listing = table.listing();
     let Some(url) = listing.table_paths().first() else { return Ok(vec![]) };
@@ -76,18 +76,19 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
     let found: Vec<ObjectMeta> =
         url.list_all_files(state, store.as_ref(), extension).await?.try_collect().await?;
     let mut folders: BTreeMap<String, Vec<ObjectMeta>> = BTreeMap::new();
-    let is_small =
-        |file: &ObjectMeta| file.size > 0 && file.size < table.options().target_file_bytes / SMALL_PART;
+    let is_small = |file: &ObjectMeta| {
+        file.size > 0 && file.size < table.options().target_file_bytes / SMALL_FILE_DIVISOR
+    };
     for file in found.into_iter().filter(is_small) {
         let Some(parts) = file.location.prefix_match(url.prefix()) else { continue };
         let mut parts: Vec<String> = parts.map(|part| part.as_ref().to_string()).collect();
-        // What is hidden is no data.
+        // Hidden files are not data.
         if parts.pop().is_none_or(|name| name.starts_with(['.', '_'])) {
             continue;
         }
-        // Of a folder by another name the rows would come into another one.
+        // From a folder with a non-canonical name, the rows would move to another folder.
         let is_own = parts.len() == table.keys().len()
-            && parts.iter().zip(table.keys()).all(|(part, (key, kind))| is_own_name(part, key, kind));
+            && parts.iter().zip(table.keys()).all(|(part, (key, kind))| is_canonical_name(part, key, kind));
         if is_own {
             let folder = parts.iter().map(|part| format!("{part}/")).collect();
             folders.entry(folder).or_default().push(file);
@@ -97,24 +98,24 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
     let several =
         several.flat_map(|(folder, files)| files.into_iter().map(move |file| (folder.clone(), file)));
     let own = Arc::new(table.file_schema());
-    let looked: Vec<_> = several
+    let checked: Vec<_> = several
         .map(|(folder, file)| {
             let (format, own, store) = (&listing.options().format, &own, &store);
             async move {
                 let schema = format.infer_schema(state, store, std::slice::from_ref(&file)).await?;
-                // Columns of CSV are known by their places.
+                // CSV columns are positional.
                 let is_within = match csv_options(format.as_ref()) {
                     Some(_) => schema.fields().len() <= own.fields().len(),
-                    None => says_no_more(&schema, own, says_all(table)),
+                    None => fits_columns(&schema, own, has_exact_types(table)),
                 };
                 Ok::<_, DataFusionError>(is_within.then_some((folder, file)))
             }
             .boxed()
         })
         .collect();
-    let looked = futures::stream::iter(looked).buffered(LOOKS_MAX).try_collect::<Vec<_>>().await?;
+    let checked = futures::stream::iter(checked).buffered(SCHEMA_READS_MAX).try_collect::<Vec<_>>().await?;
     let mut files: BTreeMap<String, Vec<ObjectMeta>> = BTreeMap::new();
-    for (folder, file) in looked.into_iter().flatten() {
+    for (folder, file) in checked.into_iter().flatten() {
         files.entry(folder).or_default().push(file);
     }
     Ok(files
@@ -127,25 +128,24 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
         .collect())
 }
 
-/// Whether files of the table's format have types of their own; those of texts are guessed of their first
-/// rows.
-fn says_all(table: &FolderTable) -> bool {
+/// Whether files of the table's format record column types. Those of text formats are inferred from their
+/// first rows.
+fn has_exact_types(table: &FolderTable) -> bool {
     let format = &table.listing().options().format;
     csv_options(format.as_ref()).is_none() && json_options(format.as_ref()).is_none()
 }
 
-/// Whether a file of columns `theirs` has nothing that a table of columns `own` does not. `with_types`: and
-/// no values that it cannot have.
-fn says_no_more(theirs: &Schema, own: &Schema, with_types: bool) -> bool {
+/// Whether the table has every column of a file; `with_types`: and its columns can hold the file's values.
+fn fits_columns(theirs: &Schema, own: &Schema, with_types: bool) -> bool {
     theirs.fields().iter().all(|field| {
         own.field_with_name(field.name())
             .is_ok_and(|own| !with_types || is_within(field.data_type(), own.data_type()))
     })
 }
 
-/// Whether every value of a type has an equal one of the other.
+/// Whether every value of a type has an equal value in the other.
 fn is_within(kind: &DataType, other: &DataType) -> bool {
-    // Bits of the value, and whether it may be less than nothing.
+    // Bits of the value, and whether the type is signed.
     let bits = |kind: &DataType| match kind {
         DataType::Int8 => Some((7, true)),
         DataType::Int16 => Some((15, true)),
@@ -199,8 +199,8 @@ fn is_within(kind: &DataType, other: &DataType) -> bool {
     }
 }
 
-/// Whether rows that are read from a folder of this name are written into one of the same name.
-fn is_own_name(part: &str, key: &str, kind: &DataType) -> bool {
+/// Whether rows read from a folder of this name would be written to a folder of the same name.
+fn is_canonical_name(part: &str, key: &str, kind: &DataType) -> bool {
     let Some((_, value)) = part.split_once('=') else { return false };
     // An empty text is written as NULL.
     if value.is_empty() {
@@ -215,15 +215,15 @@ fn is_own_name(part: &str, key: &str, kind: &DataType) -> bool {
     }
 }
 
-/// Some files of a table.
+/// A table restricted to some of its files.
 #[derive(Debug)]
-struct SomeFiles {
+struct SelectedFiles {
     table: FolderTable,
-    chosen: Arc<HashSet<Path>>,
+    selected: Arc<HashSet<Path>>,
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl TableProvider for SomeFiles {
+impl TableProvider for SelectedFiles {
     fn schema(&self) -> SchemaRef {
         self.table.schema()
     }
@@ -243,7 +243,7 @@ impl TableProvider for SomeFiles {
     }
 }
 
-impl SomeFiles {
+impl SelectedFiles {
     fn boxed_scan<'a>(
         &'a self,
         session: &'a dyn Session,
@@ -252,23 +252,23 @@ impl SomeFiles {
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move {
             let plan = self.table.scan(session, projection, filters, None).await?;
-            plan.transform_down(|plan| self.choose(plan)).map(|plan| plan.data)
+            plan.transform_down(|plan| self.select_files(plan)).map(|plan| plan.data)
         }
         .boxed()
     }
 
-    fn choose(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    fn select_files(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let Some(config) = plan
             .downcast_ref::<DataSourceExec>()
             .and_then(|source| source.data_source().downcast_ref::<FileScanConfig>())
         else {
             return Ok(Transformed::no(plan));
         };
-        let chosen = config.file_groups.iter().map(|group| {
-            let files = group.iter().filter(|file| self.chosen.contains(&file.object_meta.location));
+        let selected = config.file_groups.iter().map(|group| {
+            let files = group.iter().filter(|file| self.selected.contains(&file.object_meta.location));
             FileGroup::new(files.cloned().collect())
         });
-        let mut groups: Vec<FileGroup> = chosen.filter(|group| !group.is_empty()).collect();
+        let mut groups: Vec<FileGroup> = selected.filter(|group| !group.is_empty()).collect();
         if groups.is_empty() {
             groups.push(FileGroup::new(vec![]));
         }
@@ -300,7 +300,7 @@ mod tests {
             ("k", DataType::Utf8, false),
             ("k=", DataType::Utf8, false),
         ] {
-            assert_eq!(is_own_name(part, "k", &kind), expected, "{part}");
+            assert_eq!(is_canonical_name(part, "k", &kind), expected, "{part}");
         }
     }
 
@@ -325,8 +325,8 @@ mod tests {
             (vec![("a", DataType::Int32), ("z", DataType::Int32)], false),
             (vec![("a", DataType::Float64)], false),
         ] {
-            assert_eq!(says_no_more(&schema(&columns), &own, true), expected, "{columns:?}");
+            assert_eq!(fits_columns(&schema(&columns), &own, true), expected, "{columns:?}");
         }
-        assert!(says_no_more(&schema(&[("a", DataType::Utf8)]), &own, false));
+        assert!(fits_columns(&schema(&[("a", DataType::Utf8)]), &own, false));
     }
 }

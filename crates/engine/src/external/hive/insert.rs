@@ -1,5 +1,4 @@
-//! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all
-//! ranks, and showing them.
+//! INSERT and INSERT OVERWRITE into a folder: the plan that stages files on all ranks, and their publication.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,21 +27,21 @@ use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
-use crate::external::hive::partition::{not_kept, only_folder};
-use crate::external::hive::partition_spelling::{Replaced, value_of};
-use crate::external::hive::table::{FolderTable, Place, Written, blocking};
+use crate::external::hive::partition::{static_folder, unrepresentable_value};
+use crate::external::hive::partition_spelling::{ReplacedPartitions, value_of};
+use crate::external::hive::table::{FolderTable, OutputFormat, Place, run_blocking};
 
-/// A statement whose files are being staged. Dropped, it removes them.
+/// A statement whose files are being staged. Dropping it removes them.
 #[derive(Debug)]
 pub(crate) struct FolderWrite {
     statement: Staging,
     place: Place,
-    /// Those of the table.
+    /// The table's partition keys.
     keys: Vec<(String, DataType)>,
     overwrite: bool,
-    /// Folders that an INSERT OVERWRITE empties even if it has no rows for them.
+    /// Folders that an INSERT OVERWRITE empties even without rows for them.
     emptied: Vec<String>,
-    /// Files that OPTIMIZE writes anew, with the folders that they are in.
+    /// Files that OPTIMIZE rewrites, with their folders.
     merged: Vec<(String, ObjectMeta)>,
 }
 
@@ -52,7 +51,7 @@ enum Staging {
     Store(StoreStatement),
 }
 
-/// What a statement does beside writing its rows.
+/// A statement's effects besides writing its rows.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub overwrite: bool,
@@ -60,9 +59,9 @@ pub(super) struct Effects {
     pub merged: Vec<(String, ObjectMeta)>,
 }
 
-/// The folder that `dml` inserts into, if its target is one that is staged.
+/// The folder that `dml` inserts into, if inserts into it are staged, and whether it overwrites.
 ///
-/// Errors: it cannot be written so that readers see it whole (0A000).
+/// Errors: the folder does not support atomic writes (0A000).
 pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> {
     let Ok(provider) = source_as_provider(&dml.target) else {
         return Ok(None);
@@ -89,14 +88,14 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
             "tables of a warehouse (--data) can be written there; COPY … TO writes files",
         );
     }
-    if matches!(table.place(), Some(Place::Store(..))) && table.written()?.is_none() {
+    if matches!(table.place(), Some(Place::Store(..))) && table.output_format()?.is_none() {
         return refused(
             "files of this format can only be read in object stores",
             "Parquet, ORC, Avro, CSV, JSON and TEXTFILE can be written there",
         );
     }
     table.check()?;
-    // Readers look for the name as it is.
+    // Readers look for the unescaped name.
     if let Some((key, _)) =
         table.keys().iter().find(|(key, _)| partition_folder(key, None) != format!("{key}={NULL_FOLDER}"))
     {
@@ -110,8 +109,8 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
 }
 
 impl FolderWrite {
-    /// Begins to write: makes the folder if there is none, and the plan that stages the rows of `dml`.
-    /// `None`: its target is no folder, or one of a format that DataFusion writes.
+    /// Begins a write: creates the folder if needed, and plans the staging of the rows of `dml`. `None` if
+    /// the target is not a folder, or if its format is written by DataFusion alone.
     pub(crate) async fn begin(
         dml: &DmlStatement,
         partition: Option<&InsertPartition>,
@@ -119,10 +118,10 @@ impl FolderWrite {
         let Some((table, overwrite)) = target(dml)? else {
             return Ok(None);
         };
-        let Some(written) = table.written()? else {
+        let Some(written) = table.output_format()? else {
             return Ok(None);
         };
-        let only = partition.map(|clause| only_folder(clause, &table)).transpose()?.flatten();
+        let only = partition.map(|clause| static_folder(clause, &table)).transpose()?.flatten();
         let emptied = match (overwrite, table.keys().is_empty()) {
             (false, _) => vec![],
             (true, true) => vec![String::new()],
@@ -135,10 +134,10 @@ impl FolderWrite {
 
     /// Begins to write the rows of `input` into the folders of `table`.
     ///
-    /// Errors: the format has no type for one of its columns (0A000).
+    /// Errors: the format has no type for a column (0A000).
     pub(super) async fn stage(
         table: &FolderTable,
-        written: Written,
+        written: OutputFormat,
         name: &str,
         input: LogicalPlan,
         effects: Effects,
@@ -152,7 +151,7 @@ impl FolderWrite {
         let (statement, folder, staging, replaced_files) = match &place {
             Place::Local(folder) => {
                 let (folder, id) = (folder.clone(), id.clone());
-                let (root, statement) = blocking(move || {
+                let (root, statement) = run_blocking(move || {
                     let root = Root::create(&folder)?;
                     let statement = root.begin(&id)?;
                     Ok((root, statement))
@@ -166,7 +165,7 @@ impl FolderWrite {
                 let replaced_files = match (overwrite, merged.is_empty()) {
                     (true, _) => ReplacedFiles::Any,
                     (false, true) => ReplacedFiles::None,
-                    // The first of each folder.
+                    // Keeps the first file of each folder.
                     (false, false) => ReplacedFiles::Named(
                         merged
                             .iter()
@@ -189,12 +188,12 @@ impl FolderWrite {
         Ok((plan, Self { statement, place, keys: table.keys().to_vec(), overwrite, emptied, merged }))
     }
 
-    /// The plan that would stage the rows of `dml`, to be looked at.
+    /// The plan that would stage the rows of `dml`, for EXPLAIN.
     pub(crate) fn explain(dml: &DmlStatement) -> Result<Option<LogicalPlan>> {
         let Some((table, _)) = target(dml)? else {
             return Ok(None);
         };
-        let Some(written) = table.written()? else {
+        let Some(written) = table.output_format()? else {
             return Ok(None);
         };
         let folder = match table.place() {
@@ -212,8 +211,8 @@ impl FolderWrite {
         plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
     }
 
-    /// Shows what was staged, of which `batches` tell. Returns the number of rows, and what the user should
-    /// know.
+    /// Publishes the staged files in `batches` of file records. Returns the number of rows, and a notice for
+    /// the user.
     pub(crate) async fn publish(self, batches: Vec<RecordBatch>) -> Result<(u64, Option<String>)> {
         let mut records = Vec::new();
         for record in batches.iter().flat_map(|batch| batch.column(0).as_binary::<i32>().iter()).flatten() {
@@ -228,11 +227,11 @@ impl FolderWrite {
         }
         if overwrite && !keys.is_empty() {
             let written = records.iter().map(|record| record.path.rsplit_once('/').unwrap_or_default().0);
-            let replaced = Replaced::of(&keys, written.chain(emptied.iter().map(String::as_str)));
+            let replaced = ReplacedPartitions::of(&keys, written.chain(emptied.iter().map(String::as_str)));
             emptied.extend(match place {
-                Place::Local(folder) => blocking(move || replaced.others(&folder)).await?,
+                Place::Local(folder) => run_blocking(move || replaced.find_aliases(&folder)).await?,
                 Place::Store(_, root) => {
-                    let others = replaced.others_in_store(&root).await;
+                    let others = replaced.find_aliases_in_store(&root).await;
                     others.map_err(|error| cannot_stage_in_store(&error))?
                 }
             });
@@ -251,7 +250,7 @@ impl FolderWrite {
                     modified: file.last_modified.into(),
                 });
                 let work = Work { files, overwrite, emptied, merged: merged.collect() };
-                let published = blocking(move || statement.publish(&work)).await?;
+                let published = run_blocking(move || statement.publish(&work)).await?;
                 published.non_atomic_folders.first().map(|folder| {
                     format!(
                         "the files of {} such as \"{}\" were shown one by one, as folders cannot be exchanged there",
@@ -275,8 +274,8 @@ impl FolderWrite {
                     .map(|(folder, file)| harrier_committer::object_store::MergedFile { folder, file })
                     .collect();
                 let work = harrier_committer::object_store::Work { files, overwrite, emptied, merged };
-                // Who cancels it now does not stop it in the middle, but keeps it from being decided.
-                let _wanted = Wanted(statement.cancel_flag());
+                // Cancellation no longer interrupts the publication, but prevents its commit.
+                let _guard = CancelOnDrop(statement.cancel_flag());
                 let shown = tokio::spawn(async move { statement.publish(&work).await });
                 let published =
                     shown.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
@@ -292,20 +291,20 @@ impl FolderWrite {
         Ok((rows, notice))
     }
 
-    /// Takes back what was staged.
-    pub(crate) async fn give_up(self) {
+    /// Removes the staged files.
+    pub(crate) async fn abort(self) {
         match self.statement {
-            // Nothing in it waits for anybody else.
+            // It waits for no other process.
             Staging::Local(statement) => drop(statement),
             Staging::Store(statement) => statement.abort().await,
         }
     }
 }
 
-/// Dropped, it gives up what is being published.
-struct Wanted(CancelFlag);
+/// Cancels a publication when dropped.
+struct CancelOnDrop(CancelFlag);
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.set();
     }
@@ -322,7 +321,7 @@ fn text(path: &std::path::Path) -> Result<String> {
     })
 }
 
-/// The staged files that `records` tell of.
+/// The staged files of `records`.
 fn files<S, F>(
     records: Vec<FileRecord>,
     staged: impl Fn(&mut FileRecord) -> Option<S>,
@@ -337,7 +336,7 @@ fn files<S, F>(
     records.into_iter().map(one).collect()
 }
 
-/// Where rows go.
+/// The destination of the rows.
 struct Destination {
     folder: String,
     id: String,
@@ -349,12 +348,12 @@ struct Destination {
 
 fn plan(
     table: &FolderTable,
-    written: Written,
+    written: OutputFormat,
     name: &str,
     input: LogicalPlan,
     to: Destination,
 ) -> Result<LogicalPlan> {
-    // A folder of a store gets one file, as it changes in one step only so.
+    // A store's folder gets one file, since only one object can be replaced atomically.
     let is_store = matches!(table.place(), Some(Place::Store(..)));
     let schema = table.file_schema();
     let columns = input.schema().columns();
@@ -385,7 +384,7 @@ fn plan(
             target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
         },
         own_shapes: BTreeMap::new(),
-        // With keys, a folder has one writer as it is.
+        // With keys, each folder has one writer anyway.
         one_writer: (to.one_writer || is_store) && table.keys().is_empty(),
         format: written.format,
         staging: Some(to.staging),
@@ -394,12 +393,12 @@ fn plan(
     WriteFiles::plan(input, Arc::new(spec))
 }
 
-/// A key's value as the names of folders have it. An empty text is NULL there, as in Hive.
+/// A key's value as text for folder names. An empty text becomes NULL, as in Hive.
 fn key_text(column: &Column, kind: &DataType) -> Result<Expr> {
     let key = Expr::Column(column.clone());
     let text = cast_to(key.clone(), DataType::Utf8);
     let text = match kind {
-        // Arrow has no text for an infinite day; by these the rows are refused at last.
+        // Arrow cannot format infinite dates; these texts lead to an error later.
         DataType::Date32 => {
             let days = cast_to(key, DataType::Int32);
             when(days.clone().eq(lit(i32::MAX)), lit("infinity"))
@@ -411,11 +410,12 @@ fn key_text(column: &Column, kind: &DataType) -> Result<Expr> {
     Ok(nullif(text, lit(ScalarValue::Utf8(Some(String::new())))))
 }
 
-/// Errors: a value in the name of a folder, of the file at `path`, cannot be read from it (22008, 22000).
+/// Errors: a partition value in the file's `path` cannot be parsed back from the folder's name (22008,
+/// 22000).
 fn check_keys(path: &str, keys: &[(String, DataType)]) -> Result<()> {
     for (part, (key, kind)) in path.split('/').zip(keys) {
         if value_of(part, key, kind).is_none() {
-            return Err(not_kept(part.split_once('=').unwrap_or_default().1, key, kind));
+            return Err(unrepresentable_value(part.split_once('=').unwrap_or_default().1, key, kind));
         }
     }
     Ok(())

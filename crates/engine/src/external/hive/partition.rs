@@ -1,4 +1,4 @@
-//! `INSERT … INTO t PARTITION (k = 'v', other)`, as Hive has it: some table partitions named, others by the
+//! Hive's `INSERT … INTO t PARTITION (k = 'v', other)`: static partitions by constants, dynamic ones by the
 //! last columns of the rows. Crate `sql` parses it.
 
 use datafusion::arrow::datatypes::DataType;
@@ -14,9 +14,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::external::hive::table::FolderTable;
 
-/// The INSERT with the keys among its columns, and their values among those of its rows.
+/// Adds the partition keys to the INSERT's columns, and their values to its rows.
 ///
-/// Errors: the table is not partitioned so (42703, 42601).
+/// Errors: the table is not partitioned by these keys (42703, 42601).
 pub(crate) fn insert_into_partition(
     clause: &InsertPartition,
     insert: &ast::Insert,
@@ -63,8 +63,8 @@ pub(crate) fn insert_into_partition(
     Ok(insert)
 }
 
-/// The one folder that all rows go to, if every key has a value.
-pub(super) fn only_folder(clause: &InsertPartition, table: &FolderTable) -> Result<Option<String>> {
+/// The folder of a fully static partition: every key has a value.
+pub(super) fn static_folder(clause: &InsertPartition, table: &FolderTable) -> Result<Option<String>> {
     let mut folder = String::new();
     for (key, kind) in table.keys() {
         let value = clause.keys.iter().find(|(named, _)| named == key).and_then(|(_, value)| value.as_ref());
@@ -77,7 +77,7 @@ pub(super) fn only_folder(clause: &InsertPartition, table: &FolderTable) -> Resu
     Ok(Some(folder))
 }
 
-/// A key's value as the names of folders have it.
+/// A key's value as text for folder names.
 fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<String>> {
     let text = match value {
         ast::Expr::Value(value) => match &value.value {
@@ -97,7 +97,7 @@ fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<Strin
         kind => kind,
     };
     if infinite(&text, kind).is_some() {
-        return Err(not_kept(&text, key, kind));
+        return Err(unrepresentable_value(&text, key, kind));
     }
     let value = ScalarValue::try_from_string(text, kind)?.cast_to(&DataType::Utf8)?;
     match value {
@@ -106,8 +106,8 @@ fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<Strin
     }
 }
 
-/// `SELECT *, value, … FROM (source)`; rows that are listed get them one by one, so that they have as many
-/// values as the table columns.
+/// `SELECT *, value, … FROM (source)`. Rows of VALUES are extended one by one, so that they have as many
+/// values as the table has columns.
 fn with_values(source: &ast::Query, values: &[ast::Expr]) -> ast::Query {
     if let ast::SetExpr::Values(_) = source.body.as_ref() {
         let mut source = source.clone();
@@ -122,8 +122,8 @@ fn with_values(source: &ast::Query, values: &[ast::Expr]) -> ast::Query {
     query_of(items, vec![derived_table(source.clone(), rows)])
 }
 
-/// An error of a value that the names of folders do not keep.
-pub(crate) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionError {
+/// The error for a value that a folder's name cannot represent.
+pub(crate) fn unrepresentable_value(value: &str, key: &str, kind: &DataType) -> DataFusionError {
     let state = match kind {
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => SqlState::DATETIME_FIELD_OVERFLOW,
         _ => SqlState::DATA_EXCEPTION,

@@ -1,7 +1,7 @@
-//! Folders of one table partition that have different names: others write `month=03` where `month=3` is
-//! meant, `p=1.5` for `p=1.500`, and encode what Harrier does not, or not in the same way.
+//! Aliases of a table partition's folder: other programs write `month=03` for `month=3`, `p=1.5` for
+//! `p=1.500`, or percent-encode other characters than Harrier does.
 //!
-//! Rows of all of them have the same keys, so that an INSERT OVERWRITE takes the place of all of them.
+//! Rows of all these folders have equal keys, so INSERT OVERWRITE replaces all of them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,21 +15,21 @@ use harrier_committer::local::{Error, Result};
 use harrier_committer::object_store::Root as StoreRoot;
 use harrier_exec::data_files::NULL_FOLDER;
 
-/// Folders of a store that are listed at the same time.
-const LISTED_MAX: usize = 16;
+/// Maximum number of concurrent folder listings in a store.
+const CONCURRENT_LISTINGS_MAX: usize = 16;
 
-/// Table partitions that a statement replaces, by the values of their keys.
+/// Table partitions that a statement replaces, by their key values.
 #[derive(Debug)]
-pub(super) struct Replaced {
+pub(super) struct ReplacedPartitions {
     keys: Vec<(String, DataType)>,
-    /// Below the table's folder, without a `/` at their ends.
+    /// Relative to the table's folder, without a trailing `/`.
     folders: HashSet<String>,
-    /// Of their keys, and of the first of their keys.
+    /// Values of all keys, and of each prefix of the keys.
     values: HashSet<Vec<ScalarValue>>,
 }
 
-impl Replaced {
-    /// Those in `folders`, which are named as Harrier does: `k=v/…`.
+impl ReplacedPartitions {
+    /// The partitions in `folders`, which have canonical names: `k=v/…`.
     pub(super) fn of<'a>(keys: &[(String, DataType)], folders: impl Iterator<Item = &'a str>) -> Self {
         let mut replaced =
             Self { keys: keys.to_vec(), folders: HashSet::new(), values: HashSet::from([vec![]]) };
@@ -40,7 +40,7 @@ impl Replaced {
             let mut values = Vec::with_capacity(keys.len());
             for (part, (key, kind)) in folder.split('/').zip(keys) {
                 let Some(value) = value_of(part, key, kind) else { break };
-                values.push(plain(value));
+                values.push(normalize(value));
                 if !replaced.values.contains(&values) {
                     replaced.values.insert(values.clone());
                 }
@@ -49,17 +49,16 @@ impl Replaced {
         replaced
     }
 
-    /// The values in a folder's name, which is below one with `above`, if a table partition that is replaced
-    /// has them.
+    /// The key values of a folder `name` below one with the values `above`, if a replaced partition has them.
     fn values_below(&self, above: &[ScalarValue], name: &str) -> Option<Vec<ScalarValue>> {
         let (key, kind) = self.keys.get(above.len())?;
         let mut values = above.to_vec();
-        values.push(plain(value_of(name, key, kind)?));
+        values.push(normalize(value_of(name, key, kind)?));
         self.values.contains(&values).then_some(values)
     }
 
-    /// Other folders of the same table partitions in the local folder `root`. Blocks.
-    pub(super) fn others(&self, root: &Path) -> Result<Vec<String>> {
+    /// Finds other folders of the same table partitions in the local folder `root`. Blocks.
+    pub(super) fn find_aliases(&self, root: &Path) -> Result<Vec<String>> {
         let mut others = Vec::new();
         let mut real: HashSet<PathBuf> =
             self.folders.iter().filter_map(|folder| fs::canonicalize(root.join(folder)).ok()).collect();
@@ -80,7 +79,7 @@ impl Replaced {
                 if values.len() < self.keys.len() {
                     above.push((below, values));
                 } else if !self.folders.contains(&below) {
-                    // A link may have one of the others for its end: that is exchanged once.
+                    // A link may point to one of the other folders, which is exchanged only once.
                     match fs::canonicalize(root.join(&below)) {
                         Ok(end) if end.is_dir() && !real.contains(&end) => {
                             real.insert(end);
@@ -97,8 +96,8 @@ impl Replaced {
         Ok(others)
     }
 
-    /// The same, of a folder in a store.
-    pub(super) async fn others_in_store(
+    /// The same for a folder in a store.
+    pub(super) async fn find_aliases_in_store(
         &self,
         root: &StoreRoot,
     ) -> harrier_committer::object_store::Result<Vec<String>> {
@@ -116,7 +115,7 @@ impl Replaced {
                 })
                 .collect();
             let listed: Vec<(String, Vec<ScalarValue>, Vec<String>)> =
-                futures::stream::iter(listed).buffer_unordered(LISTED_MAX).try_collect().await?;
+                futures::stream::iter(listed).buffer_unordered(CONCURRENT_LISTINGS_MAX).try_collect().await?;
             for (folder, values, names) in listed {
                 for name in names {
                     let Some(values) = self.values_below(&values, &name) else { continue };
@@ -134,7 +133,7 @@ impl Replaced {
     }
 }
 
-/// The value of `key` that readers make of a folder's name; `None`: none, and they fail or pass over it.
+/// The value of `key` that readers parse from a folder's name; `None` if they fail or skip the folder.
 pub(super) fn value_of(part: &str, key: &str, kind: &DataType) -> Option<ScalarValue> {
     let kind = match kind {
         DataType::Dictionary(_, value) => value.as_ref(),
@@ -144,25 +143,25 @@ pub(super) fn value_of(part: &str, key: &str, kind: &DataType) -> Option<ScalarV
     if text == NULL_FOLDER {
         return ScalarValue::try_from(kind).ok();
     }
-    // Readers take what is no UTF-8 as it is.
-    let text = decoded(text).unwrap_or_else(|| text.to_string());
+    // Readers take an invalid UTF-8 encoding literally.
+    let text = percent_decode(text).unwrap_or_else(|| text.to_string());
     ScalarValue::try_from_string(text, kind).ok()
 }
 
-/// Values that SQL holds for equal have equal ones.
-fn plain(value: ScalarValue) -> ScalarValue {
+/// Normalizes values that are equal in SQL to the same value.
+fn normalize(value: ScalarValue) -> ScalarValue {
     match value {
         ScalarValue::Float32(Some(value)) if value.is_nan() => ScalarValue::Float32(Some(f32::NAN)),
         ScalarValue::Float64(Some(value)) if value.is_nan() => ScalarValue::Float64(Some(f64::NAN)),
-        // Less than nothing is nothing.
+        // Turns -0 into 0.
         ScalarValue::Float32(Some(value)) => ScalarValue::Float32(Some(value + 0.0)),
         ScalarValue::Float64(Some(value)) => ScalarValue::Float64(Some(value + 0.0)),
         other => other,
     }
 }
 
-/// A text without its percent-encoding, where there is any; `None`: it is no UTF-8 then.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoding; `None` if the result is not UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -217,7 +216,8 @@ mod tests {
         fs::write(root.path().join("y=2020/p=a%3aB"), "").unwrap();
         // Exchanged once, by its own name.
         std::os::unix::fs::symlink("p=a:b", root.path().join("y=2020/p=%61:b")).unwrap();
-        let others = |own: &str| Replaced::of(&keys, [own].into_iter()).others(root.path()).unwrap();
+        let others =
+            |own: &str| ReplacedPartitions::of(&keys, [own].into_iter()).find_aliases(root.path()).unwrap();
         assert_eq!(others("y=2020/p=b/"), [""; 0]);
         assert_eq!(others("y=2020/p=__HIVE_DEFAULT_PARTITION__"), [""; 0]);
         let found = others("y=2020/p=a:b/");
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn names_stand_for_values() {
         let same = |one: &str, other: &str, kind: &DataType| {
-            let value = |part| value_of(part, "p", kind).map(plain);
+            let value = |part| value_of(part, "p", kind).map(normalize);
             value(one).is_some() && value(one) == value(other)
         };
         for (one, other, kind, expected) in [

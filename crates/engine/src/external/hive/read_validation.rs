@@ -1,9 +1,8 @@
-//! The files of object stores that a statement reads, which others may overwrite by their names while it
-//! does.
+//! Validation of reads from object stores, where other writers may overwrite files during a statement.
 //!
-//! A file that is overwritten on a disk is gone for who opens it by its old name. In a store the new one has
-//! that name, and who has read a part of the old one may read the rest of the new one. So when all is read it
-//! is looked at once more what was read.
+//! On a disk, a reader keeps the old file after it is replaced under its name. In a store, a reader that has
+//! read part of the old object may read the rest from the new one. So the versions of all files are checked
+//! again after they have been read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,9 +21,9 @@ use harrier_exec::data_files::cannot_stage_in_store;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-/// What one statement reads; an extension of its session's settings.
+/// The read set of one statement: an extension of its session's settings.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Mutex<Vec<Table>>);
+pub(crate) struct ReadSet(Mutex<Vec<Table>>);
 
 #[derive(Debug)]
 struct Table {
@@ -33,30 +32,30 @@ struct Table {
     files: Vec<ObjectMeta>,
 }
 
-impl Watched {
-    /// Adds what a scan reads of a table that was listed when it was `settled`.
+impl ReadSet {
+    /// Adds the files of a scan, whose table was listed in the state `settled`.
     pub(crate) fn add(&self, root: Root, settled: LockState, scan: &Arc<dyn ExecutionPlan>) {
         let mut files = Vec::new();
         files_of(scan, &mut files);
         self.0.lock().push(Table { root, settled, files });
     }
 
-    /// Errors: what was read was overwritten meanwhile (40001).
+    /// Errors: a file was overwritten during the read (40001).
     pub(crate) async fn verify(&self) -> Result<()> {
         let tables = std::mem::take(&mut *self.0.lock());
         check(&tables, Missing::Fine).await
     }
 
-    /// The same rows, with an error at their end, or instead of another one, if what was read was overwritten
-    /// meanwhile (40001).
-    pub(crate) fn checked(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    /// Passes rows through; fails at their end, or instead of another error, if a file was overwritten during
+    /// the read (40001).
+    pub(crate) fn validate_stream(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let tables = std::mem::take(&mut *self.0.lock());
         if tables.is_empty() {
             return rows;
         }
         let schema = rows.schema();
         let state = Some((rows, tables));
-        let checked = futures::stream::try_unfold(state, |state| async move {
+        let validated = futures::stream::try_unfold(state, |state| async move {
             let Some((mut rows, tables)) = state else { return Ok::<_, DataFusionError>(None) };
             match rows.next().await {
                 Some(Ok(batch)) => Ok(Some((batch, Some((rows, tables))))),
@@ -67,7 +66,7 @@ impl Watched {
                 None => check(&tables, Missing::Fine).await.map(|()| None),
             }
         });
-        Box::pin(RecordBatchStreamAdapter::new(schema, checked))
+        Box::pin(RecordBatchStreamAdapter::new(schema, validated))
     }
 }
 
@@ -83,18 +82,18 @@ fn files_of(plan: &Arc<dyn ExecutionPlan>, files: &mut Vec<ObjectMeta>) {
     }
 }
 
-/// What a file that is not there any more tells of a statement that was to read it.
+/// Meaning of a missing file for a statement that was to read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
-    /// It was read before: nothing of another one was.
+    /// It was fully read before.
     Fine,
-    /// It may be why the statement fails.
+    /// It may be the cause of the statement's error.
     Changed,
 }
 
 async fn check(tables: &[Table], missing: Missing) -> Result<()> {
     for table in tables {
-        let changed = table.changed(missing).await.map_err(|error| cannot_stage_in_store(&error))?;
+        let changed = table.find_changed(missing).await.map_err(|error| cannot_stage_in_store(&error))?;
         if let Some(path) = changed {
             let message = format!("file \"{path}\" was changed by another statement while it was read");
             return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
@@ -106,7 +105,10 @@ async fn check(tables: &[Table], missing: Missing) -> Result<()> {
 }
 
 impl Table {
-    async fn changed(&self, missing: Missing) -> harrier_committer::object_store::Result<Option<String>> {
+    async fn find_changed(
+        &self,
+        missing: Missing,
+    ) -> harrier_committer::object_store::Result<Option<String>> {
         let may_trust = !self.settled.is_unreadable();
         if self.files.is_empty() || may_trust && self.root.is_unchanged(self.settled).await? {
             return Ok(None);

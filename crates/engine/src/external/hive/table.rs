@@ -1,4 +1,4 @@
-//! A table that is a folder: what it is, and scans of it.
+//! A table over a folder, and scans of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,24 +31,24 @@ use harrier_exec::formats::parquet_scan::parquet_options;
 use harrier_exec::formats::text_scan::{csv_options, json_options};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::external::hive::read_validation::Watched;
+use crate::external::hive::read_validation::ReadSet;
 use crate::object_stores::listing_cache;
 
-/// How often a folder in a store is listed in which others show files all the time.
-const LOOKS_MAX: usize = 10;
-/// Folders of a store that are listed at the same time.
-const LISTED_MAX: usize = 16;
+/// Maximum number of listings of a store's folder while other writers keep publishing files.
+const LISTING_ATTEMPTS_MAX: usize = 10;
+/// Maximum number of concurrent folder listings in a store.
+const CONCURRENT_LISTINGS_MAX: usize = 16;
 
-/// So much a file gets, unless the table says otherwise.
+/// Default target size of a file.
 const TARGET_FILE_BYTES: u64 = 512 << 20;
 const ROW_GROUP_ROWS: usize = 122_880 * 4;
 
-/// What CREATE EXTERNAL TABLE says of writing.
+/// Write options of CREATE EXTERNAL TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FolderOptions {
-    /// A file of this size is ended, and another one begun.
+    /// A writer closes a file of this size and begins another one.
     pub target_file_bytes: u64,
-    /// A statement's rows for one folder go into one file, or as few as their size lets them.
+    /// Write a statement's rows for one folder into as few files as the target size allows.
     pub merge: bool,
 }
 
@@ -59,9 +59,9 @@ impl Default for FolderOptions {
 }
 
 impl FolderOptions {
-    /// Takes its own out of the options of a table.
+    /// Removes the folder options from a table's options and returns them.
     ///
-    /// Errors: one has a value that it cannot have (22023).
+    /// Errors: an invalid value (22023).
     pub(crate) fn take(options: &mut std::collections::HashMap<String, String>) -> Result<Self> {
         let mut taken = Self::default();
         let keys: Vec<String> = options.keys().cloned().collect();
@@ -91,29 +91,29 @@ impl FolderOptions {
     }
 }
 
-/// A folder of files as a table.
+/// A table over a folder of files.
 #[derive(Debug, Clone)]
 pub(crate) struct FolderTable {
     listing: ListingTable,
-    /// With keys that may be NULL, which DataFusion has not.
+    /// DataFusion's schema with nullable keys.
     schema: SchemaRef,
-    /// `None`: in a store that can only be read.
+    /// `None` for a read-only store.
     place: Option<Place>,
     options: FolderOptions,
 }
 
-/// Where a folder is.
+/// Location of a folder.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Local(PathBuf),
-    /// By its address, with a `/` at its end.
+    /// The folder's URL, with a trailing `/`.
     Store(String, StoreRoot),
 }
 
-/// What new files of a table are.
-pub(crate) struct Written {
+/// Format of a table's new files.
+pub(crate) struct OutputFormat {
     pub format: WriteFormat,
-    /// As Parquet's libraries name it.
+    /// In the Parquet crate's notation.
     pub compression: String,
     pub row_group_rows: usize,
 }
@@ -142,8 +142,7 @@ impl FolderTable {
         &self.options
     }
 
-    /// Errors: the table has a column whose values its files, or the names of its folders, do not keep
-    /// (0A000).
+    /// Errors: a column whose type its files, or folder names, cannot store (0A000).
     pub(crate) fn check(&self) -> Result<()> {
         let is_binary = |kind: &DataType| kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_));
         if let Some((key, kind)) = self.keys().iter().find(|(_, kind)| kind.is_nested() || is_binary(kind)) {
@@ -169,19 +168,19 @@ impl FolderTable {
         }
     }
 
-    /// The columns that folders are named after, in their order.
+    /// The partition key columns, in order.
     pub(crate) fn keys(&self) -> &[(String, DataType)] {
         &self.listing.options().table_partition_cols
     }
 
-    /// The columns of the files, which come before those.
+    /// The columns of the files, which precede the keys.
     pub(crate) fn file_schema(&self) -> Schema {
         let schema = self.listing.schema();
         let count = schema.fields().len() - self.keys().len();
         Schema::new(schema.fields().iter().take(count).cloned().collect::<Vec<_>>())
     }
 
-    /// The order of rows in files: columns, descending or not, nulls first or not.
+    /// The sort order of rows in files: column index, descending, nulls first.
     pub(crate) fn sort(&self) -> Vec<(usize, bool, bool)> {
         let schema = self.file_schema();
         let place = |sort: &datafusion::logical_expr::SortExpr| match &sort.expr {
@@ -195,12 +194,12 @@ impl FolderTable {
         order.map(|order| order.iter().map_while(place).collect()).unwrap_or_default()
     }
 
-    /// `None`: a format that DataFusion alone writes.
+    /// The format of new files; `None` for formats that only DataFusion writes.
     ///
-    /// Errors: files can be read only as they are (0A000).
-    pub(crate) fn written(&self) -> Result<Option<Written>> {
+    /// Errors: existing files are read-only (0A000).
+    pub(crate) fn output_format(&self) -> Result<Option<OutputFormat>> {
         let format = self.listing.options().format.as_ref();
-        let mut written = Written {
+        let mut written = OutputFormat {
             format: WriteFormat::Parquet,
             compression: "zstd(1)".to_string(),
             row_group_rows: ROW_GROUP_ROWS,
@@ -258,7 +257,8 @@ impl TableProvider for FolderTable {
         self.listing.supports_filters_pushdown(filters)
     }
 
-    /// Lists while nobody shows anything, so that a statement over many folders is in it whole or not at all.
+    /// Lists while no writer publishes, so that statements that write several folders are visible completely
+    /// or not at all.
     fn scan<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
         &'a self,
         session: &'b dyn Session,
@@ -290,7 +290,7 @@ impl FolderTable {
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move {
             let folder = match &self.place {
-                None => return self.listing.scan(session, projection, &surely(filters), limit).await,
+                None => return self.listing.scan(session, projection, &never_null(filters), limit).await,
                 Some(Place::Local(folder)) => folder.clone(),
                 Some(Place::Store(_, root)) => {
                     return self.scan_store(root, session, projection, filters, limit).await;
@@ -301,10 +301,10 @@ impl FolderTable {
                 let reading = Root::find(&folder)?.map(|root| root.read()).transpose()?;
                 Ok((reading, has_null_folder(&folder, levels)))
             };
-            let (reading, has_nulls) = blocking(wait).await?;
+            let (reading, has_nulls) = run_blocking(wait).await?;
             let plan = match has_nulls {
-                true => self.scan_nulls(session, projection, filters, limit).await,
-                false => self.listing.scan(session, projection, &surely(filters), limit).await,
+                true => self.scan_with_null_keys(session, projection, filters, limit).await,
+                false => self.listing.scan(session, projection, &never_null(filters), limit).await,
             };
             drop(reading);
             plan
@@ -322,7 +322,7 @@ impl FolderTable {
             if self.keys().is_empty() {
                 return self.listing.insert_into(session, input, op).await;
             }
-            // DataFusion would name a folder after what stands in the place of a NULL.
+            // DataFusion would name a folder after the buffer's value behind a NULL.
             let known = DFSchema::try_from(input.schema().as_ref().clone())?;
             let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::new();
             for (at, field) in input.schema().fields().iter().enumerate() {
@@ -340,13 +340,13 @@ impl FolderTable {
                 expressions.push((expression, field.name().clone()));
             }
             let texts = Arc::new(ProjectionExec::try_new(expressions, input)?);
-            self.with_texts()?.insert_into(session, texts, op).await
+            self.with_text_keys()?.insert_into(session, texts, op).await
         }
         .boxed()
     }
 
-    /// Lists until nobody has shown anything meanwhile. Where somebody always does, each folder by itself is
-    /// whole all the same.
+    /// Lists until no writer has published meanwhile. If writers keep publishing, each single folder is still
+    /// consistent.
     fn scan_store<'a>(
         &'a self,
         root: &'a StoreRoot,
@@ -356,12 +356,12 @@ impl FolderTable {
         limit: Option<usize>,
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move {
-            let mut looks = 0;
+            let mut attempts = 0;
             loop {
-                looks += 1;
+                attempts += 1;
                 let settled =
                     root.wait_until_settled().await.map_err(|error| cannot_stage_in_store(&error))?;
-                // Where nobody has ever shown anything, what was found before is whole as well.
+                // If nothing was ever published, earlier cached listings are consistent too.
                 let listed = match settled.never_published() {
                     true => listing_cache::listing_count(),
                     false => {
@@ -374,13 +374,15 @@ impl FolderTable {
                     true => Ok(true),
                     false => root.is_unchanged(settled).await,
                 };
-                if !is_unchanged.map_err(|error| cannot_stage_in_store(&error))? && looks < LOOKS_MAX {
-                    // It may have failed because of that, too.
+                if !is_unchanged.map_err(|error| cannot_stage_in_store(&error))?
+                    && attempts < LISTING_ATTEMPTS_MAX
+                {
+                    // The scan may have failed because of the change.
                     continue;
                 }
                 let plan = plan?;
-                if let Some(watched) = session.config().get_extension::<Watched>() {
-                    watched.add(root.clone(), settled, &plan);
+                if let Some(read_set) = session.config().get_extension::<ReadSet>() {
+                    read_set.add(root.clone(), settled, &plan);
                 }
                 return Ok(plan);
             }
@@ -395,14 +397,14 @@ impl FolderTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match !self.keys().is_empty() && self.has_null_object(session).await? {
-            true => self.scan_nulls(session, projection, filters, limit).await,
-            false => self.listing.scan(session, projection, &surely(filters), limit).await,
+        match !self.keys().is_empty() && self.has_null_folder_in_store(session).await? {
+            true => self.scan_with_null_keys(session, projection, filters, limit).await,
+            false => self.listing.scan(session, projection, &never_null(filters), limit).await,
         }
     }
 
-    /// Whether a folder is named after NULL. Lists folders only, level by level.
-    async fn has_null_object(&self, session: &dyn Session) -> Result<bool> {
+    /// Whether a partition folder is named after NULL. Lists folders only, level by level.
+    async fn has_null_folder_in_store(&self, session: &dyn Session) -> Result<bool> {
         let Some(url) = self.listing.table_paths().first() else { return Ok(false) };
         let store = session.runtime_env().object_store(url)?;
         let mut folders = vec![url.prefix().clone()];
@@ -416,7 +418,7 @@ impl FolderTable {
                     async move { store.list_with_delimiter(Some(folder)).await }.boxed()
                 })
                 .collect();
-            let mut listed = futures::stream::iter(listed).buffer_unordered(LISTED_MAX);
+            let mut listed = futures::stream::iter(listed).buffer_unordered(CONCURRENT_LISTINGS_MAX);
             while let Some(found) = listed.next().await {
                 let found = match found {
                     Err(ObjectStoreError::NotFound { .. }) => continue,
@@ -437,8 +439,8 @@ impl FolderTable {
         Ok(false)
     }
 
-    /// The same folders with the texts of their names as keys.
-    fn with_texts(&self) -> Result<ListingTable> {
+    /// The same folders with text keys.
+    fn with_text_keys(&self) -> Result<ListingTable> {
         let texts = self.keys().iter().map(|(key, _)| (key.clone(), DataType::Utf8)).collect();
         let options = self.listing.options().clone().with_table_partition_cols(texts);
         let config = ListingTableConfig::new_with_multi_paths(self.listing.table_paths().clone())
@@ -447,9 +449,9 @@ impl FolderTable {
         ListingTable::try_new(config)
     }
 
-    /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the
-    /// texts of all keys, and what they stand for is made of them here.
-    async fn scan_nulls(
+    /// Scans folders of which some are named after NULL, which DataFusion would read as text: it scans with
+    /// text keys, and a projection above converts them to values and NULLs.
+    async fn scan_with_null_keys(
         &self,
         session: &dyn Session,
         projection: Option<&Vec<usize>>,
@@ -472,7 +474,7 @@ impl FolderTable {
             filter.clone().transform_down(replace).map(|replaced| replaced.data)
         };
         let filters = filters.iter().map(of_texts).collect::<Result<Vec<_>>>()?;
-        let plan = self.with_texts()?.scan(session, projection, &surely(&filters), limit).await?;
+        let plan = self.with_text_keys()?.scan(session, projection, &never_null(&filters), limit).await?;
         let schema = plan.schema();
         let known = DFSchema::try_from(schema.as_ref().clone())?;
         let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(schema.fields().len());
@@ -494,7 +496,7 @@ impl FolderTable {
     }
 }
 
-/// Whether values of a type are, or have in them, intervals.
+/// Whether a type is or contains an interval.
 fn has_interval(kind: &DataType) -> bool {
     match kind {
         DataType::Interval(_) => true,
@@ -507,16 +509,17 @@ fn has_interval(kind: &DataType) -> bool {
     }
 }
 
-/// `filters`, none of them NULL for any row. DataFusion evaluates those of keys for each file, takes whatever
-/// bit a NULL result has for the answer, and evaluates them nowhere else.
+/// Wraps `filters` so that they are never NULL. DataFusion evaluates filters of keys once per file, reads the
+/// value bit of a NULL result, and evaluates them nowhere else.
 ///
-/// In a bare `key = constant` it would look only into the folder that is named after the constant's text, and
-/// find nothing where others have spelled the value otherwise (`month=01`), or Harrier has.
-fn surely(filters: &[Expr]) -> Vec<Expr> {
+/// The wrapping also disables DataFusion's listing by prefix for a bare `key = constant`, which looks only in
+/// the folder named after the constant's text and misses other spellings of the value (`month=01`), including
+/// Harrier's.
+fn never_null(filters: &[Expr]) -> Vec<Expr> {
     filters.iter().map(|filter| Expr::IsTrue(Box::new(filter.clone()))).collect()
 }
 
-/// Whether one of the folders that are table partitions, `levels` deep, is named after NULL.
+/// Whether a table partition's folder, up to `levels` deep, is named after NULL.
 fn has_null_folder(folder: &Path, levels: usize) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return false;
@@ -531,8 +534,8 @@ fn has_null_folder(folder: &Path, levels: usize) -> bool {
         })
 }
 
-/// Runs what waits for locks and disks; it goes on if this is dropped.
-pub(crate) async fn blocking<T: Send + 'static>(
+/// Runs blocking work (locks, disk I/O) on another thread; it continues if this future is dropped.
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> harrier_committer::local::Result<T> + Send + 'static,
 ) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
