@@ -48,12 +48,12 @@ use crate::session::temporary_catalog::OwnCatalog;
 use crate::settings::parameters::Parameters;
 use crate::settings::{self, HarrierSettings, refresh_functions};
 use crate::warehouse::access::SessionRole;
-use crate::warehouse::name_resolver::{DEFAULT_CATALOG, Names, SessionCatalog};
+use crate::warehouse::name_resolver::{DEFAULT_CATALOG, NameResolver, SessionCatalog};
 use crate::warehouse::sequences::{self, SessionSequences};
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::system_catalogs::pg_catalog::SessionSource;
 use crate::warehouse::system_catalogs::sys_schema::SystemSchema;
-use crate::warehouse::temporary_snapshots::OwnStates;
+use crate::warehouse::temporary_snapshots::TemporaryStates;
 use crate::warehouse::transaction::Transactions;
 
 /// One user's tables and settings. One statement at a time; cheap to make.
@@ -130,17 +130,21 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
         let warehouse = engine.warehouse().map(|warehouse| {
-            let names =
-                Names::new(Arc::clone(engine.server_tables()), SystemSchema::over, Arc::clone(&role), files);
+            let names = NameResolver::new(
+                Arc::clone(engine.server_tables()),
+                SystemSchema::over,
+                Arc::clone(&role),
+                files,
+            );
             names.bind(context.state_weak_ref());
             let catalog = SessionCatalog::new(Arc::clone(&names));
             context.register_catalog(DEFAULT_CATALOG, Arc::new(catalog));
             let runtime = Arc::clone(engine.runtime_env());
             let transactions =
                 Transactions::new(Arc::clone(warehouse), Arc::clone(&names), runtime, block_start.clone());
-            let (deferred, own_states) = (Mutex::default(), OwnStates::default());
+            let (deferred, temporary_states) = (Mutex::default(), TemporaryStates::default());
             let sequences = SessionSequences::default();
-            Arc::new(WarehouseSession { names, transactions, deferred, own_states, sequences })
+            Arc::new(WarehouseSession { names, transactions, deferred, temporary_states, sequences })
         });
         sequences::register(&context, warehouse.as_ref());
         sequences::add_rule(&context, warehouse.as_ref());

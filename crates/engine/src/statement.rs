@@ -113,7 +113,7 @@ impl Session {
         // INSERT … PARTITION is for external tables alone.
         let warehouse = self.warehouse().filter(|_| statement.partition.is_none());
         let overridden = match warehouse {
-            Some(warehouse) => sequences::without_values(sql, overriding, &warehouse.names)?,
+            Some(warehouse) => sequences::with_identity_defaults(sql, overriding, &warehouse.names)?,
             None => None,
         };
         let sql = overridden.as_ref().unwrap_or(sql);
@@ -123,7 +123,7 @@ impl Session {
         };
         let executed = executed.as_deref();
         if let (Some(warehouse), Some(executed)) = (warehouse, executed) {
-            sequences::check_written(executed, overriding, &warehouse.names)?;
+            sequences::check_identity_values(executed, overriding, &warehouse.names)?;
         }
         match Kind::of(sql, executed, statement)? {
             Kind::Parameter(change) => self.change_parameter(change).await,

@@ -1,8 +1,8 @@
-//! The warehouse: tables that stay, with transactions over them.
+//! The warehouse: persistent tables with transactions.
 //!
-//! The catalog says what there is (`harrier-catalog`), ranks read and write data files (`harrier-exec`), and
-//! this module is what knows both. A statement sees one snapshot; what it writes lies at its final path
-//! before the one commit that makes it visible.
+//! The catalog holds the metadata (`harrier-catalog`), ranks read and write data files (`harrier-exec`), and
+//! this module combines both. A statement reads one snapshot; the files it writes lie at their final paths
+//! before the one commit that makes them visible.
 //!
 //! ```text
 //!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       name_resolver.rs, table.rs, table/prune.rs
@@ -48,41 +48,41 @@ pub(crate) mod view_columns;
 
 pub(crate) use harrier_catalog::state::DEFAULT_SCHEMA;
 
-/// The file of the catalog in a warehouse's folder.
+/// The catalog's file in a warehouse's folder.
 const CATALOG_FILE: &str = "catalog.sqlite";
-/// The folder of the data files in a warehouse's folder.
+/// The folder of data files in a warehouse's folder.
 const DATA_FOLDER: &str = "data/";
-/// How long the end of a process waits for its connections to the catalog.
+/// How long a process that ends waits for its catalog connections to close.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a warehouse is.
+/// Location of a warehouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarehouseOptions {
     /// The catalog database: `sqlite:PATH` or `postgres://…`.
     pub catalog: String,
-    /// Where data files are, as a URL or a path, if somebody says so; a new warehouse needs it where its
-    /// catalog is in no folder.
+    /// Location of data files, as a URL or a path; `None` for the one that the catalog knows. A new warehouse
+    /// needs it if its catalog is not in a folder.
     pub data: Option<String>,
-    /// Bytes of what is kept of the catalog between statements; `None`: as many as it keeps by itself.
-    pub kept_bytes_max: Option<u64>,
+    /// Size limit of the catalog cache between statements in bytes; `None` for the cache's default.
+    pub cache_bytes_max: Option<u64>,
 }
 
 impl WarehouseOptions {
-    /// A warehouse in a folder of its own, catalog and, unless it is to have them elsewhere, data files.
+    /// A warehouse in a folder of its own: the catalog and, unless `data` says otherwise, the data files.
     pub fn folder(folder: &Path) -> Self {
         let catalog = format!("sqlite:{}", folder.join(CATALOG_FILE).display());
-        Self { catalog, data: None, kept_bytes_max: None }
+        Self { catalog, data: None, cache_bytes_max: None }
     }
 }
 
-/// A warehouse, which may not have been made yet: it is made when something is to be kept in it.
+/// A warehouse, which is created when something is first stored in it.
 #[derive(Debug)]
 pub(crate) struct Warehouse {
     options: WarehouseOptions,
     fence: Option<Fence>,
     runtime: Arc<RuntimeEnv>,
     catalog: Mutex<Option<Catalog>>,
-    /// The data folder is known to be this catalog's.
+    /// The data folder has been verified to be this catalog's.
     is_claimed: AtomicBool,
 }
 
@@ -91,9 +91,9 @@ impl Warehouse {
         Self { options, fence, runtime, catalog: Mutex::new(None), is_claimed: AtomicBool::new(false) }
     }
 
-    /// The catalog, if there is one.
+    /// Returns the catalog; `None` if it has not been created.
     ///
-    /// Errors: it has its data elsewhere than was said (55000); it cannot be read.
+    /// Errors: its data is elsewhere than configured (55000); it cannot be read.
     pub(crate) async fn open(&self) -> Result<Option<Catalog>> {
         let mut catalog = self.catalog.lock().await;
         if catalog.is_none() {
@@ -105,7 +105,7 @@ impl Warehouse {
             *catalog = match Catalog::open_fenced(&self.options.catalog, self.fence.as_ref()).await {
                 Ok(catalog) => {
                     self.check_data_path(&catalog).await?;
-                    Some(self.bounded(catalog))
+                    Some(self.with_cache_limit(catalog))
                 }
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(explain(error)),
@@ -114,7 +114,7 @@ impl Warehouse {
         Ok(catalog.clone())
     }
 
-    /// The catalog, made if need be.
+    /// Returns the catalog; creates it if necessary.
     pub(crate) async fn create(&self) -> Result<Catalog> {
         if let Some(catalog) = self.open().await? {
             return Ok(catalog);
@@ -128,19 +128,19 @@ impl Warehouse {
         if let Ok(url) = Url::parse(&data)
             && url.scheme() != "file"
         {
-            // An object store has no folders to make.
+            // An object store has no folders to create.
         } else {
             make_folder(Path::new(&data))?;
         }
         let made = Catalog::create_fenced(&self.options.catalog, &data, self.fence.as_ref());
-        let made = self.bounded(made.await.map_err(explain)?);
+        let made = self.with_cache_limit(made.await.map_err(explain)?);
         let made = self.catalog.lock().await.insert(made).clone();
         self.claim(&made).await?;
         Ok(made)
     }
 
-    /// Ends the connections to the catalog, if they end soon: a catalog in a file is whole in that file then,
-    /// unless others have it open.
+    /// Closes the catalog connections unless that takes too long. A catalog in a file is complete in that
+    /// file afterwards, unless other processes have it open.
     pub(crate) async fn close(&self) {
         let catalog = self.catalog.lock().await.take();
         if let Some(catalog) = catalog
@@ -150,9 +150,9 @@ impl Warehouse {
         }
     }
 
-    /// Makes sure that the data folder is this catalog's. To be called before files are written into it.
+    /// Claims the data folder for this catalog. To be called before files are written into it.
     ///
-    /// Errors: it is another's (55000); those of the store.
+    /// Errors: the folder is another catalog's (55000); the store's errors.
     pub(crate) async fn claim(&self, catalog: &Catalog) -> Result<()> {
         if !self.is_claimed.load(Ordering::Relaxed) {
             maintenance::folder_ownership::claim(catalog, &self.runtime).await?;
@@ -161,7 +161,7 @@ impl Warehouse {
         Ok(())
     }
 
-    /// Errors: the data is elsewhere than was said, and what was said is no folder with files of this catalog
+    /// Errors: the data is elsewhere than configured, and the configured folder has no files of this catalog
     /// (55000).
     async fn check_data_path(&self, catalog: &Catalog) -> Result<()> {
         let Some(asked) = &self.options.data else { return Ok(()) };
@@ -173,8 +173,8 @@ impl Warehouse {
         }
     }
 
-    fn bounded(&self, catalog: Catalog) -> Catalog {
-        if let Some(bytes) = self.options.kept_bytes_max {
+    fn with_cache_limit(&self, catalog: Catalog) -> Catalog {
+        if let Some(bytes) = self.options.cache_bytes_max {
             catalog.set_cache_bytes_max(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
         catalog
@@ -185,7 +185,7 @@ impl Warehouse {
         Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
     }
 
-    /// Absolute, with a `/` at its end.
+    /// Absolute, with a trailing `/`.
     fn data_path(&self) -> Result<String> {
         let data = match (&self.options.data, self.local_catalog()) {
             (Some(data), _) => data.clone(),
@@ -208,8 +208,8 @@ impl Warehouse {
     }
 }
 
-/// A URL as it is, a path without `..`, which means another folder behind a symbolic link than in the text;
-/// with a `/` at its end.
+/// Normalizes a path or URL to end in `/`. Paths are canonicalized, because `..` after a symbolic link is
+/// another folder than the text says.
 fn absolute(data: &str) -> String {
     let path = match data.contains("://") {
         true => data.to_string(),
@@ -234,12 +234,12 @@ fn make_folder(folder: &Path) -> Result<()> {
     })
 }
 
-/// A catalog's error as users have it.
+/// Converts a catalog error to one for users.
 pub fn catalog_error(error: Error) -> SqlError {
     crate::error::in_statement(&explain(error), "")
 }
 
-/// A catalog's error with its SQLSTATE.
+/// Converts a catalog error to one with its SQLSTATE.
 pub(crate) fn explain(error: Error) -> DataFusionError {
     let state = match error {
         Error::Conflict(_) => SqlState::SERIALIZATION_FAILURE,

@@ -69,14 +69,14 @@ impl WarehouseArgs {
             return Some(WarehouseOptions {
                 catalog: catalog.clone(),
                 data: self.data.clone(),
-                kept_bytes_max: self.catalog_memory,
+                cache_bytes_max: self.catalog_memory,
             });
         }
         if self.warehouse.as_os_str() == IN_MEMORY {
             return None;
         }
         let mut options = WarehouseOptions::folder(&self.warehouse);
-        options.kept_bytes_max = self.catalog_memory;
+        options.cache_bytes_max = self.catalog_memory;
         if self.data.is_some() {
             options.data = self.data.clone();
         }

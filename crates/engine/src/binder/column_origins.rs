@@ -12,14 +12,14 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan, TableScan};
 use harrier_pgcatalog::{ORIGIN_KEY, oid};
 
-use crate::warehouse::name_resolver::Names;
+use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::table::WarehouseTable;
 
 /// The number of a table in `pg_class`, and that of a column in it.
 pub(crate) type Origin = (i32, usize);
 
 /// Of each column of a plan, as far as it is one of a table. `names`: what tells views.
-pub(crate) fn of(plan: &LogicalPlan, names: &Names) -> Vec<Option<Origin>> {
+pub(crate) fn of(plan: &LogicalPlan, names: &NameResolver) -> Vec<Option<Origin>> {
     let below = |input: &LogicalPlan| of(input, names);
     let of_all = |exprs: &[Expr], input: &LogicalPlan| {
         let below = below(input);
@@ -61,7 +61,7 @@ pub(crate) fn of(plan: &LogicalPlan, names: &Names) -> Vec<Option<Origin>> {
 }
 
 /// Whether a relation in FROM is called as a view is, which is planned as a subquery of that name.
-fn is_view(name: &TableReference, names: &Names) -> bool {
+fn is_view(name: &TableReference, names: &NameResolver) -> bool {
     names.has_view(name)
 }
 

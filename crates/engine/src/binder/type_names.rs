@@ -12,7 +12,7 @@ use datafusion::datasource::{ViewTable, source_as_provider};
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan, TableScan};
 use harrier_functions::cast::declared_type::{DeclaredType, type_of_call};
 
-use crate::warehouse::access::restricted_view::GuardedView;
+use crate::warehouse::access::restricted_view::RestrictedView;
 use crate::warehouse::table::WarehouseTable;
 
 /// PostgreSQL's names of the types of a plan's columns, as far as there are any to tell.
@@ -78,7 +78,7 @@ fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
         return fields.iter().map(|field| field_type_name(field)).collect();
     };
     let view = provider.downcast_ref::<ViewTable>().map(ViewTable::logical_plan);
-    if let Some(plan) = view.or_else(|| provider.downcast_ref::<GuardedView>().map(GuardedView::plan)) {
+    if let Some(plan) = view.or_else(|| provider.downcast_ref::<RestrictedView>().map(RestrictedView::plan)) {
         let names = of(plan);
         return match &scan.projection {
             Some(places) => places.iter().map(|at| names.get(*at).cloned().flatten()).collect(),

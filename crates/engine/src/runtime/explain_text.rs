@@ -2,7 +2,7 @@
 //! operators of each slice. After a run also the metrics of each operator and motion, where the time of the
 //! whole query went, and the interconnect counters of each rank.
 //!
-//! Source of the last part: Impala's characterisation of queries into I/O, communication and computation.
+//! Source of the time breakdown: Impala's characterisation of queries into I/O, communication, computation.
 //! Here I/O is the time scans spent opening, reading and decoding files (DataFusion measures the three
 //! together); communication is gathering batches into blocks, reading them back, and the MPI threads'
 //! processor time; computation is the time of all other operators. Times are summed over ranks and threads,

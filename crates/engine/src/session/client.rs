@@ -175,7 +175,7 @@ impl Session {
     /// Marks the open transaction, if there is one, as failed: something around its statements went wrong.
     pub fn fail_transaction(&self) {
         if let Some(warehouse) = self.warehouse() {
-            warehouse.transactions.give_up();
+            warehouse.transactions.mark_failed();
         }
     }
 
@@ -217,7 +217,7 @@ impl Session {
     pub async fn discard_temporary(&self) -> Result<(), SqlError> {
         match self.warehouse() {
             Some(warehouse) => {
-                warehouse.names.forget_own().map_err(|error| crate::error::in_statement(&error, ""))
+                warehouse.names.drop_temporary().map_err(|error| crate::error::in_statement(&error, ""))
             }
             None => Ok(()),
         }
@@ -241,7 +241,7 @@ impl Session {
             self.prepared().deallocate(None)?;
             if let Some(warehouse) = self.warehouse() {
                 warehouse.sequences.discard();
-                warehouse.names.forget_own()?;
+                warehouse.names.drop_temporary()?;
                 // Only sessions of a server have logged in, and can be another role.
                 if warehouse.names.role().login().is_some() {
                     warehouse.names.role().become_role(None, false)?;
@@ -295,7 +295,7 @@ impl Session {
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.
     pub(crate) fn follow_search_path(&self) {
         let path = self.parameters().search_path();
-        let state = self.warehouse().and_then(|warehouse| warehouse.names.sight().state);
+        let state = self.warehouse().and_then(|warehouse| warehouse.names.snapshot().state);
         let is_named = |name: &str| state.as_ref().is_some_and(|state| state.schema(name).is_some());
         let first = path.into_iter().find(|schema| self.has_schema(schema));
         let schema = first.filter(|schema| schema != PUBLIC_SCHEMA || is_named(schema));

@@ -14,7 +14,7 @@ use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
 use crate::planning::unknown_literals::{TimeDifferences, UnknownLiterals};
 use crate::settings::{date_order, interval_style, session_memory};
-use crate::warehouse::sequences::is_called;
+use crate::warehouse::sequences::contains_call;
 
 /// Gives a session its rules, planners of expressions and relations, and estimates.
 pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionStateBuilder {
@@ -24,7 +24,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         session_memory,
         interval_style,
         date_order,
-        takes_sequence_value: is_called,
+        takes_sequence_value: contains_call,
     };
     let tables = TableRules {
         json_values: Arc::new(JsonValues),

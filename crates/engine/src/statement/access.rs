@@ -27,7 +27,7 @@ use crate::statement::outcome::Outcome;
 use crate::types::columns;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::session::WarehouseSession;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::{self, relation};
 
 fn privilege_of(name: &str) -> Result<Privilege> {
@@ -102,13 +102,13 @@ impl Session {
             });
         }
         let catalog = warehouse.transactions.catalog_for_access().await?;
-        let mut sight = warehouse.names.sight();
-        let state = match &sight.state {
+        let mut snapshot = warehouse.names.snapshot();
+        let state = match &snapshot.state {
             Some(state) => Arc::clone(state),
             None => catalog.head().await.map_err(warehouse::explain)?,
         };
-        sight.state = Some(Arc::clone(&state));
-        let warnings = Namer { session: self, warehouse, sight, state }.run(statement, &catalog).await;
+        snapshot.state = Some(Arc::clone(&state));
+        let warnings = Namer { session: self, warehouse, snapshot, state }.run(statement, &catalog).await;
         let warnings = match warnings {
             // Nobody else can be given anything of it yet.
             Err(error) if Uncommitted::is(&error) => {
@@ -134,17 +134,17 @@ impl Session {
         for statement in deferred {
             let run = async {
                 let catalog = warehouse.transactions.catalog_for_access().await?;
-                warehouse.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
+                warehouse.names.role().set_access(catalog.access().await.map_err(warehouse::explain)?);
                 let state = catalog.head().await.map_err(warehouse::explain)?;
                 let (viewer, asker) = (warehouse.names.role().viewer(), warehouse.names.role().asker());
-                let sight = Sight {
+                let snapshot = StatementSnapshot {
                     catalog: Some(catalog.clone()),
                     state: Some(Arc::clone(&state)),
                     viewer,
                     asker,
-                    ..Sight::default()
+                    ..StatementSnapshot::default()
                 };
-                Namer { session: self, warehouse, sight, state }.run(&statement, &catalog).await
+                Namer { session: self, warehouse, snapshot, state }.run(&statement, &catalog).await
             };
             match run.await {
                 Ok(said) => warnings.extend(said),
@@ -199,7 +199,7 @@ struct Namer<'a> {
     session: &'a Session,
     warehouse: &'a WarehouseSession,
     /// What there is, and who asks.
-    sight: Sight,
+    snapshot: StatementSnapshot,
     state: Arc<State>,
 }
 
@@ -210,7 +210,7 @@ impl Namer<'_> {
 
     /// Returns warnings.
     async fn run(&self, statement: &AccessStatement, catalog: &Catalog) -> Result<Vec<String>> {
-        let actor = self.sight.viewer.actor();
+        let actor = self.snapshot.viewer.actor();
         if let Some(name) = statement.granted_by() {
             self.check_grantor(name)?;
         }
@@ -363,7 +363,7 @@ impl Namer<'_> {
     /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for
     /// superusers (42501).
     async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
-        let actor = self.sight.viewer.actor();
+        let actor = self.snapshot.viewer.actor();
         let changed = match change {
             SettingChange::ResetAll => catalog.reset_role_settings(actor, role).await,
             SettingChange::Reset(name) => {
@@ -388,7 +388,7 @@ impl Namer<'_> {
     fn role(&self, name: &RoleName) -> Result<String> {
         let own = match name {
             RoleName::Named(name) => return Ok(name.clone()),
-            RoleName::Current => self.sight.viewer.name(),
+            RoleName::Current => self.snapshot.viewer.name(),
             RoleName::Session => self.warehouse.names.role().login(),
         };
         own.map(str::to_string).ok_or_else(|| {
@@ -400,7 +400,7 @@ impl Namer<'_> {
     /// Errors: it is another than who asks (0A000), as in PostgreSQL.
     fn check_grantor(&self, name: &RoleName) -> Result<()> {
         let grantor = self.role(name)?;
-        match self.sight.viewer.name() {
+        match self.snapshot.viewer.name() {
             Some(own) if own == grantor => Ok(()),
             _ => {
                 let message = "grantor must be current user";
@@ -417,7 +417,7 @@ impl Namer<'_> {
         let Object::Sequence(id) = object else { return Ok(()) };
         let Some(sequence) = state.sequences.get(&id) else { return Ok(()) };
         let table = sequence.owner.and_then(|owner| state.tables.get(&owner.table));
-        let is_owner = match &self.sight.viewer {
+        let is_owner = match &self.snapshot.viewer {
             Viewer::Role { access, .. } => access.owner(object) == Some(owner),
             Viewer::System => false,
         };
@@ -443,7 +443,7 @@ impl Namer<'_> {
     }
 
     fn schema(&self, name: &str) -> Result<Object> {
-        match self.sight.schema(name) {
+        match self.snapshot.schema(name) {
             Some(schema) => Ok(Object::Schema(committed(schema.id, "schema", name)?)),
             None => {
                 let message = format!("schema \"{name}\" does not exist");
@@ -454,7 +454,8 @@ impl Namer<'_> {
 
     fn relation(&self, name: &ObjectName) -> Result<Object> {
         let name = relation::reference(name)?;
-        let (shown, found) = (name.table().to_string(), self.warehouse.names.relation_in(&self.sight, &name));
+        let (shown, found) =
+            (name.table().to_string(), self.warehouse.names.relation_in(&self.snapshot, &name));
         match found {
             Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
             Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
@@ -583,7 +584,7 @@ impl Namer<'_> {
         let schema = columns::schema_of(&table.columns)?;
         let state = self.session.context().state();
         stored_sql::check_order(&state, predicate)?;
-        stored_sql::condition(&state, predicate, &schema, &self.sight.asker, Condition::RowFilter)?;
+        stored_sql::condition(&state, predicate, &schema, &self.snapshot.asker, Condition::RowFilter)?;
         Ok(id)
     }
 

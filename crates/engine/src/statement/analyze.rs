@@ -19,9 +19,9 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
 use crate::statement::parsed::ParsedStatement;
-use crate::warehouse::maintenance::collect_statistics::Looking;
+use crate::warehouse::maintenance::collect_statistics::StatisticsCollector;
 use crate::warehouse::session::WarehouseSession;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::{self, relation};
 
@@ -54,8 +54,8 @@ impl Session {
         sample: SampleSize,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<()> {
-        let sight = warehouse.names.sight();
-        let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
+        let snapshot = warehouse.names.snapshot();
+        let (Some(catalog), Some(state)) = (&snapshot.catalog, &snapshot.state) else {
             return match table {
                 Some(name) => Err(warehouse.names.no_table(&relation::reference(name)?, "ANALYZE").await),
                 None => Ok(()),
@@ -64,7 +64,7 @@ impl Session {
         let tables = match table {
             // Those that the role may, as in PostgreSQL.
             None => {
-                let own = |id| sight.viewer.owns(Object::Table(id));
+                let own = |id| snapshot.viewer.owns(Object::Table(id));
                 state.tables.values().filter(|table| own(table.id)).cloned().collect()
             }
             Some(name) => {
@@ -75,7 +75,7 @@ impl Session {
                 let Some(table) = warehouse.names.table(&name) else {
                     return Err(warehouse.names.no_table(&name, "ANALYZE").await);
                 };
-                sight.viewer.check_owner(Object::Table(table.id), state)?;
+                snapshot.viewer.check_owner(Object::Table(table.id), state)?;
                 vec![table]
             }
         };
@@ -85,9 +85,9 @@ impl Session {
                 let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
             }
-            let looking = Looking::at(&table, &columns)?;
+            let looking = StatisticsCollector::new(&table, &columns)?;
             // What is kept of it stays even if the transaction does not.
-            let committed = Sight { data: Arc::default(), ..sight.clone() };
+            let committed = StatementSnapshot { data: Arc::default(), ..snapshot.clone() };
             let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
             let found = self.collect_statistics(&looking, target, sample).await?;
             catalog.store_analysis(table.id, &found).await.map_err(warehouse::explain)?;
@@ -98,7 +98,7 @@ impl Session {
     /// Collects the statistics of a table from a sample, or from all of its rows.
     async fn collect_statistics(
         &self,
-        looking: &Looking<'_>,
+        looking: &StatisticsCollector<'_>,
         target: WarehouseTable,
         sample: SampleSize,
     ) -> Result<Analysis> {
@@ -126,7 +126,11 @@ impl Session {
         found.ok_or_else(|| DataFusionError::Internal("ANALYZE has found nothing".to_string()))
     }
 
-    async fn run_sample(&self, looking: &Looking<'_>, target: WarehouseTable) -> Result<RecordBatch> {
+    async fn run_sample(
+        &self,
+        looking: &StatisticsCollector<'_>,
+        target: WarehouseTable,
+    ) -> Result<RecordBatch> {
         self.spread().await?;
         let session = self.context().state();
         let plan = session.optimize(&looking.query(Arc::new(target))?)?;

@@ -20,7 +20,7 @@ impl Session {
     ) -> Result<Outcome> {
         let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
         let viewer = warehouse.names.role().viewer();
-        let catalog = || warehouse.names.sight().catalog;
+        let catalog = || warehouse.names.snapshot().catalog;
         match call.name.to_string().to_ascii_lowercase().as_str() {
             "expire_snapshots" => {
                 viewer.check_superuser("expire snapshots")?;

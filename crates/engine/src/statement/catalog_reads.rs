@@ -11,7 +11,7 @@ use harrier_sql::desugar::result_columns;
 
 use crate::session::Session;
 use crate::statement::parsed::{CatalogReads, ParsedStatement};
-use crate::warehouse::public_schema::Said;
+use crate::warehouse::public_schema::SchemaNameMentions;
 use crate::warehouse::system_catalogs::pg_catalog::Named;
 
 /// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins
@@ -47,7 +47,7 @@ impl Session {
         self.follow_search_path();
         let CatalogReads { any, sizes, analyses, sequences, said } = statement.reads;
         if let Some(warehouse) = self.warehouse() {
-            warehouse.names.set_says_main(said.is_main(&statement.values));
+            warehouse.names.set_shows_main(said.is_main(&statement.values));
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
@@ -58,7 +58,7 @@ impl Session {
                     source.set_access(catalog.access().await.map_err(crate::warehouse::explain)?);
                 }
             }
-            source.look_at_views().await;
+            source.load_views().await;
         }
         if let Some(source) = self.postgres().get().filter(|_| sizes)
             && let Some(warehouse) = self.engine().warehouse()
@@ -116,7 +116,7 @@ impl Session {
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
             _ => None,
         };
-        let said = Said::by(statement, &text);
+        let said = SchemaNameMentions::of(statement, &text);
         let reads = CatalogReads {
             any,
             said,

@@ -35,7 +35,7 @@ impl Session {
             create.input = Arc::new(self.context().state().optimize(&create.input)?);
         }
         let defaults = ddl.kept_defaults(executed, &statement.text)?;
-        let declared = declaration::cut_keys(&Statement::Statement(Box::new(executed.clone())))?.1;
+        let declared = declaration::extract_keys(&Statement::Statement(Box::new(executed.clone())))?.1;
         let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
         let Some(table) = made else {
             notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
@@ -48,7 +48,7 @@ impl Session {
             notices.extend(ddl.take_along(&table, source, options).await?);
         }
         if has_rows {
-            let target = WarehouseTable::try_new(self.context().state(), &warehouse.names.sight(), table)?;
+            let target = WarehouseTable::try_new(self.context().state(), &warehouse.names.snapshot(), table)?;
             let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
             return self.write(dml, "SELECT", statement, warehouse).await;
         }

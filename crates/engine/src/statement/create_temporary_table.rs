@@ -21,7 +21,7 @@ use crate::statement::outcome::{Outcome, command};
 use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::access::read_check;
 use crate::warehouse::keys::{self, declaration};
-use crate::warehouse::on_commit::AtCommit;
+use crate::warehouse::on_commit::OnCommitAction;
 use crate::warehouse::session::WarehouseSession;
 
 impl Session {
@@ -56,12 +56,12 @@ impl Session {
     async fn create_temporary(
         &self,
         create: CreateMemoryTable,
-        at_commit: Option<AtCommit>,
+        at_commit: Option<OnCommitAction>,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
         let input = declared_types::without_names(Arc::unwrap_or_clone(input))?;
-        if warehouse.names.is_own(&name) && !or_replace {
+        if warehouse.names.is_temporary(&name) && !or_replace {
             return match if_not_exists {
                 true => Ok(command("CREATE TABLE")),
                 false => {
@@ -91,13 +91,13 @@ impl Session {
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
         self.keeps_rows();
-        if warehouse.names.is_own(&name) {
+        if warehouse.names.is_temporary(&name) {
             self.context().deregister_table(name.clone())?;
         }
         let own = name.table().to_string();
         self.context().register_table(name, Arc::new(table))?;
         if let Some(what) = at_commit {
-            warehouse.names.add_at_commit(&own, what).await?;
+            warehouse.names.add_on_commit_action(&own, what).await?;
         }
         Ok(match is_select {
             true => command(&format!("SELECT {count}")),

@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::settings::time_reading;
 use crate::statement::outcome::{Outcome, command};
 use crate::statement::parsed::ParsedStatement;
-use crate::warehouse::name_resolver::Names;
+use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::{self, view_columns};
 
@@ -32,7 +32,7 @@ impl Session {
         let mut reads_own = false;
         create.input.apply_with_subqueries(|plan| {
             if let LogicalPlan::TableScan(scan) = plan {
-                reads_own |= warehouse.names.is_own(&scan.table_name);
+                reads_own |= warehouse.names.is_temporary(&scan.table_name);
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -53,7 +53,7 @@ impl Session {
     /// AS OF.
     ///
     /// Errors: it means something else in the session (0A000).
-    fn view_definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
+    fn view_definition(&self, view: &ast::CreateView, text: &str, names: &NameResolver) -> Result<String> {
         let state = self.context().state();
         let query = match stored_sql::query_of_view(text) {
             Some(query) => as_of::mark_as_of(query),

@@ -37,12 +37,12 @@ use crate::statement::create_extension;
 use crate::types::columns::{column_of, has_unreliable_buckets, type_of, with_stored_timestamp};
 use crate::types::{assignment, declared, json_columns, names};
 use crate::warehouse::access::Viewer;
-use crate::warehouse::dml::Pending;
-use crate::warehouse::keys::declaration::cut_column;
+use crate::warehouse::dml::PendingWrite;
+use crate::warehouse::keys::declaration::extract_column_keys;
 use crate::warehouse::keys::{check_nullable, has_index};
-use crate::warehouse::name_resolver::Names;
+use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::relation::{no_relation, reference, wrong_kind};
-use crate::warehouse::sequences::{SEQUENCE_TAG, identity_of, named_in};
+use crate::warehouse::sequences::{SEQUENCE_TAG, identity_of, nextval_sequence};
 use crate::warehouse::system_catalogs::server_table::SYSTEM_SCHEMA;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::file_shape::check_codecs;
@@ -63,7 +63,7 @@ const DIALECT: &str = "harrier";
 
 /// Runs statements that define, in the present transaction of a session.
 pub(crate) struct Ddl<'a> {
-    pub names: &'a Names,
+    pub names: &'a NameResolver,
     pub transactions: &'a Transactions,
     pub context: &'a SessionContext,
     /// The statement as it is written.
@@ -101,7 +101,7 @@ impl Ddl<'_> {
     }
 
     fn check_owner(&self, object: Object) -> Result<()> {
-        match &self.names.sight().state {
+        match &self.names.snapshot().state {
             Some(state) => self.viewer().check_owner(object, state),
             None => Ok(()),
         }
@@ -159,7 +159,7 @@ impl Ddl<'_> {
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            if let (Some(sequence), KeptDefaults::Written(_)) = (named_in(default), written) {
+            if let (Some(sequence), KeptDefaults::Written(_)) = (nextval_sequence(default), written) {
                 self.take_values_of(column, &sequence)?;
                 continue;
             }
@@ -333,10 +333,10 @@ impl Ddl<'_> {
     ///
     /// Errors: a relation does not exist (42P01) or may not be read (42501); another mode (0A000).
     pub(crate) fn lock(&self, lock: &ast::Lock) -> Result<()> {
-        let sight = self.names.sight();
+        let snapshot = self.names.snapshot();
         for target in &lock.tables {
             let name = reference(&target.name)?;
-            let Some(state) = &sight.state else { return Err(no_relation("table", &name)) };
+            let Some(state) = &snapshot.state else { return Err(no_relation("table", &name)) };
             let object = self.names.relation(&name).ok_or_else(|| no_relation("table", &name))?;
             self.viewer().check(object, Privilege::Select, state)?;
         }
@@ -518,7 +518,7 @@ impl Ddl<'_> {
                 let new = reference(new)?;
                 return self.rename_sequence(&name, alter.if_exists, new.table()).await.map(|_| notices);
             }
-            return match alter.if_exists && !self.names.is_own(&name) {
+            return match alter.if_exists && !self.names.is_temporary(&name) {
                 true => Ok(vec![format!("relation \"{}\" does not exist, skipping", name.table())]),
                 false => Err(self.names.no_table(&name, "ALTER TABLE").await),
             };
@@ -595,7 +595,7 @@ impl Ddl<'_> {
         }
         match operation {
             AlterTableOperation::AddColumn { if_not_exists, column_def, .. } => {
-                let (column_def, declared) = cut_column(column_def)?;
+                let (column_def, declared) = extract_column_keys(column_def)?;
                 let before = table.columns.len();
                 self.add_column(table, &column_def, *if_not_exists, name, written).await?;
                 match table.columns.len() > before {
@@ -859,27 +859,27 @@ impl Ddl<'_> {
         let mut own = Vec::new();
         for target in &truncate.table_names {
             let name = reference(&target.name)?;
-            if let Some(table) = self.names.own(&name).await?
+            if let Some(table) = self.names.temporary(&name).await?
                 && table.downcast_ref::<MemTable>().is_some()
             {
                 own.push(table);
                 continue;
             }
-            let sight = self.names.sight();
+            let snapshot = self.names.snapshot();
             match self.names.table(&name) {
                 Some(table) => {
-                    if let Some(state) = &sight.state {
-                        let viewer = &sight.viewer;
+                    if let Some(state) = &snapshot.state {
+                        let viewer = &snapshot.viewer;
                         viewer.check(Object::Table(table.id), Privilege::Truncate, state)?;
                     }
-                    let table = WarehouseTable::try_new(self.context.state(), &sight, table)?;
+                    let table = WarehouseTable::try_new(self.context.state(), &snapshot, table)?;
                     let id = table.table().id;
-                    Pending::truncate(table, self.transactions).await?;
+                    PendingWrite::truncate(table, self.transactions).await?;
                     if restarts {
                         restarted.extend(self.restart_identity(id).await?);
                     }
                 }
-                None if truncate.if_exists && !self.names.is_own(&name) => {}
+                None if truncate.if_exists && !self.names.is_temporary(&name) => {}
                 None => return Err(self.names.no_table(&name, "TRUNCATE").await),
             }
         }
@@ -967,7 +967,7 @@ impl Ddl<'_> {
         name: &TableReference,
         change: impl FnOnce(&mut Table) -> Result<()>,
     ) -> Result<()> {
-        if self.names.is_own(name) {
+        if self.names.is_temporary(name) {
             return Err(self.names.no_table(name, "COMMENT").await);
         }
         self.transactions

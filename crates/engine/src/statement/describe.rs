@@ -158,7 +158,7 @@ impl Session {
             return self.planned(parsed, returns_rows, types, asked, format).await;
         };
         if !warehouse.transactions.is_open() {
-            warehouse.names.committed().await?;
+            warehouse.names.run_on_commit().await?;
         }
         warehouse.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;

@@ -127,12 +127,12 @@ impl Session {
         statement: &ParsedStatement,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
-        let sight = warehouse.names.sight();
-        let Some(catalog) = &sight.catalog else {
+        let snapshot = warehouse.names.snapshot();
+        let Some(catalog) = &snapshot.catalog else {
             return Ok(command("VACUUM 0"));
         };
         let Some(name) = table else {
-            sight.viewer.check_superuser("vacuum the warehouse")?;
+            snapshot.viewer.check_superuser("vacuum the warehouse")?;
             let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
             let count = vacuum::vacuum(catalog, self.engine().runtime_env(), age).await?;
             return Ok(command(&format!("VACUUM {count}")));
@@ -141,11 +141,11 @@ impl Session {
         let Some(table) = warehouse.names.table(&name) else {
             return Err(warehouse.names.no_table(&name, "OPTIMIZE").await);
         };
-        if let Some(state) = &sight.state {
-            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        if let Some(state) = &snapshot.state {
+            snapshot.viewer.check_owner(Object::Table(table.id), state)?;
         }
-        let target = WarehouseTable::try_new(self.context().state(), &sight, table)?;
-        let sources = target.compaction().await?;
+        let target = WarehouseTable::try_new(self.context().state(), &snapshot, table)?;
+        let sources = target.compaction_sources().await?;
         if sources.is_empty() {
             return Ok(command("OPTIMIZE 0"));
         }
@@ -155,10 +155,10 @@ impl Session {
     /// VACUUM DRY RUN: the files that VACUUM would remove, and those that it does not know.
     pub(crate) async fn vacuum_dry_run(&self) -> Result<Outcome> {
         let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
-        let sight = warehouse.names.sight();
-        sight.viewer.check_superuser("vacuum the warehouse")?;
+        let snapshot = warehouse.names.snapshot();
+        snapshot.viewer.check_superuser("vacuum the warehouse")?;
         let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
-        let found = match &sight.catalog {
+        let found = match &snapshot.catalog {
             Some(catalog) => vacuum::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
             None => Vec::new(),
         };
@@ -172,12 +172,12 @@ impl Session {
         let Some(table) = warehouse.names.table(&name) else {
             return Err(warehouse.names.no_table(&name, "CHECK TABLE").await);
         };
-        let sight = warehouse.names.sight();
-        if let Some(state) = &sight.state {
-            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        let snapshot = warehouse.names.snapshot();
+        if let Some(state) = &snapshot.state {
+            snapshot.viewer.check_owner(Object::Table(table.id), state)?;
         }
         let state = self.context().state();
-        let table = WarehouseTable::try_new(state.clone(), &sight, table)?;
+        let table = WarehouseTable::try_new(state.clone(), &snapshot, table)?;
         let findings = table.check(&state.task_ctx()).await?;
         let rows = findings.iter().map(|finding| [finding.object.as_str(), finding.problem.as_str()]);
         texts(CHECK_COLUMNS, rows)

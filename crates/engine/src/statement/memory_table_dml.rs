@@ -28,7 +28,7 @@ use crate::session::Session;
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, write_verb};
 use crate::statement::parsed::ParsedStatement;
-use crate::warehouse::dml::placed;
+use crate::warehouse::dml::replace_target_scan;
 use crate::warehouse::temporary_tables;
 
 /// The column with the number that a row has in its table, from 0.
@@ -78,7 +78,7 @@ impl Change {
                 target.plan(input.clone(), merge)?
             }
             (WriteOp::Update, LogicalPlan::Projection(values)) => {
-                let rows = placed(LogicalPlan::clone(&values.input), &dml.table_name, &source)?;
+                let rows = replace_target_scan(LogicalPlan::clone(&values.input), &dml.table_name, &source)?;
                 let expressions = values.expr.iter().cloned().chain([row]).collect();
                 LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(rows))?)
             }
@@ -86,7 +86,7 @@ impl Change {
                 return Err(DataFusionError::Internal("UPDATE has no values".to_string()));
             }
             (_, input) => {
-                let rows = placed(input.clone(), &dml.table_name, &source)?;
+                let rows = replace_target_scan(input.clone(), &dml.table_name, &source)?;
                 let own = if returns { table.schema().fields().len() } else { 0 };
                 let own: Vec<Expr> =
                     rows.schema().columns()[..own].iter().cloned().map(Expr::Column).collect();

@@ -19,7 +19,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::planning::{declared_casts, result_names};
 use crate::session::Session;
 use crate::statement::parsed::{CatalogReads, ParsedStatement};
-use crate::warehouse::on_commit::AtCommit;
+use crate::warehouse::on_commit::OnCommitAction;
 
 impl Session {
     /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
@@ -130,7 +130,7 @@ fn at_commit_of(
     create: &mut ast::CreateTable,
     is_temporary: bool,
     has_transactions: bool,
-) -> Result<Option<AtCommit>> {
+) -> Result<Option<OnCommitAction>> {
     let Some(on_commit) = create.on_commit.take() else { return Ok(None) };
     if !is_temporary {
         let message = "ON COMMIT can only be used on temporary tables";
@@ -138,8 +138,8 @@ fn at_commit_of(
     }
     let at_commit = match on_commit {
         ast::OnCommit::PreserveRows => return Ok(None),
-        ast::OnCommit::DeleteRows => AtCommit::DeleteRows,
-        ast::OnCommit::Drop => AtCommit::Drop,
+        ast::OnCommit::DeleteRows => OnCommitAction::DeleteRows,
+        ast::OnCommit::Drop => OnCommitAction::Drop,
     };
     match has_transactions {
         true => Ok(Some(at_commit)),

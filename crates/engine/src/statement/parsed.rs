@@ -9,8 +9,8 @@ use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sql::parser::table_clauses::TableClauses;
 use harrier_sql::tokens::explain_options::ExplainOptions;
 
-use crate::warehouse::on_commit::AtCommit;
-use crate::warehouse::public_schema::Said;
+use crate::warehouse::on_commit::OnCommitAction;
+use crate::warehouse::public_schema::SchemaNameMentions;
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct ParsedStatement {
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
     /// What becomes of that table with every commit.
-    pub(crate) at_commit: Option<AtCommit>,
+    pub(crate) at_commit: Option<OnCommitAction>,
     /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
     pub(crate) asked: Option<Arc<ast::Statement>>,
     pub(crate) reads: CatalogReads,
@@ -53,5 +53,5 @@ pub(crate) struct CatalogReads {
     /// Where sequences are.
     pub(crate) sequences: bool,
     /// Which of its names the schema `public` has in the statement.
-    pub(crate) said: Said,
+    pub(crate) said: SchemaNameMentions,
 }

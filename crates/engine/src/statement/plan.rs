@@ -31,7 +31,7 @@ impl Session {
         if let Some((statement, like)) = create_table_like::cut(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
-        let (without_keys, _) = declaration::cut_keys(statement)?;
+        let (without_keys, _) = declaration::extract_keys(statement)?;
         let statement = without_keys.as_ref();
         unsupported_statements::check(statement)?;
         let explained = self.explained(statement, values).await?;

@@ -39,7 +39,7 @@ use crate::statement::parsed::ParsedStatement;
 use crate::statement::write::Write;
 use crate::types::names;
 use crate::warehouse::access::read_check;
-use crate::warehouse::dml::Changed;
+use crate::warehouse::dml::RowChanges;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::table::WarehouseTable;
 
@@ -146,7 +146,7 @@ impl Returning {
 /// What a statement that returns rows changes, planned.
 #[allow(clippy::large_enum_variant)] // One is made for a statement.
 enum Target {
-    Warehouse(Changed),
+    Warehouse(RowChanges),
     /// A table of the session.
     Own(Change),
     /// An INSERT into one.
@@ -246,7 +246,7 @@ impl Session {
         let held = MemoryConsumer::new("RETURNING").register(context.memory_pool());
         let rows = target.rows().clone();
         let state = match &target {
-            Target::Warehouse(changed) if !changed.are_listed() => self.context().state(),
+            Target::Warehouse(changed) if !changed.is_values_list() => self.context().state(),
             // In the order in which they are listed.
             _ => in_order(self.context().state()),
         };
@@ -296,7 +296,7 @@ impl Session {
                 stream.try_collect::<Vec<RecordBatch>>().await.map(drop)
             }
             (Target::Warehouse(changed), Some(warehouse)) => {
-                let written = changed.with_rows(relation(rows, schema)?).written()?;
+                let written = changed.with_rows(relation(rows, schema)?).into_write()?;
                 let written = self.write(written, verb, statement, warehouse).await?;
                 let Outcome::Write(write) = written else {
                     return Err(DataFusionError::Internal(
@@ -344,7 +344,7 @@ impl Session {
 async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Target> {
     let provider = source_as_provider(&dml.target)?;
     if provider.downcast_ref::<WarehouseTable>().is_some()
-        && let Some(changed) = Changed::of(dml, inserted, true)?
+        && let Some(changed) = RowChanges::of(dml, inserted, true)?
     {
         return Ok(Target::Warehouse(changed));
     }
@@ -506,7 +506,7 @@ impl Shape {
                 };
                 let column = cast_with_options(column, field.data_type(), &options)?;
                 columns.push(match target {
-                    Target::Warehouse(changed) if at < self.own => changed.stored(at, &column)?,
+                    Target::Warehouse(changed) if at < self.own => changed.stored_values(at, &column)?,
                     _ => column,
                 });
             }

@@ -39,7 +39,7 @@ impl Session {
         }
         let is_alone = !warehouse.transactions.is_open();
         if is_alone {
-            warehouse.names.committed().await?;
+            warehouse.names.run_on_commit().await?;
         }
         let mut attempts = Attempts::of(statement, is_alone);
         loop {
@@ -76,7 +76,7 @@ impl Session {
         let watched = |stream: SendableRecordBatchStream| -> SendableRecordBatchStream {
             let warehouse = Arc::clone(warehouse);
             let schema = stream.schema();
-            let stream = stream.inspect_err(move |_| warehouse.transactions.give_up());
+            let stream = stream.inspect_err(move |_| warehouse.transactions.mark_failed());
             Box::pin(RecordBatchStreamAdapter::new(schema, stream))
         };
         // If these fail, or are given up, so has the transaction.
@@ -131,17 +131,17 @@ impl Session {
                     _ => {}
                 }
             }
-            warehouse.control_own(&named).await?;
+            warehouse.control_temporary(&named).await?;
         }
         if is_end {
             let is_committed = matches!(tag, Ok("COMMIT"));
-            warehouse.end_own(is_committed).await?;
+            warehouse.end_temporary(is_committed).await?;
             if is_committed {
-                warehouse.names.committed().await?;
+                warehouse.names.run_on_commit().await?;
             }
         } else if is_begun && !was_open {
             // What the statement before it has left.
-            warehouse.names.committed().await?;
+            warehouse.names.run_on_commit().await?;
         }
         let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
         if is_end {
@@ -153,7 +153,7 @@ impl Session {
         match warehouse.transactions.is_open() {
             // COMMIT AND CHAIN: one has ended, and another is open.
             true if is_end && tag.is_ok() => {
-                warehouse.begin_own().await?;
+                warehouse.begin_temporary().await?;
                 let is_committed = matches!(tag, Ok("COMMIT"));
                 warehouse.names.role().end(is_committed);
                 let has_changed = self.parameters().end(is_committed);

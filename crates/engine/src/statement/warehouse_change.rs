@@ -65,10 +65,10 @@ impl Session {
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
                 self.create_schema(create, executed, statement, warehouse).await.map(Some)
             }
-            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !warehouse.names.is_own(&drop.name) => {
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !warehouse.names.is_temporary(&drop.name) => {
                 self.drop_table(drop, executed, statement, warehouse).await.map(Some)
             }
-            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !warehouse.names.is_own(&drop.name) => {
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !warehouse.names.is_temporary(&drop.name) => {
                 self.drop_view(drop, statement, warehouse).await.map(Some)
             }
             LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {

@@ -14,7 +14,7 @@ use crate::external::hive::FolderWrite;
 use crate::runtime::progress::Progress;
 use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::copy::check::CopyCheck;
-use crate::warehouse::dml::Pending;
+use crate::warehouse::dml::PendingWrite;
 use crate::warehouse::session::WarehouseSession;
 
 /// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
@@ -26,7 +26,7 @@ pub struct Write {
     pub(crate) folder: Option<FolderWrite>,
     pub progress: Progress,
     /// What the rows come to, if they are those of a statement that changes the warehouse.
-    pub(crate) pending: Option<(Pending, Arc<WarehouseSession>, Arc<TaskContext>)>,
+    pub(crate) pending: Option<(PendingWrite, Arc<WarehouseSession>, Arc<TaskContext>)>,
     /// What is done when the changes are committed.
     pub(crate) auto_analyze: Option<AutoAnalyze>,
     pub(crate) check: CopyCheck,
@@ -114,7 +114,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(warehouse) = &self.0 {
-            warehouse.transactions.give_up();
+            warehouse.transactions.mark_failed();
         }
     }
 }

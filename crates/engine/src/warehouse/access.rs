@@ -1,7 +1,7 @@
-//! As whom a statement reads and changes what the warehouse holds, and what that may do.
+//! Access control: the role as which a statement reads and changes the warehouse, and its privileges.
 //!
-//! What is read is checked where it is scanned, by the columns that the scan needs; what a view reads, by the
-//! rights of the view's owner. What is changed is checked before the change is planned.
+//! Reads are checked at each scan, for the columns that the scan needs; a view's reads, by the privileges of
+//! the view's owner. Changes are checked before they are planned.
 
 pub(crate) mod dml;
 pub(crate) mod read_check;
@@ -18,18 +18,18 @@ use parking_lot::RwLock;
 
 use crate::planning::stored_sql::Asker;
 
-/// As whom something is read or changed.
+/// The identity as which something is read or changed.
 #[derive(Debug, Clone, Default)]
 pub enum Viewer {
-    /// Whoever has the warehouse itself open: nothing is forbidden.
+    /// A process that has opened the warehouse itself: everything is allowed.
     #[default]
     System,
-    /// A role, with what was known of roles when the statement began.
+    /// A role, with the roles and privileges known when the statement began.
     Role { name: Arc<str>, access: Arc<Access> },
 }
 
 impl Viewer {
-    /// The role's name; `None` of the system.
+    /// The role's name; `None` for the system.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::System => None,
@@ -37,12 +37,12 @@ impl Viewer {
         }
     }
 
-    /// Whether it may everything.
+    /// Whether the role is a superuser, or the system.
     pub fn is_superuser(&self) -> bool {
         self.rights().is_none_or(|rights| rights.is_superuser())
     }
 
-    /// Whether it has the privileges of another role, as a member does.
+    /// Whether it has the privileges of another role through membership.
     pub fn has_privileges_of(&self, role: &str) -> bool {
         match self {
             Self::System => true,
@@ -59,7 +59,7 @@ impl Viewer {
         }
     }
 
-    /// `None`: everything.
+    /// `None` for the system, which has all rights.
     pub(crate) fn rights(&self) -> Option<Rights<'_>> {
         match self {
             Self::System => None,
@@ -67,11 +67,11 @@ impl Viewer {
         }
     }
 
-    /// As whom a view reads: its owner; what has none is the superusers'.
+    /// The identity as which a view reads: its owner, or the system if it has none.
     pub(crate) fn owner_of(&self, view: ObjectId) -> Self {
         match self {
             Self::System => Self::System,
-            // Its maker is who asks: nobody else sees it yet.
+            // Created in this transaction by the current role; no other session sees it yet.
             Self::Role { .. } if view < 0 => self.clone(),
             Self::Role { access, .. } => match access.owner(Object::View(view)) {
                 Some(owner) => Self::Role { name: owner.into(), access: Arc::clone(access) },
@@ -84,15 +84,15 @@ impl Viewer {
         self.rights().is_none_or(|rights| rights.may(object, privilege))
     }
 
-    /// Errors: it has not the privilege on the whole of `object` (42501).
+    /// Errors: no such privilege on all of `object` (42501).
     pub(crate) fn check(&self, object: Object, privilege: Privilege, state: &State) -> Result<()> {
         match self.may(object, privilege) {
             true => Ok(()),
-            false => Err(denied(&object.describe(state))),
+            false => Err(permission_denied(&object.describe(state))),
         }
     }
 
-    /// Errors: it neither owns `object` nor has the privileges of who does (42501).
+    /// Errors: the role neither owns `object` nor has the privileges of its owner (42501).
     pub(crate) fn check_owner(&self, object: Object, state: &State) -> Result<()> {
         match self.owns(object) {
             true => Ok(()),
@@ -103,7 +103,7 @@ impl Viewer {
         }
     }
 
-    /// Errors: it is no superuser (42501).
+    /// Errors: the role is not a superuser (42501).
     pub(crate) fn check_superuser(&self, what: &str) -> Result<()> {
         match self.is_superuser() {
             true => Ok(()),
@@ -116,8 +116,8 @@ impl Viewer {
         }
     }
 
-    /// Whether two objects are of one role: what the transaction has made is the session's, and what has no
-    /// owner the superusers'.
+    /// Whether two objects have the same owner. Objects created by the transaction are the session's; objects
+    /// without an owner are the superusers'.
     pub(crate) fn have_one_owner(&self, one: Object, other: Object) -> bool {
         let Self::Role { name, access } = self else { return true };
         let owner = |object: Object| match object.id() < 1 {
@@ -136,17 +136,18 @@ impl Viewer {
         self.rights().is_none_or(|rights| rights.owns(object))
     }
 
-    /// On which columns it has a privilege.
+    /// The columns on which it has a privilege.
     pub(crate) fn columns(&self, object: Object, privilege: Privilege) -> Columns {
         self.rights().map_or(Columns::All, |rights| rights.columns(object, privilege))
     }
 
-    /// Whether it may know that a table or view is there and what it is like inside.
-    pub(crate) fn may_look_into(&self, object: Object) -> bool {
+    /// Whether it may see that a table or view exists and what its columns are.
+    pub(crate) fn may_inspect(&self, object: Object) -> bool {
         self.rights().is_none_or(|rights| rights.may_anything(object))
     }
 
-    /// The predicates of which one has to be true for a row to be seen; `None`: all rows are.
+    /// The row filters of a table, of which at least one must be true for a row to be visible; `None` if all
+    /// rows are.
     pub(crate) fn row_filters(&self, table: ObjectId) -> Option<Vec<String>> {
         match self.rights()?.row_filter(table) {
             RowFilter::All => None,
@@ -155,45 +156,45 @@ impl Viewer {
     }
 }
 
-/// What whoever has not the privilege is told.
-pub(crate) fn denied(what: &str) -> DataFusionError {
+/// The error for a missing privilege.
+pub(crate) fn permission_denied(what: &str) -> DataFusionError {
     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {what}")).into_datafusion()
 }
 
-/// Who a session is for, and as whom its statements run.
+/// The login role of a session, and the role as which its statements run.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRole {
-    /// Who has logged in. Not set: the session is the system's.
+    /// The login role. Not set for the system's session.
     login: OnceLock<String>,
-    /// By SET ROLE.
+    /// The role of SET ROLE.
     other: RwLock<Option<String>>,
-    /// While a transaction is open: whom to become at its end.
-    ends: RwLock<Option<Ends>>,
+    /// While a transaction is open: the roles to restore at its end.
+    ends: RwLock<Option<RoleAfterTransaction>>,
     viewer: RwLock<Viewer>,
 }
 
-/// As whom a session goes on after a transaction; `None`: as who has logged in.
+/// The role of SET ROLE after a transaction; `None` for the login role.
 #[derive(Debug, Clone)]
-struct Ends {
+struct RoleAfterTransaction {
     rolled_back: Option<String>,
     committed: Option<String>,
 }
 
 impl SessionRole {
-    /// To be called once.
+    /// Sets the login role. To be called once.
     pub(crate) fn log_in(&self, role: &str) {
         assert!(self.login.set(role.to_string()).is_ok(), "a session begins once");
         *self.viewer.write() = Viewer::Role { name: role.into(), access: Arc::default() };
     }
 
-    /// Who has logged in.
+    /// The login role.
     pub(crate) fn login(&self) -> Option<&str> {
         self.login.get().map(String::as_str)
     }
 
-    /// SET ROLE. `None`: NONE. `is_local`: until the transaction ends; outside of one that is not at all.
+    /// SET ROLE; `None` for NONE. `is_local`: until the transaction ends; without effect outside of one.
     ///
-    /// Errors: there is no such role (22023), or it is not to be had (42501).
+    /// Errors: no such role (22023), or the session may not become it (42501).
     pub(crate) fn become_role(&self, role: Option<String>, is_local: bool) -> Result<()> {
         let Some(login) = self.login.get() else {
             let message = "SET ROLE is for sessions of a server";
@@ -219,32 +220,34 @@ impl SessionRole {
         Ok(())
     }
 
-    /// To be called when a transaction has been opened.
+    /// To be called after BEGIN.
     pub(crate) fn begin(&self) {
         let present = self.other.read().clone();
-        self.ends.write().get_or_insert_with(|| Ends { rolled_back: present.clone(), committed: present });
+        self.ends
+            .write()
+            .get_or_insert_with(|| RoleAfterTransaction { rolled_back: present.clone(), committed: present });
     }
 
-    /// To be called when a transaction has ended.
+    /// To be called after COMMIT or ROLLBACK.
     pub(crate) fn end(&self, is_committed: bool) {
         if let Some(ends) = self.ends.write().take() {
             *self.other.write() = if is_committed { ends.committed } else { ends.rolled_back };
         }
     }
 
-    /// To be called when a statement begins, with what is known of roles by then.
-    pub(crate) fn look(&self, access: Arc<Access>) {
+    /// Sets the roles and privileges for a statement. To be called when it begins.
+    pub(crate) fn set_access(&self, access: Arc<Access>) {
         let Some(login) = self.login.get() else { return };
         let name = self.other.read().as_deref().unwrap_or(login).into();
         *self.viewer.write() = Viewer::Role { name, access };
     }
 
-    /// As whom the present statement runs.
+    /// The identity of the current statement.
     pub(crate) fn viewer(&self) -> Viewer {
         self.viewer.read().clone()
     }
 
-    /// Whether coming statements may do everything, by what the present one knows of roles.
+    /// Whether coming statements run as a superuser, by the roles known to the current one.
     pub(crate) fn is_superuser_from_now_on(&self) -> bool {
         let Some(login) = self.login() else { return true };
         let other = self.other.read();
@@ -254,7 +257,7 @@ impl SessionRole {
         }
     }
 
-    /// Who asks in the present statement.
+    /// The users that the current statement's functions return.
     pub(crate) fn asker(&self) -> Asker {
         Asker {
             current_user: self.viewer.read().name().map(Arc::from),
@@ -262,7 +265,7 @@ impl SessionRole {
         }
     }
 
-    /// Whether access is to be looked up at all.
+    /// Whether this is the system's session, for which access need not be loaded.
     pub(crate) fn is_system(&self) -> bool {
         self.login.get().is_none()
     }

@@ -1,11 +1,11 @@
-//! Columns whose names differ in case only: here they are two, to DuckDB one, which then opens no table of
-//! the warehouse at all.
+//! Columns whose names differ in case only. Here they are two columns; DuckDB takes them for one and cannot
+//! open any table of the warehouse.
 
 use std::collections::HashMap;
 
 use harrier_catalog::state::Table;
 
-/// What to tell whoever gives a table such names; nothing if it had them before.
+/// A notice for a table that gets such column names; `None` if it had them before.
 pub(crate) fn notice(before: Option<&Table>, after: &Table) -> Option<String> {
     let (one, other) = alike(after)?;
     if before.and_then(alike).is_some() {

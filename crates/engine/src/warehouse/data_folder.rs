@@ -1,4 +1,4 @@
-//! The data folder of a warehouse: its files, and whose they are.
+//! The files in a warehouse's data folder, and their writers.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,18 @@ use harrier_exec::data_files::location::{local, locate};
 
 use crate::object_stores::data_files::list_all;
 
-/// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a
-/// table partition if there is one.
-pub(crate) fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
-    parts(path).any(|part| writers.contains(part))
+/// Whether a file was written by one of these writers: its name contains the writer's name, after the number
+/// of a table partition if there is one.
+pub(crate) fn is_written_by(path: &str, writers: &BTreeSet<String>) -> bool {
+    name_parts(path).any(|part| writers.contains(part))
 }
 
-/// Of a file's name.
-pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
+/// The parts of a file's name.
+pub(crate) fn name_parts(path: &str) -> impl Iterator<Item = &str> {
     path.rsplit('/').next().unwrap_or(path).split(['-', '.'])
 }
 
-/// Every file below a folder, by its path as the catalog has it, with the time of its last change in
-/// microseconds.
+/// Lists every file below a folder: its path as in the catalog, and its modification time in microseconds.
 pub(crate) async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
     let (store_url, prefix) = locate(root)?;
     let store = runtime.object_store(&store_url)?;

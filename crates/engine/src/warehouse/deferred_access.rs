@@ -1,17 +1,17 @@
-//! Statements about the access to what the open transaction has made, which wait for its commit: until then
-//! nobody else can be given anything of it.
+//! GRANT and other access statements on objects created by the open transaction, deferred to its commit:
+//! until then no other session can use the objects.
 
 use harrier_sql::parser::access::AccessStatement;
 
-/// What waits, in its order. A savepoint that is gone back to takes along what came after it.
+/// Deferred statements, in order. ROLLBACK TO a savepoint discards those that came after it.
 #[derive(Debug, Default)]
-pub(crate) struct Deferred {
+pub(crate) struct DeferredAccess {
     statements: Vec<AccessStatement>,
-    /// Names, and how many statements there were before.
+    /// Names, and the number of statements before each.
     savepoints: Vec<(String, usize)>,
 }
 
-impl Deferred {
+impl DeferredAccess {
     pub(crate) fn push(&mut self, statement: AccessStatement) {
         self.statements.push(statement);
     }
@@ -20,14 +20,14 @@ impl Deferred {
         self.savepoints.push((name.to_string(), self.statements.len()));
     }
 
-    /// The savepoint and those after it are forgotten; what came since then stays.
+    /// Forgets the savepoint and later ones; statements after it stay.
     pub(crate) fn release(&mut self, name: &str) {
         if let Some(at) = self.position(name) {
             self.savepoints.truncate(at);
         }
     }
 
-    /// The savepoint itself stays.
+    /// Discards the statements after the savepoint, which stays.
     pub(crate) fn roll_back_to(&mut self, name: &str) {
         if let Some(at) = self.position(name) {
             self.statements.truncate(self.savepoints[at].1);
@@ -39,7 +39,7 @@ impl Deferred {
         self.savepoints.iter().rposition(|(known, _)| known == name)
     }
 
-    /// All of it, at the transaction's end.
+    /// Returns all statements, at the end of the transaction.
     pub(crate) fn take(&mut self) -> Vec<AccessStatement> {
         std::mem::take(self).statements
     }
@@ -53,13 +53,13 @@ mod tests {
     fn what_came_after_a_savepoint_goes_with_it() {
         let drop =
             |name: &str| AccessStatement::DropRoles { names: vec![name.to_string()], if_exists: false };
-        let mut deferred = Deferred::default();
+        let mut deferred = DeferredAccess::default();
         deferred.push(drop("a"));
         deferred.savepoint("s");
         deferred.push(drop("b"));
         deferred.savepoint("s");
         deferred.push(drop("c"));
-        // The inner one of the same name.
+        // The inner savepoint of the same name.
         deferred.roll_back_to("s");
         deferred.release("s");
         deferred.push(drop("d"));

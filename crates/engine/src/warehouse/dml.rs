@@ -1,4 +1,4 @@
-//! Statements that write rows: what they plan, and what their rows come to.
+//! Statements that write rows: their plans, and the changes that result from their rows.
 
 pub(crate) mod overwrite;
 pub(crate) mod partition_keys;
@@ -43,36 +43,37 @@ use prost::Message;
 use crate::types::assignment;
 use crate::types::columns::{file_schema_of, has_foreign_buckets, schema_of};
 use crate::warehouse::access::dml;
-use crate::warehouse::dml::overwrite::Replaced;
-use crate::warehouse::dml::partition_keys::{folder_name, key_column, transformed};
+use crate::warehouse::dml::overwrite::Removal;
+use crate::warehouse::dml::partition_keys::{folder_name, key_column, key_value};
 use crate::warehouse::table::file_shape::file_shape;
 use crate::warehouse::table::partitions::{self, Unplaced, is_divided, partitions_of};
 use crate::warehouse::table::scanned_file::{RowSource, ScannedFile};
 use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 use crate::warehouse::transaction::Transactions;
 
-/// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
+/// Inserts of up to this many rows are inlined in the catalog instead of a data file, unless the table's
+/// option says otherwise.
 const INLINE_ROWS_MAX: usize = 10;
 
-/// What a statement does to its table when its rows are there.
+/// A write whose plan has yet to run, and which is applied to its table afterwards.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWrite {
     target: WarehouseTable,
     work: Work,
-    /// The number of the files' names.
+    /// The writer's name in file names.
     name: String,
     count: Count,
 }
 
 #[derive(Debug, PartialEq)]
 enum Work {
-    /// The rows themselves, for the catalog to keep.
-    Keep,
-    /// Records of files; rows that were replaced.
+    /// Inline the rows in the catalog.
+    Inline,
+    /// Add the written files; delete replaced rows.
     Files { overwrite: bool },
-    /// Places of rows to be deleted.
+    /// Delete rows by position.
     Delete,
-    /// The same rows again: records of files, in the place of what they were read from.
+    /// Replace the source files by files with the same rows.
     Compact,
 }
 
@@ -81,71 +82,71 @@ enum Work {
 enum Count {
     Written,
     Places,
-    /// Of MERGE: both, those counted twice aside.
+    /// MERGE: both, without counting updated rows twice.
     Merged,
 }
 
-/// The rows of a statement that writes, before they are written.
-pub(crate) struct Changed {
-    /// Of INSERT the columns of the table; of UPDATE and MERGE then whether a row is written, and the place
-    /// of that which goes; of DELETE the place. If rows are returned, there are the columns of the table
-    /// before the place of DELETE, and those of its source behind them of MERGE.
+/// The rows of a statement that writes, before the write.
+pub(crate) struct RowChanges {
+    /// INSERT: the table's columns. UPDATE and MERGE: the table's columns, then whether the row is written,
+    /// and the position of the row it replaces. DELETE: the position. With RETURNING, DELETE has the table's
+    /// columns before the position, and MERGE has the source's columns at the end.
     pub rows: LogicalPlan,
-    pending: Pending,
+    pending: PendingWrite,
 }
 
-/// A statement that writes rows, planned.
+/// A planned statement that writes rows.
 pub(crate) struct Dml {
     pub plan: LogicalPlan,
-    pub pending: Pending,
+    pub pending: PendingWrite,
 }
 
 impl Dml {
-    /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT
-    /// names, if it names some.
+    /// Plans `dml` if its target is a warehouse table. `inserted`: an INSERT's column list, if it has one.
     ///
-    /// Errors: those of [`Changed::of`].
+    /// Errors: those of [`RowChanges::of`].
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Option<Self>> {
-        Changed::of(dml, inserted, false)?.map(Changed::written).transpose()
+        RowChanges::of(dml, inserted, false)?.map(RowChanges::into_write).transpose()
     }
 
-    /// Writes the rows of `input`, which has the table's columns in their order.
+    /// Plans an insert of the rows of `input`, which has the table's columns in their order.
     ///
-    /// Errors: those of [`Changed::insert`].
+    /// Errors: those of [`RowChanges::insert`].
     pub(crate) fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
-        Changed::insert(target, input, op)?.written()
+        RowChanges::insert(target, input, op)?.into_write()
     }
 
-    /// Writes the rows of `sources` into as few files as possible.
+    /// Plans a compaction of `sources` into as few files as possible.
     pub(crate) fn compact(target: WarehouseTable, sources: BTreeSet<RowSource>) -> Result<Self> {
-        let target = target.with_only(sources);
+        let target = target.with_sources(sources);
         let source = provider_as_source(Arc::new(target.clone()));
         let input = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?.build()?;
-        let pending = Pending::new(target, Work::Compact, Count::Written);
+        let pending = PendingWrite::new(target, Work::Compact, Count::Written);
         let plan = pending.write(input, false)?;
         Ok(Self { plan, pending })
     }
 
-    /// Writes the rows of `input` into files of `target`, as they are; for [`Pending::files`].
+    /// Plans a write of the rows of `input` into files of `target`, without row checks; for
+    /// [`PendingWrite::files`].
     pub(crate) fn rewrite(target: WarehouseTable, input: LogicalPlan) -> Result<Self> {
-        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Written);
+        let pending = PendingWrite::new(target, Work::Files { overwrite: false }, Count::Written);
         let plan = pending.write(input, false)?;
         Ok(Self { plan, pending })
     }
 
-    /// Deletes the rows of `target` for which `predicate` is true.
+    /// Plans a delete of the rows of `target` for which `predicate` is true.
     pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
-        let source = target.places();
+        let source = target.with_positions();
         let rows = LogicalPlanBuilder::scan(target.table().name.as_str(), source, None)?;
-        Changed::delete_rows(target, rows.filter(predicate)?.build()?, false)?.written()
+        RowChanges::delete_rows(target, rows.filter(predicate)?.build()?, false)?.into_write()
     }
 }
 
-impl Changed {
-    /// The rows of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT
-    /// names, if it names some; `returns`: whether rows are asked for that are not needed to write.
+impl RowChanges {
+    /// The row changes of `dml` if its target is a warehouse table. `inserted`: an INSERT's column list, if
+    /// it has one; `returns`: whether columns for RETURNING are added.
     ///
-    /// Errors: what it does is not supported, or not allowed (42501); it changes a table as it was (42809).
+    /// Errors: unsupported, or not allowed (42501); the target is read AS OF an earlier snapshot (42809).
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>, returns: bool) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&dml.target) else {
             return Ok(None);
@@ -154,7 +155,7 @@ impl Changed {
             return Ok(None);
         };
         dml::check(target, dml, inserted)?;
-        if target.is_past() {
+        if target.is_as_of() {
             let message = format!("cannot change table \"{}\" as it was", target.table().name);
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                 .with_hint("AS OF is for what a statement reads")
@@ -168,15 +169,15 @@ impl Changed {
             WriteOp::Delete => Self::delete(target, input, &dml.table_name, returns)?,
             WriteOp::Update => Self::update(target, input, &dml.table_name)?,
             WriteOp::MergeInto(merge) => Self::merge(target, input, &dml.table_name, merge, returns)?,
-            // TRUNCATE is a statement of its own here.
+            // TRUNCATE is handled elsewhere.
             _ => return Ok(None),
         }))
     }
 
-    /// The rows of `input`, which has the table's columns in their order.
+    /// Inserts the rows of `input`, which has the table's columns in their order.
     ///
-    /// Errors: a kind of INSERT that there is not (0A000); an INSERT OVERWRITE of somebody who does not see
-    /// all rows (42501).
+    /// Errors: an unsupported kind of INSERT (0A000); an INSERT OVERWRITE by a role with row filters on the
+    /// table (42501).
     fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
         let overwrite = match op {
             InsertOp::Append => false,
@@ -188,20 +189,20 @@ impl Changed {
             }
         };
         if overwrite {
-            target.check_sees_all()?;
+            target.check_all_visible()?;
         }
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = assignment::assign_rows(table, input)?;
-        let input = row_checks::checked(&target, input, None)?;
-        // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are
-        // checked where they are written.
+        let input = row_checks::add_checks(&target, input, None)?;
+        // Inlined rows have no bucket, so scans would have to redistribute them. Rows of ranges and lists are
+        // checked when they are written to files.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
-        if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_keep() {
-            let pending = Pending::new(target, Work::Keep, Count::Written);
+        if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_inline() {
+            let pending = PendingWrite::new(target, Work::Inline, Count::Written);
             return Ok(Self { rows: input, pending });
         }
-        let pending = Pending::new(target, Work::Files { overwrite }, Count::Written);
+        let pending = PendingWrite::new(target, Work::Files { overwrite }, Count::Written);
         Ok(Self { rows: input, pending })
     }
 
@@ -211,17 +212,17 @@ impl Changed {
         name: &TableReference,
         returns: bool,
     ) -> Result<Self> {
-        let input = placed(input, name, &target.places())?;
+        let input = replace_target_scan(input, name, &target.with_positions())?;
         Self::delete_rows(target, input, returns)
     }
 
-    /// `input` has the rows with their places.
+    /// `input` has the rows with their positions.
     fn delete_rows(target: WarehouseTable, input: LogicalPlan, returns: bool) -> Result<Self> {
         let own = if returns { target.table().columns.len() } else { 0 };
         let own = input.schema().columns().into_iter().take(own).map(Expr::Column);
         let rows: Vec<Expr> = own.chain([FILE_COLUMN, ROW_COLUMN].map(column)).collect();
         let rows = LogicalPlanBuilder::from(input).project(rows)?.build()?;
-        let pending = Pending::new(target, Work::Delete, Count::Places);
+        let pending = PendingWrite::new(target, Work::Delete, Count::Places);
         Ok(Self { rows, pending })
     }
 
@@ -229,17 +230,18 @@ impl Changed {
         let LogicalPlan::Projection(projection) = input else {
             return Err(DataFusionError::Internal("UPDATE has no values".to_string()));
         };
-        let inner = placed(LogicalPlan::clone(&projection.input), name, &target.places())?;
+        let inner =
+            replace_target_scan(LogicalPlan::clone(&projection.input), name, &target.with_positions())?;
         let mark = lit(true).alias("_harrier_write");
-        // Under their names alone, whatever rules make of the columns.
+        // Unqualified, whatever rules do to the columns.
         let places = [FILE_COLUMN, ROW_COLUMN]
             .map(|column| Expr::Column(ColumnName::new_unqualified(column)).alias(column));
         let mut values = projection.expr.clone();
         assignment::assign_values(target.table(), name, &mut values);
         let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
-        let rows = row_checks::checked(&target, input, None)?;
-        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Places);
+        let rows = row_checks::add_checks(&target, input, None)?;
+        let pending = PendingWrite::new(target, Work::Files { overwrite: false }, Count::Places);
         Ok(Self { rows, pending })
     }
 
@@ -253,7 +255,7 @@ impl Changed {
         let changed = merge::Target {
             name,
             schema: schema_of(&target.table().columns)?,
-            rows: target.places(),
+            rows: target.with_positions(),
             places: &[FILE_COLUMN, ROW_COLUMN],
             default: &|column| {
                 let default = target.get_column_default(column)?;
@@ -262,36 +264,35 @@ impl Changed {
             returns,
         };
         let input = changed.plan(source, &assignment::assign_merge(target.table(), merge))?;
-        let rows = row_checks::checked(&target, input, Some(column(IS_WRITTEN)))?;
-        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Merged);
+        let rows = row_checks::add_checks(&target, input, Some(column(IS_WRITTEN)))?;
+        let pending = PendingWrite::new(target, Work::Files { overwrite: false }, Count::Merged);
         Ok(Self { rows, pending })
     }
 
-    /// The statement that writes them.
-    pub(crate) fn written(self) -> Result<Dml> {
+    /// Plans the write of these rows.
+    pub(crate) fn into_write(self) -> Result<Dml> {
         let Self { rows, pending } = self;
         let plan = match pending.work {
-            Work::Keep | Work::Delete => rows,
+            Work::Inline | Work::Delete => rows,
             Work::Files { .. } | Work::Compact => pending.write(rows, pending.count != Count::Written)?,
         };
         Ok(Dml { plan, pending })
     }
 
-    /// The same statement with `rows`, which are those that it would have worked out, without what is only
-    /// returned.
+    /// Replaces the rows by `rows`, which are the computed rows without the columns for RETURNING only.
     pub(crate) fn with_rows(self, rows: LogicalPlan) -> Self {
         Self { rows, ..self }
     }
 
-    /// Whether they are listed in the statement.
-    pub(crate) fn are_listed(&self) -> bool {
+    /// Whether the rows are a VALUES list.
+    pub(crate) fn is_values_list(&self) -> bool {
         rows_of_values(&self.rows).is_some()
     }
 
-    /// Values of a column as they are in the table when they are written.
+    /// Values of a column as they will be stored.
     ///
-    /// Errors: the table cannot have them.
-    pub(crate) fn stored(&self, at: usize, values: &ArrayRef) -> Result<ArrayRef> {
+    /// Errors: the table cannot store them.
+    pub(crate) fn stored_values(&self, at: usize, values: &ArrayRef) -> Result<ArrayRef> {
         match self.pending.work {
             Work::Delete => Ok(Arc::clone(values)),
             _ => round_to_stored(values, &self.pending.target.table().columns[at].name),
@@ -303,7 +304,7 @@ pub(crate) fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
 }
 
-/// The number of rows of an INSERT that lists them.
+/// The number of rows of an INSERT with a VALUES list.
 fn rows_of_values(plan: &LogicalPlan) -> Option<usize> {
     match plan {
         LogicalPlan::Values(values) => Some(values.values.len()),
@@ -319,15 +320,15 @@ fn inline_rows_max(state: &State, table: &Table) -> usize {
     option.and_then(|rows| rows.parse().ok()).unwrap_or(INLINE_ROWS_MAX)
 }
 
-/// `plan` with `source`, which tells the places of rows, for the table that it changes.
-pub(crate) fn placed(
+/// Replaces the scan of the changed table in `plan` by `source`, which adds row positions.
+pub(crate) fn replace_target_scan(
     plan: LogicalPlan,
     name: &TableReference,
     source: &Arc<dyn TableSource>,
 ) -> Result<LogicalPlan> {
     let mut found = false;
     let replaced = plan.transform_down(|plan| match &plan {
-        // The first one: FROM may name the table again.
+        // The first scan is the target's: FROM may name the table again.
         LogicalPlan::TableScan(scan) if !found && scan.table_name.resolved_eq(name) => {
             found = true;
             let scan = TableScanBuilder::new(scan.table_name.clone(), Arc::clone(source))
@@ -346,14 +347,14 @@ pub(crate) fn placed(
     }
 }
 
-impl Pending {
+impl PendingWrite {
     fn new(target: WarehouseTable, work: Work, count: Count) -> Self {
         let name = writer_name(target.state().warehouse.as_deref());
         Self { target, work, name, count }
     }
 
-    /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the
-    /// places of rows.
+    /// Plans the write of the rows of `input` to files; with `replaces`, the input ends with a flag and row
+    /// positions.
     fn write(&self, input: LogicalPlan, replaces: bool) -> Result<LogicalPlan> {
         let table = self.target.table();
         let state = self.target.state();
@@ -368,9 +369,10 @@ impl Pending {
             let (place, _) = partitions::column_of(table, &divided)?;
             let value = Expr::Column(columns[place].clone());
             let is_written = if replaces { Expr::Column(columns[own].clone()) } else { lit(true) };
-            // What other programs have written may be in no table partition, and stays when it is compacted.
+            // Rows of other programs may be in no table partition; compaction keeps them.
             let id = match self.work {
-                // Named for it, they are not written anew before there may be a table partition for them.
+                // Marked with the next partition id, so that they are not rewritten before a new table
+                // partition may exist for them.
                 Work::Compact => {
                     let id = partitions::of_rows(table, &divided, value, is_written, Unplaced::Null)?;
                     coalesce(vec![id, lit(-divided.next)])
@@ -381,8 +383,8 @@ impl Pending {
                     partitions::of_rows(table, &divided, value, is_written, unplaced)?
                 }
             };
-            // DuckDB merges files of one folder, and knows the folders of its own keys only: this one has
-            // none.
+            // DuckDB merges files within a folder and knows only the folders of its own keys, so this key has
+            // no folder.
             keys.push((String::new(), id));
         }
         for key in &table.partition {
@@ -404,7 +406,7 @@ impl Pending {
                     )
                     .into_datafusion());
             }
-            let value = transformed(Expr::Column(columns[place].clone()), key.transform);
+            let value = key_value(Expr::Column(columns[place].clone()), key.transform);
             keys.push((folder_name(&column.name, key.transform), value));
         }
         let mut folders = Vec::with_capacity(keys.len());
@@ -452,12 +454,12 @@ impl Pending {
         WriteFiles::plan(input, Arc::new(spec))
     }
 
-    /// The table that is changed, and the state that it was found in.
+    /// The changed table, and the catalog state in which it was resolved.
     pub(crate) fn table(&self) -> (&State, &Arc<Table>) {
         (self.target.state(), self.target.table())
     }
 
-    /// To be called before the statement's plan runs.
+    /// Registers the writer. To be called before the statement's plan runs.
     ///
     /// Errors: those of [`Transactions::register_writer`].
     pub(crate) async fn begin(&self, transactions: &Transactions) -> Result<()> {
@@ -466,29 +468,29 @@ impl Pending {
                 let folder = self.target.state().table_path(self.target.table());
                 transactions.register_writer(&self.name, Some(folder)).await
             }
-            // Its rows go into the catalog, or only if there are many into files.
-            Work::Keep | Work::Delete => Ok(()),
+            // Rows go into the catalog, or into delete files that register themselves.
+            Work::Inline | Work::Delete => Ok(()),
         }
     }
 
-    /// Makes the changes that the statement's rows come to; returns what its tag counts.
+    /// Applies the changes that result from the statement's rows; returns the count for its tag.
     pub(crate) async fn apply(
         self,
         batches: Vec<RecordBatch>,
         transactions: &Transactions,
         context: &TaskContext,
     ) -> Result<u64> {
-        if self.work == Work::Keep {
-            return self.keep(batches, transactions).await;
+        if self.work == Work::Inline {
+            return self.inline(batches, transactions).await;
         }
         let folder = self.target.state().table_path(self.target.table());
         let mut results = Results::default();
         for batch in &batches {
-            results.take(batch, &self.work)?;
+            results.add(batch, &self.work)?;
         }
         let written: Vec<String> =
             results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
-        transactions.wrote_all(&self.name, written).await;
+        transactions.record_files(&self.name, written).await;
         let places: u64 = results.places.values().map(|rows| rows.len() as u64).sum();
         let rows: u64 = results.records.iter().map(|record| record.rows as u64).sum();
         let count = match self.count {
@@ -512,8 +514,8 @@ impl Pending {
             results.records.into_iter().map(|record| new_file(record, is_divided)).collect();
         let is_compaction = self.work == Work::Compact;
         let replaced = match self.work {
-            Work::Compact => Some(Replaced::same_rows(&self.target.contents().await?)),
-            Work::Files { overwrite: true } => Some(self.replaced(&contents, &added)?),
+            Work::Compact => Some(Removal::same_rows(&self.target.contents().await?)),
+            Work::Files { overwrite: true } => Some(self.overwrite_removal(&contents, &added)?),
             _ => None,
         };
         let table = Arc::clone(self.target.table());
@@ -521,14 +523,14 @@ impl Pending {
             .change(|transaction| {
                 let changes = transaction.changes_of(table.id);
                 check_compaction(changes, is_compaction, &table.name)?;
-                let forgets = !deletes.added_kept.is_empty();
-                deletes.make(changes);
+                let forgets = !deletes.added_inlined.is_empty();
+                deletes.apply(changes);
                 if forgets {
-                    // Bounds of rows that are gone again would stay for good.
+                    // Bounds of deleted rows would otherwise stay forever.
                     changes.inlined_stats = stored_values::stats_of_cells(&changes.inlined, &table.columns)?;
                 }
                 if let Some(replaced) = replaced {
-                    replaced.make(changes, &table)?;
+                    replaced.apply(changes, &table)?;
                 }
                 changes.added.extend(added);
                 Ok(())
@@ -537,8 +539,8 @@ impl Pending {
         Ok(count)
     }
 
-    /// The files that the statement's rows tell of, which the transaction then owns, and which are no change
-    /// of it yet.
+    /// The files in the statement's result rows. The transaction owns them, but they are not part of its
+    /// changes yet.
     pub(crate) async fn files(
         self,
         batches: Vec<RecordBatch>,
@@ -547,16 +549,16 @@ impl Pending {
         let folder = self.target.state().table_path(self.target.table());
         let mut results = Results::default();
         for batch in &batches {
-            results.take(batch, &self.work)?;
+            results.add(batch, &self.work)?;
         }
         let written: Vec<String> =
             results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
-        transactions.wrote_all(&self.name, written).await;
+        transactions.record_files(&self.name, written).await;
         let is_divided = is_divided(self.target.table());
         Ok(results.records.into_iter().map(|record| new_file(record, is_divided)).collect())
     }
 
-    async fn keep(self, batches: Vec<RecordBatch>, transactions: &Transactions) -> Result<u64> {
+    async fn inline(self, batches: Vec<RecordBatch>, transactions: &Transactions) -> Result<u64> {
         let table = self.target.table();
         let schema = schema_of(&table.columns)?;
         let mut rows = Vec::new();
@@ -566,7 +568,7 @@ impl Pending {
             for ((column, field), values) in table.columns.iter().zip(schema.fields()).zip(batch.columns()) {
                 let exact = CastOptions { safe: false, ..CastOptions::default() };
                 let values = cast_with_options(values, field.data_type(), &exact)?;
-                // The same as in a file, so that moving rows into one changes nothing.
+                // The same rounding as in a file, so that moving rows into one changes nothing.
                 let values = round_to_stored(&values, &column.name)?;
                 check_catalog_years(&values, &column.name)?;
                 if !column.nullable && values.logical_null_count() > 0 {
@@ -582,7 +584,7 @@ impl Pending {
                 let seen = stored_values::stats_of(&values)?;
                 let known = stats.remove(&column.id);
                 let merged = match known {
-                    Some(known) => merged_stats(known, seen, field.data_type())?,
+                    Some(known) => merge_stats(known, seen, field.data_type())?,
                     None => seen,
                 };
                 stats.insert(column.id, merged);
@@ -608,7 +610,7 @@ impl Pending {
                 changes.inlined.extend(rows);
                 for (column, seen) in stats {
                     let merged = match changes.inlined_stats.remove(&column) {
-                        Some(known) => merged_stats(known, seen, &kinds[&column])?,
+                        Some(known) => merge_stats(known, seen, &kinds[&column])?,
                         None => seen,
                     };
                     changes.inlined_stats.insert(column, merged);
@@ -619,8 +621,8 @@ impl Pending {
         Ok(count)
     }
 
-    /// What deleting the rows at `places` comes to. Rows of data files that are few are told to the catalog,
-    /// others get files.
+    /// Computes the deletes of the rows at `places`. Few deletes of data files are inlined in the catalog,
+    /// others get delete files.
     async fn deletes(
         &self,
         contents: &mut Contents,
@@ -651,7 +653,7 @@ impl Pending {
                     } else if in_files <= inline_max && file.deleted.stored.is_none() {
                         deletes.files.insert(id, NewDeletes::Inline(rows));
                     } else {
-                        // Who reads both adds them up, so none may be in both.
+                        // Readers add both up, so no row may be in both.
                         let listed = all.difference(&file.deleted_inline).copied().collect();
                         let made =
                             self.delete_file(number, file, &listed, &folder, transactions, context).await?;
@@ -669,9 +671,9 @@ impl Pending {
                     deletes.added.insert(at, (all, made));
                 }
                 (RowSource::Inlined(version), _) => {
-                    deletes.kept.extend(rows.into_iter().map(|row| (version, row)));
+                    deletes.inlined.extend(rows.into_iter().map(|row| (version, row)));
                 }
-                (RowSource::AddedInlined, _) => deletes.added_kept = rows,
+                (RowSource::AddedInlined, _) => deletes.added_inlined = rows,
                 (RowSource::File(_) | RowSource::Added(_), None) => {
                     return Err(DataFusionError::Internal(
                         "rows of a file that the table does not have".to_string(),
@@ -694,7 +696,7 @@ impl Pending {
         let name = format!("{}-{number}-delete.parquet", self.name);
         let location = format!("{folder}{name}");
         transactions.register_writer(&self.name, None).await?;
-        transactions.will_write(location.clone()).await;
+        transactions.record_file(location.clone()).await;
         let positions: Vec<i64> = rows.iter().copied().collect();
         let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
         Ok(NewDeleteFile {
@@ -705,15 +707,15 @@ impl Pending {
         })
     }
 
-    /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a
-    /// table without.
-    fn replaced(&self, contents: &Contents, added: &[NewFile]) -> Result<Replaced> {
+    /// What an INSERT OVERWRITE replaces: the table partitions for which it has rows, or everything if the
+    /// table is not partitioned.
+    fn overwrite_removal(&self, contents: &Contents, added: &[NewFile]) -> Result<Removal> {
         let table = self.target.table();
         let is_divided = is_divided(table);
         if table.partition.is_empty() && !is_divided {
-            return Ok(Replaced::all(contents));
+            return Ok(Removal::all(contents));
         }
-        // A range or list is replaced with all of its buckets.
+        // A range or list partition is replaced with all its buckets.
         let key = |table_partition: Option<i64>, values: &[Option<String>]| {
             let is_bucket = |key: &PartitionKey| matches!(key.transform, Transform::Bucket(_));
             let values = table.partition.iter().zip(values);
@@ -726,7 +728,7 @@ impl Pending {
         let keys: BTreeSet<_> =
             added.iter().map(|file| key(partitions::of_file(&file.path), &file.partition_values)).collect();
         let has_kept =
-            !contents.added_kept.is_empty() || contents.kept.iter().any(|kept| !kept.rows.is_empty());
+            !contents.added_inlined.is_empty() || contents.inlined.iter().any(|kept| !kept.rows.is_empty());
         if has_kept && is_divided {
             let message = format!(
                 "the catalog keeps rows of table \"{}\", which is divided by ranges or lists",
@@ -737,7 +739,7 @@ impl Pending {
                 .into_datafusion());
         }
         let next = partitions_of(table)?.map(|divided| divided.next);
-        let mut replaced = Replaced::default();
+        let mut replaced = Removal::default();
         for file in &contents.files {
             if is_divided && file.table_partition.is_none() {
                 if file.unplaced_before == next {
@@ -756,22 +758,22 @@ impl Pending {
                 .into_datafusion());
             }
             if keys.contains(&key(file.table_partition, &file.partition_values_now(table)?)) {
-                replaced.take(file);
+                replaced.add_file(file);
             }
         }
         if has_kept {
-            replaced.take_kept(&self.target, contents, |values| keys.contains(&key(None, values)))?;
+            replaced.add_inlined(&self.target, contents, |values| keys.contains(&key(None, values)))?;
         }
         Ok(replaced)
     }
 
-    /// Takes the files away that are in one table partition.
+    /// Removes the files of one table partition.
     pub(crate) async fn remove_partition(
         target: WarehouseTable,
         partition: i64,
         transactions: &Transactions,
     ) -> Result<()> {
-        target.check_sees_all()?;
+        target.check_all_visible()?;
         let contents = target.contents().await?;
         let mut deletes = Deletes::default();
         for file in contents.of_partition(partition) {
@@ -786,39 +788,39 @@ impl Pending {
             .change(|transaction| {
                 let changes = transaction.changes_of(table.id);
                 check_compaction(changes, false, &table.name)?;
-                deletes.make(changes);
+                deletes.apply(changes);
                 Ok(())
             })
             .await
     }
 
-    /// TRUNCATE: takes everything away.
+    /// TRUNCATE: removes all rows.
     pub(crate) async fn truncate(target: WarehouseTable, transactions: &Transactions) -> Result<()> {
-        target.check_sees_all()?;
+        target.check_all_visible()?;
         let contents = target.contents().await?;
-        let replaced = Replaced::all(&contents);
+        let replaced = Removal::all(&contents);
         let table = Arc::clone(target.table());
         transactions
             .change(|transaction| {
                 let changes = transaction.changes_of(table.id);
                 check_compaction(changes, false, &table.name)?;
-                replaced.make(changes, &table)
+                replaced.apply(changes, &table)
             })
             .await
     }
 }
 
-/// What the rows of a statement say.
+/// The collected result rows of a write plan.
 #[derive(Default)]
 struct Results {
     records: Vec<FileRecord>,
     places: BTreeMap<RowSource, BTreeSet<i64>>,
-    /// Rows that were deleted and not written anew.
+    /// Rows that were deleted and not rewritten.
     deleted: u64,
 }
 
 impl Results {
-    fn take(&mut self, batch: &RecordBatch, work: &Work) -> Result<()> {
+    fn add(&mut self, batch: &RecordBatch, work: &Work) -> Result<()> {
         let places = match work {
             Work::Delete => 0,
             _ => {
@@ -850,18 +852,18 @@ impl Results {
     }
 }
 
-/// What deletes come to.
+/// Deletes by kind of row source.
 #[derive(Default)]
 struct Deletes {
     files: BTreeMap<i64, NewDeletes>,
     removed: BTreeSet<i64>,
     added: BTreeMap<usize, (BTreeSet<i64>, Option<NewDeleteFile>)>,
-    kept: BTreeSet<(i64, i64)>,
-    added_kept: BTreeSet<i64>,
+    inlined: BTreeSet<(i64, i64)>,
+    added_inlined: BTreeSet<i64>,
 }
 
 impl Deletes {
-    fn make(self, changes: &mut TableChanges) {
+    fn apply(self, changes: &mut TableChanges) {
         for id in self.removed {
             changes.deleted.remove(&id);
             changes.removed.insert(id);
@@ -879,13 +881,13 @@ impl Deletes {
             };
             changes.deleted.insert(id, merged);
         }
-        changes.deleted_inlined.extend(self.kept);
+        changes.deleted_inlined.extend(self.inlined);
         let mut place = -1;
         changes.inlined.retain(|_| {
             place += 1;
-            !self.added_kept.contains(&place)
+            !self.added_inlined.contains(&place)
         });
-        // From the last to the first, because those after one that goes move up.
+        // From last to first, since removal shifts later indexes.
         for (at, (rows, file)) in self.added.into_iter().rev() {
             match file {
                 Some(file) => {
@@ -898,8 +900,7 @@ impl Deletes {
     }
 }
 
-/// What is to be said of a transaction that compacts a table is another thing than what is to be said of one
-/// that changes its rows.
+/// The catalog records a compaction differently from a change of rows.
 ///
 /// Errors: a transaction does both to one table (25001).
 fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) -> Result<()> {
@@ -914,7 +915,7 @@ fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) ->
     Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion())
 }
 
-/// `is_divided`: the first partition value is the table partition, which the file's path says.
+/// `is_divided`: the first partition value is the table partition, which is in the file's path instead.
 fn new_file(record: FileRecord, is_divided: bool) -> NewFile {
     let rows = record.rows;
     let stats = record.stats.into_iter().map(|stats| {
@@ -945,7 +946,7 @@ fn new_file(record: FileRecord, is_divided: bool) -> NewFile {
     }
 }
 
-fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<ColumnStats> {
+fn merge_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<ColumnStats> {
     let sum = |a: Option<i64>, b: Option<i64>| Some(a? + b?);
     let best = |a: Option<String>, b: Option<String>, greater: bool| -> Result<Option<String>> {
         let (Some(a), Some(b)) = (&a, &b) else {

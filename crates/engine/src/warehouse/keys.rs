@@ -1,15 +1,14 @@
-//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables, declared, kept and
-//! shown, and neither enforced nor built; and CHECK constraints, which are enforced.
+//! Primary keys, unique constraints, foreign keys and indexes of warehouse tables, which are stored and shown
+//! but neither enforced nor built; and CHECK constraints, which are enforced.
 //!
 //! # Invariants
 //!
-//! They are one tag of their table in the catalog, [`TAG`], a text of JSON: what an earlier snapshot has, and
-//! what a transaction undoes, is theirs without more. Columns are told by their ids and other tables by their
-//! UUIDs, so renames need no change here, whoever renames. What is referred to and is not there any more,
-//! because DuckDB has dropped it, takes with it what refers to it: [`Keys::of`] leaves out what lacks a
-//! column, and [`Keys::target`] knows no key that is gone. Numbers of keys are not used twice in a table, so
-//! nothing refers to another key than the one it was made for. No plan relies on them
-//! (`docs/decisions/0037-keys-that-are-not-enforced.md`).
+//! All of them are stored in one tag of their table in the catalog, [`TAG`], as JSON, so snapshots and
+//! rollbacks cover them. Columns are referred to by id and other tables by UUID, so renames need no change
+//! here, whichever program renames. If DuckDB drops a referenced object, the keys that refer to it go too:
+//! [`Keys::of`] skips keys that lack a column, and [`Keys::target`] does not find a dropped key. Key numbers
+//! are never reused within a table, so a reference cannot point to another key than the one it was made for.
+//! No plan relies on keys (`docs/decisions/0037-keys-that-are-not-enforced.md`).
 //!
 //! ```text
 //! {"next": 3,
@@ -29,8 +28,8 @@ use harrier_catalog::state::{Column, ColumnId, KEYS_TAG as TAG, State, Table};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use change::check_nullable;
-pub(crate) use declaration::Declared;
-pub(crate) use pg_catalog::told;
+pub(crate) use declaration::KeyDeclaration;
+pub(crate) use pg_catalog::catalog_keys;
 pub(crate) use row_check::{RowCheck, of_table as checks_of};
 
 pub(crate) mod change;
@@ -40,10 +39,10 @@ pub(crate) mod naming;
 pub(crate) mod pg_catalog;
 pub(crate) mod row_check;
 
-/// What is declared of a table.
+/// The keys, constraints and indexes of a table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Keys {
-    /// How many numbers have been given out: the last one.
+    /// The last number assigned.
     #[serde(default)]
     pub(crate) next: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -77,21 +76,21 @@ pub(crate) enum Kind {
     Check(Check),
 }
 
-/// What rows are asked for.
+/// A CHECK constraint's condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Check {
     pub(crate) condition: Expression,
-    /// Rows that were there before may not fulfil it.
+    /// Existing rows have not been checked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) not_valid: bool,
 }
 
-/// What a foreign key refers to.
+/// The referenced key of a foreign key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Foreign {
-    /// The UUID of the table.
+    /// UUID of the referenced table.
     pub(crate) table: String,
-    /// The number of a primary key, a unique constraint or a unique index there.
+    /// Number of a primary key, unique constraint or unique index of that table.
     pub(crate) key: u32,
     pub(crate) referenced: Vec<ColumnId>,
     #[serde(default, skip_serializing_if = "Action::is_none")]
@@ -132,7 +131,7 @@ pub(crate) struct Index {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Item {
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) what: IndexKey,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) class: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -143,12 +142,12 @@ pub(crate) struct Item {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum What {
+pub(crate) enum IndexKey {
     Column(ColumnId),
     Expression(Expression),
 }
 
-/// SQL with the columns that its names mean, which may have got other names since.
+/// An SQL expression with the columns its names refer to, which may have been renamed since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Expression {
     pub(crate) sql: String,
@@ -166,7 +165,7 @@ impl Action {
 }
 
 impl Keys {
-    /// What is declared of `table` and has its columns.
+    /// Reads the keys of `table`; skips those that lack a column.
     pub(crate) fn of(table: &Table) -> Self {
         let mut keys: Self =
             table.tags.get(TAG).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -176,8 +175,8 @@ impl Keys {
         keys
     }
 
-    /// Keeps them as what is declared of `table`.
-    fn keep(&self, table: &mut Table) -> Result<()> {
+    /// Stores the keys in the tags of `table`.
+    fn store(&self, table: &mut Table) -> Result<()> {
         if *self == Self::default() {
             table.tags.remove(TAG);
             return Ok(());
@@ -200,29 +199,29 @@ impl Keys {
         self.constraints.iter().find(|constraint| constraint.name == name)
     }
 
-    /// Whether a relation of this name belongs to them: an index, or that of a constraint.
+    /// Whether an index of this name belongs to the table, be it a constraint's.
     fn has_relation(&self, name: &str) -> bool {
         let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
         constraints.map(|constraint| &constraint.name).any(|own| own == name)
             || self.indexes.iter().any(|index| index.name == name)
     }
 
-    /// The keys that foreign keys may refer to: their numbers and columns.
+    /// The keys that foreign keys may refer to: numbers and columns.
     fn candidates(&self) -> impl Iterator<Item = (u32, Vec<ColumnId>)> {
         let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
         let constraints = constraints.map(|constraint| (constraint.number, constraint.columns.clone()));
         let indexes = self.indexes.iter().filter(|index| index.unique && index.predicate.is_none());
         let indexes = indexes.filter_map(|index| {
             let columns = index.items.iter().map(|item| match item.what {
-                What::Column(id) => Some(id),
-                What::Expression(_) => None,
+                IndexKey::Column(id) => Some(id),
+                IndexKey::Expression(_) => None,
             });
             Some((index.number, columns.collect::<Option<Vec<_>>>()?))
         });
         constraints.chain(indexes).collect::<Vec<_>>().into_iter()
     }
 
-    /// The table with the key that a foreign key refers to; `None` if either is gone.
+    /// The table referenced by a foreign key; `None` if the table or the key is gone.
     pub(crate) fn target<'s>(state: &'s State, foreign: &Foreign) -> Option<&'s Table> {
         let table = state.tables.values().find(|table| table.uuid == foreign.table)?;
         let has = |id: &ColumnId| table.columns.iter().any(|column| column.id == *id);
@@ -230,7 +229,7 @@ impl Keys {
         (is_there && foreign.referenced.iter().all(has)).then_some(table)
     }
 
-    /// Drops foreign keys whose key is gone.
+    /// Removes foreign keys whose referenced key is gone.
     fn prune(&mut self, state: &State, own: &Table) {
         self.constraints.retain(|constraint| match &constraint.kind {
             Kind::Foreign(foreign) => foreign.table == own.uuid || Self::target(state, foreign).is_some(),
@@ -245,20 +244,20 @@ impl Keys {
 }
 
 impl Constraint {
-    /// Whether PostgreSQL has an index of its name for it.
+    /// Whether PostgreSQL creates an index of the same name for it.
     pub(crate) fn is_index(&self) -> bool {
         !matches!(self.kind, Kind::Foreign(_) | Kind::Check(_))
     }
 }
 
 impl Index {
-    /// All columns that it has to do with.
+    /// All columns that it uses.
     pub(crate) fn columns(&self) -> Vec<ColumnId> {
         let mut columns = self.include.clone();
         for item in &self.items {
             match &item.what {
-                What::Column(id) => columns.push(*id),
-                What::Expression(expression) => columns.extend(expression.columns.values()),
+                IndexKey::Column(id) => columns.push(*id),
+                IndexKey::Expression(expression) => columns.extend(expression.columns.values()),
             }
         }
         columns.extend(self.predicate.iter().flat_map(|predicate| predicate.columns.values()));
@@ -266,13 +265,13 @@ impl Index {
     }
 }
 
-/// Whether the schema of `table` has an index of this name, of any of its tables.
+/// Whether an index of this name exists in the schema.
 pub(crate) fn has_index(state: &State, schema: i64, name: &str) -> bool {
     let tables = state.tables.values().filter(|table| table.schema == schema && table.tags.contains_key(TAG));
     tables.into_iter().any(|table| Keys::of(table).has_relation(name))
 }
 
-pub(crate) fn column_called<'t>(table: &'t Table, name: &str) -> Option<&'t Column> {
+pub(crate) fn column_named<'t>(table: &'t Table, name: &str) -> Option<&'t Column> {
     table.columns.iter().find(|column| column.name == name)
 }
 
@@ -280,7 +279,7 @@ pub(crate) fn name_of(table: &Table, id: ColumnId) -> &str {
     table.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name)
 }
 
-/// What a client hears of keys that it declares.
+/// The notice for declared keys.
 pub(crate) fn keys_notice(table: &str) -> String {
     format!("keys of table \"{table}\" are declared and not enforced")
 }
@@ -328,11 +327,11 @@ mod tests {
         let mut own = table(&[(1, "a"), (2, "b")], TEXT);
         let keys = Keys::of(&own);
         assert_eq!((keys.constraints.len(), keys.indexes.len()), (3, 1));
-        keys.keep(&mut own).unwrap();
+        keys.store(&mut own).unwrap();
         assert_eq!(own.tags[TAG], TEXT);
     }
 
-    /// The catalog looks for it, to have new constraints conflict with new rows.
+    /// The catalog looks for this word, so that new constraints conflict with new rows.
     #[test]
     fn a_check_constraint_is_told_to_the_catalog() {
         let condition =
@@ -348,7 +347,7 @@ mod tests {
             deferred: false,
             kind: Kind::Check(Check { condition, not_valid: false }),
         });
-        keys.keep(&mut own).unwrap();
+        keys.store(&mut own).unwrap();
         assert!(own.tags[TAG].contains(harrier_catalog::state::CHECK), "{}", own.tags[TAG]);
         assert_eq!(Keys::of(&own), keys);
         assert!(!TEXT.contains(harrier_catalog::state::CHECK));
@@ -368,7 +367,7 @@ mod tests {
     fn expressions_have_the_names_that_columns_have_now() {
         let own = table(&[(1, "a"), (2, "new \"name\"")], TEXT);
         let index = &Keys::of(&own).indexes[0];
-        let What::Expression(expression) = &index.items[0].what else { panic!("an expression") };
+        let IndexKey::Expression(expression) = &index.items[0].what else { panic!("an expression") };
         assert_eq!(expressions::text(expression, &own), "lower(\"new \"\"name\"\"\")");
     }
 }

@@ -1,4 +1,4 @@
-//! The names of a session: its own tables, which end with it, before those of the warehouse.
+//! Name resolution of a session: temporary tables first, then those of the warehouse.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -31,46 +31,46 @@ use parking_lot::RwLock;
 use crate::planning::stored_sql::{self, ViewForm};
 use crate::planning::using_columns;
 use crate::settings::time_reading;
-use crate::warehouse::access::restricted_view::GuardedView;
-use crate::warehouse::access::{SessionRole, Viewer, denied};
-use crate::warehouse::on_commit::{AtCommit, AtCommits};
-use crate::warehouse::public_schema::told_name;
+use crate::warehouse::access::restricted_view::RestrictedView;
+use crate::warehouse::access::{SessionRole, Viewer, permission_denied};
+use crate::warehouse::on_commit::{OnCommitAction, OnCommitActions};
+use crate::warehouse::public_schema::schema_display_name;
 use crate::warehouse::relation::wrong_kind;
-use crate::warehouse::snapshot::{Sight, is_default};
+use crate::warehouse::snapshot::{StatementSnapshot, is_default};
 use crate::warehouse::system_catalogs::server_table::{SYSTEM_SCHEMA, ServerTable};
 use crate::warehouse::table::WarehouseTable;
-use crate::warehouse::temporary_snapshots::OwnState;
-use crate::warehouse::temporary_tables::{self, OwnTable};
+use crate::warehouse::temporary_snapshots::TemporaryState;
+use crate::warehouse::temporary_tables::{self, TemporaryTable};
 use crate::warehouse::{explain, sequences, view_columns};
 
-/// The name of the one catalog of a session with a warehouse.
+/// The name of the only catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
 
-/// Makes the schema `sys` over the names of a session.
-pub(crate) type SystemSchemaOf = fn(Arc<Names>) -> Arc<dyn SchemaProvider>;
+/// Creates the schema `sys` for a session.
+pub(crate) type SystemSchemaOf = fn(Arc<NameResolver>) -> Arc<dyn SchemaProvider>;
 
-/// The names of one session.
+/// Resolves names for one session.
 #[derive(Debug)]
-pub(crate) struct Names {
-    sight: RwLock<Sight>,
-    /// Tables and views of this session alone.
-    own: MemorySchemaProvider,
-    at_commits: AtCommits,
-    /// Holds this value in its catalogs: hence weak, and set after both exist.
+pub(crate) struct NameResolver {
+    snapshot: RwLock<StatementSnapshot>,
+    /// Temporary tables and views.
+    temporary: MemorySchemaProvider,
+    on_commit_actions: OnCommitActions,
+    /// The session's state. Its catalogs hold this value, hence weak, and set after both exist.
     session: OnceLock<Weak<RwLock<SessionState>>>,
-    /// Of schema `sys`, beside those about the warehouse.
+    /// Additional tables of schema `sys`, provided by the server.
     server_tables: Arc<[ServerTable]>,
     system_schema: SystemSchemaOf,
-    /// PostgreSQL's catalogs, if the session has begun.
+    /// PostgreSQL's catalogs, once the session has begun.
     postgres: OnceLock<Installed>,
     role: Arc<SessionRole>,
     files: Arc<dyn UrlTableFactory>,
-    says_main: AtomicBool,
+    shows_main: AtomicBool,
     this: Weak<Self>,
 }
 
-impl Names {
-    /// `files` opens whatever it is asked for, without asking who asks.
+impl NameResolver {
+    /// `files` opens any file, without an access check.
     pub(crate) fn new(
         server_tables: Arc<[ServerTable]>,
         system_schema: SystemSchemaOf,
@@ -83,10 +83,10 @@ impl Names {
             system_schema,
             role,
             files,
-            says_main: AtomicBool::new(false),
-            sight: RwLock::default(),
-            own: MemorySchemaProvider::new(),
-            at_commits: AtCommits::default(),
+            shows_main: AtomicBool::new(false),
+            snapshot: RwLock::default(),
+            temporary: MemorySchemaProvider::new(),
+            on_commit_actions: OnCommitActions::default(),
             session: OnceLock::new(),
             postgres: OnceLock::new(),
         })
@@ -102,7 +102,7 @@ impl Names {
         assert!(self.postgres.set(installed).is_ok(), "a session begins once");
     }
 
-    /// Who the session is for.
+    /// The session's role.
     pub(crate) fn role(&self) -> &Arc<SessionRole> {
         &self.role
     }
@@ -111,32 +111,35 @@ impl Names {
         &self.server_tables
     }
 
-    /// What the coming statement sees.
-    pub(crate) fn look(&self, sight: Sight) {
-        *self.sight.write() = sight;
+    /// Sets the snapshot of the next statement.
+    pub(crate) fn set_snapshot(&self, snapshot: StatementSnapshot) {
+        *self.snapshot.write() = snapshot;
     }
 
-    pub(crate) fn sight(&self) -> Sight {
-        Sight { says_main: self.says_main.load(Ordering::Relaxed), ..self.sight.read().clone() }
+    pub(crate) fn snapshot(&self) -> StatementSnapshot {
+        StatementSnapshot {
+            shows_main: self.shows_main.load(Ordering::Relaxed),
+            ..self.snapshot.read().clone()
+        }
     }
 
-    /// Whether the coming statement calls the schema `public` by DuckLake's name.
-    pub(crate) fn set_says_main(&self, says_main: bool) {
-        self.says_main.store(says_main, Ordering::Relaxed);
+    /// Sets whether the next statement is shown the schema `public` as `main`.
+    pub(crate) fn set_shows_main(&self, shows_main: bool) {
+        self.shows_main.store(shows_main, Ordering::Relaxed);
     }
 
-    /// Whether the session has a table or view of its own of this name.
-    pub(crate) fn is_own(&self, name: &TableReference) -> bool {
-        name.schema().is_none_or(is_default) && self.own.table_exist(name.table())
+    /// Whether the session has a temporary table or view of this name.
+    pub(crate) fn is_temporary(&self, name: &TableReference) -> bool {
+        name.schema().is_none_or(is_default) && self.temporary.table_exist(name.table())
     }
 
-    /// Whether one of PostgreSQL's catalogs is called so.
+    /// Whether one of PostgreSQL's catalogs has this name.
     fn is_postgres(&self, name: &str) -> bool {
         let postgres = self.postgres.get().filter(|_| name.starts_with("pg_"));
         postgres.is_some_and(|postgres| postgres.catalog.table_exist(name))
     }
 
-    /// The schema that a name is in: the one it says, or the first of the search path.
+    /// The schema of a name: the given one, or the first of the search path.
     pub(crate) fn schema_of<'n>(&self, name: &'n TableReference) -> Cow<'n, str> {
         match name.schema() {
             Some(schema) => Cow::Borrowed(schema),
@@ -144,10 +147,10 @@ impl Names {
         }
     }
 
-    /// What names without a schema are in.
+    /// The schema of unqualified names.
     fn default_schema(&self) -> String {
         let session = self.session.get().and_then(Weak::upgrade);
-        // Whoever asks may hold the lock.
+        // The caller may hold the lock.
         let state = session.as_ref().map(|session| session.read_recursive());
         let schema = state.map(|state| state.config_options().catalog.default_schema.clone());
         schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_string())
@@ -155,15 +158,15 @@ impl Names {
 
     /// Whether the warehouse has a view of this name.
     pub(crate) fn has_view(&self, name: &TableReference) -> bool {
-        let sight = self.sight();
-        let schema = sight.schema(&self.schema_of(name));
-        let view = schema.and_then(|schema| sight.state.as_ref()?.view(schema.id, name.table()));
+        let snapshot = self.snapshot();
+        let schema = snapshot.schema(&self.schema_of(name));
+        let view = schema.and_then(|schema| snapshot.state.as_ref()?.view(schema.id, name.table()));
         view.is_some()
     }
 
-    /// Why a statement that does `what` finds no table of the warehouse under a name.
+    /// The error of a statement that needs a warehouse table under this name; `what` names the statement.
     pub(crate) async fn no_table(&self, name: &TableReference, what: &str) -> DataFusionError {
-        let own = self.own(name).await.ok().flatten();
+        let own = self.temporary(name).await.ok().flatten();
         let kind = match &own {
             Some(own) if own.table_type() == TableType::View => return wrong_kind(name, "table"),
             Some(own) if own.downcast_ref::<MemTable>().is_some() => "a temporary table",
@@ -178,113 +181,114 @@ impl Names {
         SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
     }
 
-    /// What a table or view of the warehouse is to privileges.
+    /// The object of a table, view or sequence of the warehouse, for privileges.
     pub(crate) fn relation(&self, name: &TableReference) -> Option<Object> {
-        self.relation_in(&self.sight(), name)
+        self.relation_in(&self.snapshot(), name)
     }
 
-    /// The same in what another statement sees.
-    pub(crate) fn relation_in(&self, sight: &Sight, name: &TableReference) -> Option<Object> {
-        let schema = sight.schema(&self.schema_of(name))?.id;
-        let state = sight.state.as_ref()?;
+    /// The same in another statement's snapshot.
+    pub(crate) fn relation_in(&self, snapshot: &StatementSnapshot, name: &TableReference) -> Option<Object> {
+        let schema = snapshot.schema(&self.schema_of(name))?.id;
+        let state = snapshot.state.as_ref()?;
         let table = state.table(schema, name.table()).map(|table| Object::Table(table.id));
         let view = || state.view(schema, name.table()).map(|view| Object::View(view.id));
         let sequence = || state.sequence(schema, name.table()).map(|sequence| Object::Sequence(sequence.id));
         table.or_else(view).or_else(sequence)
     }
 
-    /// Whether there is a schema of this name.
+    /// Whether a schema of this name exists.
     pub(crate) fn has_schema(&self, name: &str) -> bool {
-        is_default(name) || name == SYSTEM_SCHEMA || self.sight().schema(name).is_some()
+        is_default(name) || name == SYSTEM_SCHEMA || self.snapshot().schema(name).is_some()
     }
 
-    /// The tables and views of the session alone, in the order of their names.
-    pub(super) async fn own_tables(&self) -> Vec<OwnTable> {
-        let mut names = self.own.table_names();
+    /// Lists the temporary tables and views, sorted by name.
+    pub(super) async fn temporary_tables(&self) -> Vec<TemporaryTable> {
+        let mut names = self.temporary.table_names();
         names.sort();
         let mut tables = Vec::with_capacity(names.len());
         for name in names {
-            if let Ok(Some(table)) = self.own.table(&name).await {
+            if let Ok(Some(table)) = self.temporary.table(&name).await {
                 let is_view = table.table_type() == TableType::View;
-                tables.push(OwnTable { name, schema: table.schema(), is_view });
+                tables.push(TemporaryTable { name, schema: table.schema(), is_view });
             }
         }
         tables
     }
 
-    /// What the session has of this name for itself.
-    pub(crate) async fn own(&self, name: &TableReference) -> Result<Option<Arc<dyn TableProvider>>> {
-        match self.is_own(name) {
-            true => self.own.table(name.table()).await,
+    /// The temporary table or view of this name.
+    pub(crate) async fn temporary(&self, name: &TableReference) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.is_temporary(name) {
+            true => self.temporary.table(name.table()).await,
             false => Ok(None),
         }
     }
 
-    /// The tables and views of the session alone as they are now.
-    pub(crate) async fn own_state(&self) -> Result<OwnState> {
-        let mut state = OwnState::default();
-        for name in self.own.table_names() {
-            if let Some(table) = self.own.table(&name).await? {
+    /// Saves the temporary tables and views.
+    pub(crate) async fn temporary_state(&self) -> Result<TemporaryState> {
+        let mut state = TemporaryState::default();
+        for name in self.temporary.table_names() {
+            if let Some(table) = self.temporary.table(&name).await? {
                 state.add(name, table).await;
             }
         }
         Ok(state)
     }
 
-    /// Has the session have the tables and views that it had, as they were.
-    pub(crate) async fn restore_own(&self, state: OwnState) -> Result<()> {
-        self.forget_own()?;
-        for (name, table) in state.restored().await {
-            self.own.register_table(name, table)?;
+    /// Restores saved temporary tables and views.
+    pub(crate) async fn restore_temporary(&self, state: TemporaryState) -> Result<()> {
+        self.drop_temporary()?;
+        for (name, table) in state.restore().await {
+            self.temporary.register_table(name, table)?;
         }
         Ok(())
     }
 
-    /// Has something done to one of them whenever a transaction has been committed.
-    pub(crate) async fn add_at_commit(&self, name: &str, what: AtCommit) -> Result<()> {
-        if let Some(table) = self.own.table(name).await? {
-            self.at_commits.add(name, &table, what);
+    /// Registers a commit action of a temporary table.
+    pub(crate) async fn add_on_commit_action(&self, name: &str, what: OnCommitAction) -> Result<()> {
+        if let Some(table) = self.temporary.table(name).await? {
+            self.on_commit_actions.add(name, &table, what);
         }
         Ok(())
     }
 
-    /// To be called when a transaction has been committed, before the next statement.
-    pub(crate) async fn committed(&self) -> Result<()> {
-        if self.at_commits.is_empty() {
+    /// Runs the commit actions. To be called when a transaction has been committed, before the next
+    /// statement.
+    pub(crate) async fn run_on_commit(&self) -> Result<()> {
+        if self.on_commit_actions.is_empty() {
             return Ok(());
         }
         let mut own = HashMap::new();
-        for name in self.own.table_names() {
-            if let Some(table) = self.own.table(&name).await? {
+        for name in self.temporary.table_names() {
+            if let Some(table) = self.temporary.table(&name).await? {
                 own.insert(name, table);
             }
         }
-        for (name, table, what) in self.at_commits.due(&own) {
+        for (name, table, what) in self.on_commit_actions.due(&own) {
             match (what, table.downcast_ref::<MemTable>()) {
-                (AtCommit::DeleteRows, Some(table)) => temporary_tables::truncate(table).await,
-                (AtCommit::DeleteRows, None) => {}
-                (AtCommit::Drop, _) => drop(self.own.deregister_table(&name)?),
+                (OnCommitAction::DeleteRows, Some(table)) => temporary_tables::truncate(table).await,
+                (OnCommitAction::DeleteRows, None) => {}
+                (OnCommitAction::Drop, _) => drop(self.temporary.deregister_table(&name)?),
             }
         }
         Ok(())
     }
 
-    /// Drops the tables and views of the session alone.
-    pub(crate) fn forget_own(&self) -> Result<()> {
-        for name in self.own.table_names() {
-            self.own.deregister_table(&name)?;
+    /// Drops all temporary tables and views.
+    pub(crate) fn drop_temporary(&self) -> Result<()> {
+        for name in self.temporary.table_names() {
+            self.temporary.deregister_table(&name)?;
         }
         Ok(())
     }
 
-    /// A table of the warehouse, unless the session has something of its own in front of it.
+    /// The warehouse table of a name, unless a temporary table or view hides it.
     pub(crate) fn table(&self, name: &TableReference) -> Option<Arc<Table>> {
-        if self.is_own(name) {
+        if self.is_temporary(name) {
             return None;
         }
-        let sight = self.sight();
-        let schema = sight.schema(&self.schema_of(name))?;
-        sight.state.as_ref()?.table(schema.id, name.table()).cloned()
+        let snapshot = self.snapshot();
+        let schema = snapshot.schema(&self.schema_of(name))?;
+        snapshot.state.as_ref()?.table(schema.id, name.table()).cloned()
     }
 
     pub(crate) fn session(&self) -> Result<SessionState> {
@@ -300,8 +304,8 @@ impl Names {
         name: &str,
         place: &Place,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
-        let mut sight = self.sight();
-        let Some(catalog) = sight.catalog.clone() else {
+        let mut snapshot = self.snapshot();
+        let Some(catalog) = snapshot.catalog.clone() else {
             return Ok(None);
         };
         let (name, past) = match name.split_once(AS_OF_MARK) {
@@ -310,38 +314,38 @@ impl Names {
         };
         if let Some(past) = past {
             let state = match past.parse::<SnapshotId>() {
-                Ok(snapshot) => catalog.at(snapshot).await,
+                Ok(id) => catalog.at(id).await,
                 Err(_) => {
                     let moment = match place {
                         Place::Session => {
                             let TimeReading { zone, order } = time_reading(&self.session()?);
                             in_utc(past, &zone, order)
                         }
-                        // It was told so, where it was made in another zone.
+                        // A view's definition stores a time in UTC if it was created in another zone.
                         Place::View { .. } => None,
                     };
                     catalog.at_time(moment.as_deref().unwrap_or(past)).await
                 }
             };
-            sight.state = Some(state.map_err(explain)?);
-            sight.data = Arc::default();
+            snapshot.state = Some(state.map_err(explain)?);
+            snapshot.data = Arc::default();
         }
         if let Place::View { viewer, .. } = place {
-            sight.viewer = viewer.clone();
+            snapshot.viewer = viewer.clone();
         }
-        let (Some(state), Some(schema)) = (&sight.state, sight.schema(schema)) else {
+        let (Some(state), Some(schema)) = (&snapshot.state, snapshot.schema(schema)) else {
             return Ok(None);
         };
         if let Some(table) = state.table(schema.id, name) {
-            self.check_usage(&sight, schema, place)?;
-            let table = WarehouseTable::try_new(self.session()?, &sight, Arc::clone(table))?;
+            self.check_usage(&snapshot, schema, place)?;
+            let table = WarehouseTable::try_new(self.session()?, &snapshot, Arc::clone(table))?;
             let table = match past {
-                Some(_) => table.of_the_past(),
+                Some(_) => table.into_as_of(),
                 None => table,
             };
             return match place.columns_below(table.table()) {
                 Some(below) => {
-                    view_columns::without_later(table, below).map(|view| Some(Arc::new(view) as _))
+                    view_columns::hide_later_columns(table, below).map(|view| Some(Arc::new(view) as _))
                 }
                 None => Ok(Some(Arc::new(table))),
             };
@@ -351,44 +355,44 @@ impl Names {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         if let Some(sequence) = state.sequence(schema.id, name) {
-            self.check_usage(&sight, schema, place)?;
-            return sequences::table_of(&sight, sequence).await.map(Some);
+            self.check_usage(&snapshot, schema, place)?;
+            return sequences::table_of(&snapshot, sequence).await.map(Some);
         }
         let Some(view) = state.view(schema.id, name) else {
             return Ok(None);
         };
-        self.check_usage(&sight, schema, place)?;
+        self.check_usage(&snapshot, schema, place)?;
         let object = Object::View(view.id);
-        match sight.viewer.columns(object, Privilege::Select) {
+        match snapshot.viewer.columns(object, Privilege::Select) {
             Columns::All => Ok(Some(Arc::new(self.view_in(view, place.around()).await?))),
             Columns::Some(columns) => {
                 let view = self.view_in(view, place.around()).await?;
-                Ok(Some(Arc::new(GuardedView::new(view, object.describe(state), columns))))
+                Ok(Some(Arc::new(RestrictedView::new(view, object.describe(state), columns))))
             }
-            Columns::None => Err(denied(&object.describe(state))),
+            Columns::None => Err(permission_denied(&object.describe(state))),
         }
     }
 
-    /// A view was allowed to name what it names when it was made.
-    fn check_usage(&self, sight: &Sight, schema: &Schema, place: &Place) -> Result<()> {
-        match (place, &sight.state) {
+    /// Usage of schemas within a view's definition was checked when the view was created.
+    fn check_usage(&self, snapshot: &StatementSnapshot, schema: &Schema, place: &Place) -> Result<()> {
+        match (place, &snapshot.state) {
             (Place::Session, Some(state)) => {
-                sight.viewer.check(Object::Schema(schema.id), Privilege::Usage, state)
+                snapshot.viewer.check(Object::Schema(schema.id), Privilege::Usage, state)
             }
             _ => Ok(()),
         }
     }
 
-    /// A view, planned: it reads what its owner may read.
+    /// Plans a view, with its owner's privileges.
     ///
-    /// Errors: those of planning it.
+    /// Errors: those of planning.
     pub(crate) async fn view(&self, view: &View) -> Result<ViewTable> {
         self.view_in(view, &[]).await
     }
 
-    /// The same where the views `around` are being planned, whose definitions name it, one the next.
+    /// The same within the views `around`, whose definitions refer to it in turn.
     ///
-    /// Errors: it is one of them (42P17).
+    /// Errors: recursion: it is one of them (42P17).
     async fn view_in(&self, view: &View, around: &[ObjectId]) -> Result<ViewTable> {
         if around.contains(&view.id) {
             let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
@@ -396,7 +400,7 @@ impl Names {
         }
         let around: Arc<[ObjectId]> = around.iter().copied().chain([view.id]).collect();
         let mut state = self.session()?;
-        let viewer = self.sight().viewer.owner_of(view.id);
+        let viewer = self.snapshot().viewer.owner_of(view.id);
         let reads_files = viewer.is_superuser();
         let names = self.this.upgrade();
         let names = names.ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))?;
@@ -410,13 +414,13 @@ impl Names {
             true => Arc::new(DynamicFileCatalog::new(list, Arc::clone(&self.files))),
             false => list,
         });
-        // Whatever the search path of whoever reads it.
+        // Independent of the reader's search path.
         state.config_mut().options_mut().catalog.default_schema = DEFAULT_SCHEMA.to_string();
         let state = stored_sql::with_own_settings(state);
         let form = ViewForm::of(&view.dialect);
         let sql = match form {
             Some(_) => view.sql.clone(),
-            // How DuckDB writes down a count of rows.
+            // DuckDB's spelling in stored views.
             None => view.sql.replace("count_star()", "count(*)"),
         };
         let planned = async {
@@ -440,12 +444,12 @@ impl Names {
     }
 }
 
-/// Where names are looked up.
+/// The context in which names are looked up.
 #[derive(Debug, Clone)]
 enum Place {
-    /// In a statement of the session.
+    /// A statement of the session.
     Session,
-    /// In the definition of a view that reads as somebody, the last of `around`.
+    /// The definition of the last view of `around`, read as `viewer`.
     View { viewer: Viewer, around: Arc<[ObjectId]>, columns_below: Arc<BTreeMap<ObjectId, ColumnId>> },
 }
 
@@ -457,7 +461,8 @@ impl Place {
         }
     }
 
-    /// The number from which on columns of a table were added after the view was made; `None`: none were.
+    /// The id from which on columns of a table were added after the view was created; `None` if there are
+    /// none.
     fn columns_below(&self, table: &Table) -> Option<ColumnId> {
         match self {
             Self::Session => None,
@@ -472,25 +477,27 @@ impl Place {
 /// The catalog of a session with a warehouse.
 #[derive(Debug)]
 pub(crate) struct SessionCatalog {
-    names: Arc<Names>,
+    names: Arc<NameResolver>,
     place: Place,
 }
 
 impl SessionCatalog {
-    pub(crate) fn new(names: Arc<Names>) -> Self {
+    pub(crate) fn new(names: Arc<NameResolver>) -> Self {
         Self { names, place: Place::Session }
     }
 }
 
 impl CatalogProvider for SessionCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let sight = self.names.sight();
-        let mut names = match &sight.state {
+        let snapshot = self.names.snapshot();
+        let mut names = match &snapshot.state {
             Some(state) => {
-                let told = |schema: &Arc<Schema>| told_name(state, schema, sight.says_main).to_string();
-                state.schemas.values().map(told).collect()
+                let display_name = |schema: &Arc<Schema>| {
+                    schema_display_name(state, schema, snapshot.shows_main).to_string()
+                };
+                state.schemas.values().map(display_name).collect()
             }
-            None => vec![sight.told(DEFAULT_SCHEMA).to_string()],
+            None => vec![snapshot.display_schema(DEFAULT_SCHEMA).to_string()],
         };
         if !names.iter().any(|name| name == SYSTEM_SCHEMA) {
             names.push(SYSTEM_SCHEMA.to_string());
@@ -504,7 +511,7 @@ impl CatalogProvider for SessionCatalog {
             (Some(postgres), INFORMATION_SCHEMA) => return Some(Arc::clone(&postgres.information)),
             _ => {}
         }
-        let known = is_default(name) || self.names.sight().schema(name).is_some();
+        let known = is_default(name) || self.names.snapshot().schema(name).is_some();
         if name == SYSTEM_SCHEMA && !known {
             return Some((self.names.system_schema)(Arc::clone(&self.names)));
         }
@@ -515,22 +522,22 @@ impl CatalogProvider for SessionCatalog {
 
 #[derive(Debug)]
 struct SessionSchema {
-    names: Arc<Names>,
+    names: Arc<NameResolver>,
     place: Place,
     name: String,
 }
 
 impl SessionSchema {
-    /// Whether tables of the session alone are found in it: the definition of a view never means one.
-    fn has_own(&self) -> bool {
+    /// Whether temporary tables are found in this schema; never from a view's definition.
+    fn has_temporary(&self) -> bool {
         let is_first = || self.name == self.names.default_schema();
         matches!(self.place, Place::Session) && (is_default(&self.name) || is_first())
     }
 
     fn boxed_table<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
         async move {
-            if self.has_own()
-                && let Some(own) = self.names.own.table(name).await?
+            if self.has_temporary()
+                && let Some(own) = self.names.temporary.table(name).await?
             {
                 return Ok(Some(own));
             }
@@ -538,7 +545,7 @@ impl SessionSchema {
                 return Ok(Some(found));
             }
             match self.names.postgres.get() {
-                // Every search path begins with it.
+                // `pg_catalog` is implicitly first in every search path.
                 Some(postgres) if name.starts_with("pg_") => postgres.catalog.table(name).await,
                 _ => Ok(None),
             }
@@ -548,13 +555,13 @@ impl SessionSchema {
 
     fn boxed_table_type<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<TableType>>> {
         async move {
-            if self.has_own()
-                && let Some(own) = self.names.own.table_type(name).await?
+            if self.has_temporary()
+                && let Some(own) = self.names.temporary.table_type(name).await?
             {
                 return Ok(Some(own));
             }
-            let sight = self.names.sight();
-            let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) else {
+            let snapshot = self.names.snapshot();
+            let (Some(state), Some(schema)) = (&snapshot.state, snapshot.schema(&self.name)) else {
                 return Ok(None);
             };
             let table = state.table(schema.id, name).map(|_| TableType::Base);
@@ -567,9 +574,9 @@ impl SessionSchema {
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl SchemaProvider for SessionSchema {
     fn table_names(&self) -> Vec<String> {
-        let sight = self.names.sight();
-        let mut names = if self.has_own() { self.names.own.table_names() } else { vec![] };
-        if let (Some(state), Some(schema)) = (&sight.state, sight.schema(&self.name)) {
+        let snapshot = self.names.snapshot();
+        let mut names = if self.has_temporary() { self.names.temporary.table_names() } else { vec![] };
+        if let (Some(state), Some(schema)) = (&snapshot.state, snapshot.schema(&self.name)) {
             let tables = state.tables.values().filter(|table| table.schema == schema.id);
             names.extend(tables.map(|table| table.name.clone()));
             let views = state.views.values().filter(|view| view.schema == schema.id);
@@ -596,29 +603,29 @@ impl SchemaProvider for SessionSchema {
         name: String,
         table: Arc<dyn TableProvider>,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
-        if !self.has_own() {
+        if !self.has_temporary() {
             return Err(SqlError::new(
                 SqlState::INVALID_SCHEMA_NAME,
                 format!("tables of a session are in schema \"{PUBLIC_SCHEMA}\", not in \"{}\"", self.name),
             )
             .into_datafusion());
         }
-        self.names.own.register_table(name, table)
+        self.names.temporary.register_table(name, table)
     }
 
     fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        match self.has_own() {
-            true => self.names.own.deregister_table(name),
+        match self.has_temporary() {
+            true => self.names.temporary.deregister_table(name),
             false => Ok(None),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        if self.has_own() && self.names.own.table_exist(name) {
+        if self.has_temporary() && self.names.temporary.table_exist(name) {
             return true;
         }
-        let sight = self.names.sight();
-        match (&sight.state, sight.schema(&self.name)) {
+        let snapshot = self.names.snapshot();
+        match (&snapshot.state, snapshot.schema(&self.name)) {
             (Some(state), Some(schema)) => {
                 let name = name.split_once(AS_OF_MARK).map_or(name, |(name, _)| name);
                 state.table(schema.id, name).is_some()

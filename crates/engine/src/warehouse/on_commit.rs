@@ -1,8 +1,7 @@
-//! What becomes of temporary tables when a transaction has been committed: `ON COMMIT DELETE ROWS` and `ON
-//! COMMIT DROP`.
+//! `ON COMMIT DELETE ROWS` and `ON COMMIT DROP` of temporary tables.
 //!
-//! Outside of a transaction that a client has opened, every statement is one. What its end does to the tables
-//! of the session is done before the next statement, which is the first that could see it.
+//! Outside a transaction block every statement is a transaction. Its commit actions run before the next
+//! statement, which is the first that could see their effect.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,37 +9,37 @@ use std::sync::{Arc, Weak};
 use datafusion::catalog::TableProvider;
 use parking_lot::Mutex;
 
-/// What is done to a table.
+/// The commit action of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AtCommit {
+pub(crate) enum OnCommitAction {
     DeleteRows,
     Drop,
 }
 
-/// The tables of a session that something is done to.
+/// The session's tables with commit actions.
 #[derive(Debug, Default)]
-pub(crate) struct AtCommits(Mutex<Vec<(String, Weak<dyn TableProvider>, AtCommit)>>);
+pub(crate) struct OnCommitActions(Mutex<Vec<(String, Weak<dyn TableProvider>, OnCommitAction)>>);
 
-impl AtCommits {
-    /// To be called when a table was made.
-    pub(crate) fn add(&self, name: &str, table: &Arc<dyn TableProvider>, what: AtCommit) {
+impl OnCommitActions {
+    /// Registers a new table.
+    pub(crate) fn add(&self, name: &str, table: &Arc<dyn TableProvider>, what: OnCommitAction) {
         self.0.lock().push((name.to_string(), Arc::downgrade(table), what));
     }
 
-    /// The tables that are there still, with what is done to them: none that was dropped, and another made of
-    /// its name. Those that are dropped now, or were, are forgotten.
+    /// Returns the tables that still exist, with their actions; a table that was dropped and recreated under
+    /// its name is not among them. Forgets tables that are dropped now or were before.
     pub(super) fn due(
         &self,
         own: &HashMap<String, Arc<dyn TableProvider>>,
-    ) -> Vec<(String, Arc<dyn TableProvider>, AtCommit)> {
+    ) -> Vec<(String, Arc<dyn TableProvider>, OnCommitAction)> {
         let mut all = self.0.lock();
         let mut due = Vec::new();
         all.retain(|(name, table, what)| {
-            // One that a rollback has taken away may come back with the savepoint before it.
+            // A table removed by a rollback may come back with an earlier savepoint.
             let Some(table) = table.upgrade() else { return false };
             if own.get(name).is_some_and(|own| Arc::ptr_eq(own, &table)) {
                 due.push((name.clone(), table, *what));
-                return *what != AtCommit::Drop;
+                return *what != OnCommitAction::Drop;
             }
             false
         });

@@ -1,8 +1,7 @@
-//! The schema that a warehouse has from the start under its two names: PostgreSQL's clients look for
-//! `public`, DuckLake keeps it as `main`. Names in SQL mean it by either, and catalogs, messages and
-//! functions call it `public`, but for a statement that says `main` where it asks them
-//! (`docs/decisions/0027-…`). A warehouse that has another schema `public` has that one, and `main` under its
-//! own name.
+//! The default schema under its two names: PostgreSQL's clients look for `public`, DuckLake stores `main`.
+//! SQL accepts both; catalogs, messages and functions show `public`, except to statements that mention `main`
+//! in a query of them (`docs/decisions/0027-…`). If a warehouse has another schema `public`, that one keeps
+//! its name, and `main` is shown as `main`.
 
 use std::ops::ControlFlow;
 
@@ -10,44 +9,46 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Expr, Value, ValueWithSpan, Visit, Visitor};
 use harrier_catalog::state::{DEFAULT_SCHEMA, PUBLIC_SCHEMA, Schema, State};
 
-/// Which of the names a statement says in its texts.
+/// The names of the default schema that a statement mentions in its string literals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct SchemaNameMentions {
     main: bool,
     public: bool,
 }
 
-impl Said {
-    /// `text`: the whole of the statement, which is all that is looked at unless it is a query.
-    pub(crate) fn by(statement: Option<&ast::Statement>, text: &str) -> Self {
-        let mut said = Self::default();
+impl SchemaNameMentions {
+    /// Scans a statement. `text`: its full text, which is scanned as a whole unless the statement is a query.
+    pub(crate) fn of(statement: Option<&ast::Statement>, text: &str) -> Self {
+        let mut mentions = Self::default();
         if !has_word(text, DEFAULT_SCHEMA) {
-            return said;
+            return mentions;
         }
         match statement {
-            Some(ast::Statement::Query(query)) => drop(query.visit(&mut Texts { said: &mut said, sizes: 0 })),
-            _ => said.hear(text),
+            Some(ast::Statement::Query(query)) => {
+                drop(query.visit(&mut Texts { mentions: &mut mentions, sizes: 0 }))
+            }
+            _ => mentions.scan(text),
         }
-        said
+        mentions
     }
 
-    fn hear(&mut self, text: &str) {
+    fn scan(&mut self, text: &str) {
         self.main |= has_word(text, DEFAULT_SCHEMA);
         self.public |= has_word(text, PUBLIC_SCHEMA);
     }
 
-    /// Whether the statement is told of `main`, with values for its parameters. One that says both names is
-    /// told of `public`.
+    /// Whether the statement is shown `main`, given its parameter values. If it mentions both names, it is
+    /// shown `public`.
     pub(crate) fn is_main(mut self, values: &[ScalarValue]) -> bool {
         let texts = values.iter().filter(|value| !value.is_null() && !value.data_type().is_numeric());
-        texts.for_each(|value| self.hear(&value.to_string()));
+        texts.for_each(|value| self.scan(&value.to_string()));
         self.main && !self.public
     }
 }
 
 struct Texts<'a> {
-    said: &'a mut Said,
-    /// How many calls of a function about sizes are around, to which `main` is a part of a table.
+    mentions: &'a mut SchemaNameMentions,
+    /// Number of enclosing calls of size functions, to which `main` is a fork of a table.
     sizes: usize,
 }
 
@@ -60,7 +61,7 @@ impl Visitor for Texts<'_> {
             Expr::Value(ValueWithSpan {
                 value: Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text),
                 ..
-            }) if self.sizes == 0 => self.said.hear(text),
+            }) if self.sizes == 0 => self.mentions.scan(text),
             _ => {}
         }
         ControlFlow::Continue(())
@@ -81,7 +82,7 @@ fn is_size(function: &ast::Function) -> bool {
     name.is_some_and(|name| name.value.eq_ignore_ascii_case("pg_relation_size"))
 }
 
-/// In capital or small letters, and not as a part of another word.
+/// Case-insensitive, whole words only.
 fn has_word(text: &str, word: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let is_part =
@@ -91,15 +92,15 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// The name of a schema as a statement is told it.
-pub(super) fn told_name<'s>(state: &State, schema: &'s Schema, says_main: bool) -> &'s str {
-    if says_main { &schema.name } else { state.display_name(schema) }
+/// The name of a schema as shown to the statement.
+pub(super) fn schema_display_name<'s>(state: &State, schema: &'s Schema, shows_main: bool) -> &'s str {
+    if shows_main { &schema.name } else { state.display_name(schema) }
 }
 
-/// The name by which it is found as well.
-pub(super) fn other_name(state: &State, schema: &Schema, says_main: bool) -> Option<&'static str> {
+/// The default schema's second name, under which it is found as well.
+pub(super) fn other_name(state: &State, schema: &Schema, shows_main: bool) -> Option<&'static str> {
     let has_two = schema.name == DEFAULT_SCHEMA && is_public(state, schema);
-    has_two.then_some(if says_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA })
+    has_two.then_some(if shows_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA })
 }
 
 /// Whether it is what PostgreSQL's clients know as `public`.
@@ -116,7 +117,9 @@ mod tests {
 
     #[test]
     fn statements_that_say_main_are_told_of_it() {
-        let said = |sql: &str| Said::by(Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().first(), sql);
+        let mentions = |sql: &str| {
+            SchemaNameMentions::of(Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().first(), sql)
+        };
         for (sql, expected) in [
             ("SELECT * FROM pg_tables WHERE schemaname = 'main'", true),
             ("SELECT * FROM pg_tables WHERE schemaname ILIKE 'MAIN'", true),
@@ -129,9 +132,9 @@ mod tests {
             ("SELECT pg_relation_size(main.oid, 'main') FROM pg_class main", false),
             ("SHOW COLUMNS FROM main.t", true),
         ] {
-            assert_eq!(said(sql).is_main(&[]), expected, "{sql}");
+            assert_eq!(mentions(sql).is_main(&[]), expected, "{sql}");
         }
-        let of = said("SELECT * FROM pg_tables WHERE schemaname = $1");
+        let of = mentions("SELECT * FROM pg_tables WHERE schemaname = $1");
         assert!(of.is_main(&[ScalarValue::from("main")]));
         assert!(!of.is_main(&[ScalarValue::from("public"), ScalarValue::from("main")]));
         assert!(!of.is_main(&[ScalarValue::from("remains"), ScalarValue::from(1)]));

@@ -1,4 +1,4 @@
-//! Names of relations, and the errors about them.
+//! Names of relations, and errors about them.
 
 use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
@@ -8,7 +8,7 @@ use harrier_error::SqlState;
 
 use crate::warehouse::keys::change::error;
 
-/// A relation that is no `kind`, `table` or `view`.
+/// The error for a relation that is not a `kind`: `table` or `view`.
 pub(crate) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {
     error(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.table()))
 }
@@ -17,7 +17,7 @@ pub(crate) fn no_relation(kind: &str, name: &TableReference) -> DataFusionError 
     error(SqlState::UNDEFINED_TABLE, format!("{kind} \"{}\" does not exist", name.table()))
 }
 
-/// A name as the planner takes it.
+/// Converts a name to the planner's form.
 pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
     object_name_to_table_reference(name.clone(), true)
 }

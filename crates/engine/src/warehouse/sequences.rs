@@ -1,5 +1,5 @@
-//! Sequences, and the columns whose values come from them: serial and identity columns, and those with
-//! `DEFAULT nextval('s')`.
+//! Sequences, and columns that take values from them: serial and identity columns, and those with `DEFAULT
+//! nextval('s')`.
 //!
 //! ```text
 //!   CREATE, ALTER, DROP SEQUENCE; ALTER TABLE … IDENTITY ─► crate sql ─► statement/ddl/sequences.rs ─► Transaction
@@ -8,9 +8,8 @@
 //!   a value for GENERATED ALWAYS, OVERRIDING ─► written_columns.rs
 //! ```
 //!
-//! A column says by its tags which sequence it takes values from, so that another program that opens the
-//! warehouse finds no default that it cannot compute. `docs/decisions/0036-sequences.md` tells what was
-//! chosen and what was not.
+//! A column's tags name the sequence it takes values from, so that another program that opens the warehouse
+//! finds no default that it cannot compute. Design: `docs/decisions/0036-sequences.md`.
 
 use datafusion::error::DataFusionError;
 use harrier_catalog::sequences::Sequence;
@@ -27,19 +26,19 @@ pub(crate) mod session_values;
 pub(crate) mod values;
 pub(crate) mod written_columns;
 
-pub(crate) use calls::{is_called, named_in, named_in_text, next_of};
+pub(crate) use calls::{contains_call, next_of, nextval_sequence, nextval_sequence_in_ast};
 pub(crate) use functions::{add_rule, register, settings};
-pub(crate) use options::{altered, defined, kept_type};
+pub(crate) use options::{alter_sequence, catalog_type, new_sequence};
 pub(crate) use sequence_table::table_of;
 pub(crate) use session_values::SessionSequences;
-pub(crate) use written_columns::{check_written, without_values};
+pub(crate) use written_columns::{check_identity_values, with_identity_defaults};
 
-/// The tag of a column whose default is the next value of a sequence: that sequence's UUID.
+/// Tag of a column whose default is the next value of a sequence: the sequence's UUID.
 pub(crate) const SEQUENCE_TAG: &str = "harrier.sequence";
-/// The tag of an identity column: what may be written to it.
+/// Tag of an identity column: ALWAYS or BY DEFAULT.
 pub(crate) const IDENTITY_TAG: &str = "harrier.identity";
 
-/// What may be written to a column, if it is an identity column.
+/// The identity kind of a column; `None` if it is not an identity column.
 pub(crate) fn identity_of(column: &Column) -> Option<Identity> {
     let tag = column.tags.get(IDENTITY_TAG)?;
     Some(if *tag == Identity::Always.name() { Identity::Always } else { Identity::ByDefault })

@@ -1,4 +1,4 @@
-//! What one statement sees of the warehouse.
+//! The snapshot of the warehouse that one statement reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,44 +10,44 @@ use harrier_catalog::state::{DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, St
 
 use crate::planning::stored_sql::Asker;
 use crate::warehouse::access::Viewer;
-use crate::warehouse::public_schema::told_name;
+use crate::warehouse::public_schema::schema_display_name;
 
-/// What a statement sees.
+/// A statement's snapshot of the warehouse.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sight {
-    /// `None` before the warehouse is made.
+pub(crate) struct StatementSnapshot {
+    /// `None` before the warehouse is created.
     pub catalog: Option<Catalog>,
     pub state: Option<Arc<State>>,
-    /// What the transaction has done to rows so far.
+    /// Row changes of the open transaction so far.
     pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
-    /// Where sequences are that the transaction has made or begun anew.
+    /// Values of sequences that the open transaction has created or restarted.
     pub values: Arc<BTreeMap<ObjectId, UncommittedValue>>,
-    /// As whom it sees that.
+    /// The role as which the statement reads.
     pub viewer: Viewer,
-    /// Who asks, whoever the viewer is.
+    /// The session's users, whichever role reads.
     pub asker: Asker,
-    /// The schema `public` is called `main` in what it is told.
-    pub says_main: bool,
+    /// Whether the statement is shown the schema `public` as `main`.
+    pub shows_main: bool,
 }
 
-impl Sight {
-    /// By name as SQL gives it.
+impl StatementSnapshot {
+    /// Looks up a schema by its name in SQL.
     pub(crate) fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
         self.state.as_ref()?.named_schema(name)
     }
 
-    /// The schema of a table, as the statement is told it.
+    /// The schema name of a table, as shown to the statement.
     pub(crate) fn schema_name(&self, table: &Table) -> Option<&str> {
         let state = self.state.as_ref()?;
-        Some(told_name(state, state.schemas.get(&table.schema)?, self.says_main))
+        Some(schema_display_name(state, state.schemas.get(&table.schema)?, self.shows_main))
     }
 
-    /// The schema that `name` means, as the statement is told it; `name` if there is none.
-    pub(crate) fn told<'s>(&'s self, name: &'s str) -> &'s str {
+    /// The name of the schema `name`, as shown to the statement; `name` itself if there is no such schema.
+    pub(crate) fn display_schema<'s>(&'s self, name: &'s str) -> &'s str {
         match (&self.state, self.schema(name)) {
-            (Some(state), Some(schema)) => told_name(state, schema, self.says_main),
+            (Some(state), Some(schema)) => schema_display_name(state, schema, self.shows_main),
             (None, _) if is_default(name) => {
-                if self.says_main {
+                if self.shows_main {
                     DEFAULT_SCHEMA
                 } else {
                     PUBLIC_SCHEMA

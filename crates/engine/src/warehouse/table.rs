@@ -1,5 +1,4 @@
-//! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has
-//! done to them.
+//! A warehouse table in a statement's snapshot: its data files, with the transaction's changes.
 
 pub(crate) mod file_shape;
 pub(crate) mod partitions;
@@ -55,45 +54,48 @@ use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
 use crate::warehouse::keys::{self, RowCheck};
 use crate::warehouse::sequences::{SEQUENCE_TAG, next_of};
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::table::prune::Candidates;
 use crate::warehouse::table::scanned_file::{RowSource, ScannedFile, StatsByFile};
 use crate::warehouse::table::statistics::statistics_of;
 
-/// Statistics of more columns of files than this are not fetched only to estimate sizes.
+/// More column statistics of files than this are not loaded merely to estimate sizes.
 const STATS_MAX: usize = 20_000;
 
-/// A table at the snapshot that a statement sees.
+/// A table in the snapshot that a statement reads.
 #[derive(Debug, Clone)]
 pub(crate) struct WarehouseTable {
     catalog: Catalog,
     state: Arc<State>,
     table: Arc<Table>,
     changes: Option<TableChanges>,
-    /// With the places of rows, if they are asked for.
+    /// With row position columns, if `positions` is set.
     schema: SchemaRef,
-    places: bool,
+    positions: bool,
     defaults: BTreeMap<String, Expr>,
-    /// Where rows are read from, if not from everywhere.
-    only: Option<Arc<BTreeSet<RowSource>>>,
-    /// The share of its files that is read, if not all of them are.
+    /// Restricts the scan to these sources.
+    only_sources: Option<Arc<BTreeSet<RowSource>>>,
+    /// Restricts the scan to a sample of this share of its files.
     sample: Option<f64>,
     viewer: Viewer,
-    /// Which columns may be read.
+    /// The columns that the viewer may read.
     readable: Columns,
-    /// What is true for the rows that are seen; `None`: all are.
+    /// The row filter; `None` if all rows are visible.
     visible: Option<Expr>,
-    /// The CHECK constraints, or why they cannot be computed.
+    /// The CHECK constraints, or the error of planning them.
     checks: Arc<Result<Vec<RowCheck>>>,
-    /// It is read as of a snapshot that its name says: nothing can be written to it.
-    is_past: bool,
+    /// Read AS OF an earlier snapshot, and therefore not writable.
+    is_as_of: bool,
 }
 
 impl WarehouseTable {
-    /// Errors: a column has a type that Harrier does not know (0A000); a row filter fits the table no more
-    /// (42501).
-    pub(crate) fn try_new(session: SessionState, sight: &Sight, table: Arc<Table>) -> Result<Self> {
-        let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
+    /// Errors: an unsupported column type (0A000); a row filter that no longer fits the table (42501).
+    pub(crate) fn try_new(
+        session: SessionState,
+        snapshot: &StatementSnapshot,
+        table: Arc<Table>,
+    ) -> Result<Self> {
+        let (Some(catalog), Some(state)) = (&snapshot.catalog, &snapshot.state) else {
             return Err(datafusion::error::DataFusionError::Internal("no warehouse".to_string()));
         };
         let schema = schema_of(&table.columns)?;
@@ -102,64 +104,64 @@ impl WarehouseTable {
             if let Some(uuid) = column.tags.get(SEQUENCE_TAG) {
                 defaults.insert(column.name.clone(), next_of(&session, uuid)?);
             } else if let Some(default) = &column.default {
-                defaults.insert(column.name.clone(), default_of(&session, column, default, &sight.asker)?);
+                defaults.insert(column.name.clone(), default_of(&session, column, default, &snapshot.asker)?);
             }
         }
-        let viewer = sight.viewer.clone();
+        let viewer = snapshot.viewer.clone();
         let readable = viewer.columns(Object::Table(table.id), Privilege::Select);
         let visible = match viewer.row_filters(table.id) {
             Some(predicates) => {
-                Some(row_filter::any_of(&session, &table, &schema, &predicates, &sight.asker)?)
+                Some(row_filter::any_of(&session, &table, &schema, &predicates, &snapshot.asker)?)
             }
             None => None,
         };
-        let checks = Arc::new(keys::checks_of(&session, &table, &schema, &sight.asker));
+        let checks = Arc::new(keys::checks_of(&session, &table, &schema, &snapshot.asker));
         Ok(Self {
             catalog: catalog.clone(),
             state: Arc::clone(state),
             checks,
-            changes: sight.data.get(&table.id).cloned(),
+            changes: snapshot.data.get(&table.id).cloned(),
             table,
             schema,
-            places: false,
+            positions: false,
             defaults,
-            only: None,
+            only_sources: None,
             sample: None,
             viewer,
             readable,
             visible,
-            is_past: false,
+            is_as_of: false,
         })
     }
 
-    /// The same table, found as of a snapshot or a time that a statement has named.
-    pub(crate) fn of_the_past(self) -> Self {
-        Self { is_past: true, ..self }
+    /// The same table, found by AS OF.
+    pub(crate) fn into_as_of(self) -> Self {
+        Self { is_as_of: true, ..self }
     }
 
-    /// Whether it was found with AS OF.
-    pub(crate) fn is_past(&self) -> bool {
-        self.is_past
+    /// Whether it was found by AS OF.
+    pub(crate) fn is_as_of(&self) -> bool {
+        self.is_as_of
     }
 
-    /// As whom it is read and changed.
+    /// The role as which it is read and changed.
     pub(crate) fn viewer(&self) -> &Viewer {
         &self.viewer
     }
 
-    /// Which columns may be read.
+    /// The columns that the viewer may read.
     pub(crate) fn readable(&self) -> &Columns {
         &self.readable
     }
 
-    /// What is true for the rows that are seen, over the table's own columns; `None`: all are.
+    /// The row filter over the table's columns; `None` if all rows are visible.
     pub(crate) fn visible(&self) -> Option<&Expr> {
         self.visible.as_ref()
     }
 
     /// The CHECK constraints.
     ///
-    /// Errors: one cannot be computed any more, with the code of why.
+    /// Errors: one can no longer be planned, with the cause's code.
     pub(crate) fn checks(&self) -> Result<&[RowCheck]> {
         match self.checks.as_ref() {
             Ok(checks) => Ok(checks),
@@ -173,7 +175,7 @@ impl WarehouseTable {
         }
     }
 
-    /// To privileges.
+    /// The table's object, for privileges.
     pub(crate) fn object(&self) -> Object {
         Object::Table(self.table.id)
     }
@@ -182,81 +184,81 @@ impl WarehouseTable {
         &self.table
     }
 
-    /// Whether the catalog can keep rows of the table.
-    pub(crate) fn can_keep(&self) -> bool {
-        stored_values::can_keep(&self.table.columns) && self.catalog.can_inline(&self.table)
+    /// Whether rows of the table can be inlined in the catalog.
+    pub(crate) fn can_inline(&self) -> bool {
+        stored_values::can_inline(&self.table.columns) && self.catalog.can_inline(&self.table)
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own, for a statement that
-    /// changes rows: those are read as a whole, whatever of them the statement was allowed to read.
-    pub(crate) fn places(&self) -> Arc<dyn TableSource> {
-        let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(place_fields()).collect();
+    /// Adds the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after the table's own, for a statement that
+    /// changes rows. Changed rows are read with all columns, whatever columns the statement may read.
+    pub(crate) fn with_positions(&self) -> Arc<dyn TableSource> {
+        let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(position_fields()).collect();
         let schema = Arc::new(Schema::new(fields));
-        let table = Self { schema, places: true, readable: Columns::All, ..self.clone() };
+        let table = Self { schema, positions: true, readable: Columns::All, ..self.clone() };
         provider_as_source(Arc::new(table))
     }
 
-    /// The rows that are in some of its files, or kept under some versions of its schema.
-    pub(crate) fn with_only(&self, sources: BTreeSet<RowSource>) -> Self {
-        Self { only: Some(Arc::new(sources)), ..self.clone() }
+    /// Restricts the table to some of its files, or inlined rows of some schema versions.
+    pub(crate) fn with_sources(&self, sources: BTreeSet<RowSource>) -> Self {
+        Self { only_sources: Some(Arc::new(sources)), ..self.clone() }
     }
 
-    /// About a share of the rows in its files, by row groups, with all rows that the catalog keeps.
+    /// Restricts the table to a sample of its files' row groups, of about this share, plus all inlined rows.
     pub(crate) fn with_sample(&self, share: f64) -> Self {
         Self { sample: Some(share), ..self.clone() }
     }
 
-    /// Its rows, and the bytes of its files.
+    /// The number of rows, and the bytes of its files.
     pub(crate) async fn size(&self) -> Result<TableSize> {
         let contents = self.contents().await?;
-        let kept: usize = contents.kept.iter().map(|kept| kept.rows.len()).sum();
-        let kept = (kept + contents.added_kept.len()) as i64;
+        let kept: usize = contents.inlined.iter().map(|kept| kept.rows.len()).sum();
+        let kept = (kept + contents.added_inlined.len()) as i64;
         Ok(TableSize {
             rows: contents.files.iter().map(ScannedFile::live_rows).sum::<i64>() + kept,
             bytes: contents.files.iter().map(|file| file.bytes).sum(),
         })
     }
 
-    /// Every file that rows are read from.
+    /// All sources of the table's rows.
     pub(crate) async fn contents(&self) -> Result<Contents> {
-        let committed = self.committed().await?;
+        let committed = self.load_committed().await?;
         let changes = self.changes();
         let files = self.sources(&committed, &changes)?;
         let folder = self.state.table_path(&self.table);
         let mut contents = self.contents_without_files(&committed, &changes);
-        contents.files = files.iter().map(|file| self.scanned(file, &folder, &changes)).collect();
+        contents.files = files.iter().map(|file| self.scanned_file(file, &folder, &changes)).collect();
         Ok(contents)
     }
 
-    /// The rows that the catalog keeps, or will.
+    /// The inlined rows, committed or added by the transaction.
     fn contents_without_files(&self, committed: &Committed, changes: &TableChanges) -> Contents {
         let mut contents = Contents::default();
         if !changes.removed_inlined {
-            contents.kept = committed.data.inlined.clone();
-            for kept in &mut contents.kept {
-                forget_deleted(kept, changes);
+            contents.inlined = committed.data.inlined.clone();
+            for kept in &mut contents.inlined {
+                remove_deleted(kept, changes);
             }
         }
-        if let Some(only) = &self.only {
-            contents.kept.retain(|kept| only.contains(&RowSource::Inlined(kept.schema_version)));
+        if let Some(only) = &self.only_sources {
+            contents.inlined.retain(|kept| only.contains(&RowSource::Inlined(kept.schema_version)));
         }
-        if self.only.as_ref().is_none_or(|only| only.contains(&RowSource::AddedInlined)) {
-            contents.added_kept = changes.inlined.clone();
+        if self.only_sources.as_ref().is_none_or(|only| only.contains(&RowSource::AddedInlined)) {
+            contents.added_inlined = changes.inlined.clone();
         }
         contents
     }
 
-    /// What the transaction has done to the table.
+    /// The transaction's changes of the table.
     fn changes(&self) -> Cow<'_, TableChanges> {
         self.changes.as_ref().map_or_else(|| Cow::Owned(TableChanges::default()), Cow::Borrowed)
     }
 
-    /// What the snapshot has of the table.
-    async fn committed(&self) -> Result<Committed> {
+    /// Loads the table's data in the snapshot.
+    async fn load_committed(&self) -> Result<Committed> {
         let own = Arc::new(self.table.columns.clone());
         if self.table.id < 0 {
             return Ok(Committed { data: Arc::default(), versions: Vec::new(), columns: Vec::new(), own });
@@ -269,18 +271,19 @@ impl WarehouseTable {
             let known = &mut columns[version_at(&versions, file.begin)];
             if known.is_none() {
                 let columns = self.catalog.columns_at(self.table.id, file.begin).await.map_err(explain)?;
-                // Files of equal columns are scanned together: those that share them are quickly told to.
+                // Files with equal columns are scanned together; sharing the `Arc` makes the comparison
+                // cheap.
                 *known = Some(if columns == *own { Arc::clone(&own) } else { Arc::new(columns) });
             }
         }
         Ok(Committed { data, versions, columns, own })
     }
 
-    /// Every file that rows are read from.
+    /// Lists every file that rows are read from.
     ///
-    /// Errors: there is a file that Harrier cannot read.
+    /// Errors: an unsupported file.
     fn sources<'a>(&self, committed: &'a Committed, changes: &'a TableChanges) -> Result<Vec<Source<'a>>> {
-        let is_wanted = |source| self.only.as_ref().is_none_or(|only| only.contains(&source));
+        let is_wanted = |source| self.only_sources.as_ref().is_none_or(|only| only.contains(&source));
         let mut all = Vec::with_capacity(committed.data.files.len() + changes.added.len());
         for file in committed.data.files.iter() {
             if changes.removed.contains(&file.id) {
@@ -299,16 +302,16 @@ impl WarehouseTable {
         Ok(all)
     }
 
-    fn scanned(&self, file: &Source<'_>, folder: &str, changes: &TableChanges) -> ScannedFile {
+    fn scanned_file(&self, file: &Source<'_>, folder: &str, changes: &TableChanges) -> ScannedFile {
         match file {
             Source::Committed(file, columns) => {
-                of_snapshot(file, &self.table, folder, Arc::clone(columns), changes, self.state.snapshot)
+                committed_file(file, &self.table, folder, Arc::clone(columns), changes, self.state.snapshot)
             }
-            Source::Added(at, file, columns) => added(*at, file, folder, columns),
+            Source::Added(at, file, columns) => added_file(*at, file, folder, columns),
         }
     }
 
-    async fn stats_of(&self, files: &[Source<'_>], columns: &[ColumnId]) -> Result<StatsByFile> {
+    async fn load_stats(&self, files: &[Source<'_>], columns: &[ColumnId]) -> Result<StatsByFile> {
         let ids = || {
             files.iter().filter_map(|file| match file {
                 Source::Committed(file, _) => Some(file.id),
@@ -325,9 +328,9 @@ impl WarehouseTable {
         Ok(StatsByFile(known))
     }
 
-    /// What is known of the columns that filters speak of, and of those of `projection` unless there are too
+    /// Loads file statistics of the filtered columns, and also of those in `projection` unless there are too
     /// many files.
-    async fn wanted_stats(
+    async fn load_scan_stats(
         &self,
         files: &[Source<'_>],
         projection: &[usize],
@@ -342,11 +345,11 @@ impl WarehouseTable {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        self.stats_of(files, &wanted).await
+        self.load_stats(files, &wanted).await
     }
 
-    /// Which of `files` may have rows for `filters`.
-    fn chosen(
+    /// Prunes `files` by `filters`.
+    fn prune_files(
         &self,
         session: &dyn Session,
         files: Vec<Source<'_>>,
@@ -355,13 +358,13 @@ impl WarehouseTable {
         changes: &TableChanges,
     ) -> Result<Vec<ScannedFile>> {
         let folder = self.state.table_path(&self.table);
-        let scanned = |file: &Source<'_>| self.scanned(file, &folder, changes);
+        let scanned = |file: &Source<'_>| self.scanned_file(file, &folder, changes);
         if candidates.rows.is_empty() {
             return Ok(files.iter().map(scanned).collect());
         }
         let table_schema = schema_of(&self.table.columns)?;
         let keep = prune::may_match(session, filters, &table_schema, &self.table.columns, candidates)?;
-        let wanted = prune::wanted_buckets(filters, &self.table, &table_schema);
+        let wanted = prune::matching_buckets(filters, &self.table, &table_schema);
         let in_bucket = |file: &ScannedFile| match (&wanted, file.bucket(&self.table)) {
             (Some(wanted), Some(bucket)) => wanted.contains(&bucket.number),
             _ => true,
@@ -370,7 +373,7 @@ impl WarehouseTable {
         Ok(kept.map(|(file, _)| scanned(file)).filter(in_bucket).collect())
     }
 
-    /// Scans files that were written under the same columns.
+    /// Scans files that were written with the same columns.
     #[expect(
         clippy::too_many_arguments,
         reason = "the last step of a scan, with what the steps before it found"
@@ -386,7 +389,7 @@ impl WarehouseTable {
         known: Option<&KnownRows>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(first) = group.first() else {
-            return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
+            return Ok(Arc::new(EmptyExec::new(self.projected_schema(projection)?)));
         };
         let file_columns = Arc::clone(&first.columns);
         let deleted: BTreeMap<i64, DeletedRows> = group
@@ -395,10 +398,10 @@ impl WarehouseTable {
             .map(|file| (file.source.encode(), file.deleted.clone()))
             .collect();
         let shown = schema_of(&file_columns)?;
-        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals and
-        // UUIDs are bytes there.
+        // Columns that are NOT NULL in the table may be NULL in a file, and intervals and UUIDs are stored as
+        // bytes.
         let file_schema = stored_schema_of(&file_columns)?;
-        // Columns of the file that the projection needs, and where they are in what is read.
+        // Columns of the file that the projection needs, and their positions in the scan's output.
         let mut read: Vec<usize> = Vec::new();
         let mut sources: Vec<Option<usize>> = Vec::new();
         for at in projection.iter().filter(|at| **at < self.table.columns.len()) {
@@ -413,7 +416,7 @@ impl WarehouseTable {
         let read_columns = read.len();
         let has_intervals =
             read.iter().any(|at| shown.field(*at).data_type() != file_schema.field(*at).data_type());
-        let by_row = self.places || !deleted.is_empty() || has_intervals;
+        let by_row = self.positions || !deleted.is_empty() || has_intervals;
         let file_field: FieldRef = Arc::new(Field::new(FILE_COLUMN, DataType::Int64, true));
         let partition_columns: Vec<FieldRef> = if by_row { vec![file_field] } else { vec![] };
         let table_schema = TableSchema::builder(Arc::clone(&file_schema))
@@ -426,13 +429,15 @@ impl WarehouseTable {
         let all_live = deleted.is_empty() && self.sample.is_none();
         let mut statistics = statistics_of(group, stats, &file_columns, rows, by_row, all_live)?;
         let folder = Folder::try_new(&self.state.table_path(&self.table))?;
-        let mut files: Vec<PartitionedFile> =
-            group.iter().map(|file| file.partitioned(by_row, &self.table, &folder)).collect::<Result<_>>()?;
+        let mut files: Vec<PartitionedFile> = group
+            .iter()
+            .map(|file| file.partitioned_file(by_row, &self.table, &folder))
+            .collect::<Result<_>>()?;
         if let Some(known) = known {
-            statistics::add_found(&mut statistics, &file_columns, rows, &known.analysis);
+            statistics::add_analysis(&mut statistics, &file_columns, rows, &known.analysis);
             let of_all = (known.rows_per_scanned > 1.0).then_some(candidates);
             let columns =
-                statistics::spreads(&statistics, of_all, &file_columns, known.rows, &known.analysis)?;
+                statistics::distributions(&statistics, of_all, &file_columns, known.rows, &known.analysis)?;
             if let Some(first) = files.first_mut() {
                 first
                     .extensions
@@ -440,9 +445,9 @@ impl WarehouseTable {
             }
         }
         if let Some(share) = self.sample {
-            files = sampled(&files, share);
+            files = sample_row_groups(&files, share);
             if files.is_empty() {
-                return Ok(Arc::new(EmptyExec::new(self.projected(projection)?)));
+                return Ok(Arc::new(EmptyExec::new(self.projected_schema(projection)?)));
             }
         }
         let (store, _) = locate(&first.location)?;
@@ -459,21 +464,21 @@ impl WarehouseTable {
             .with_limit(if by_row { None } else { limit })
             .build();
         let scan = ParquetFormat::new().with_options(options).create_physical_plan(session, config).await?;
-        // Nobody else splits it below the operator that comes next.
+        // DataFusion would not split it below the operator that comes next.
         let options = session.config_options();
         let scan = match by_row && options.optimizer.repartition_file_scans {
             true => scan.repartitioned(session.config().target_partitions(), options)?.unwrap_or(scan),
             false => scan,
         };
         let scan = match by_row {
-            true => Arc::new(LiveRowsExec::try_new(scan, Arc::new(deleted), self.places)?) as _,
+            true => Arc::new(LiveRowsExec::try_new(scan, Arc::new(deleted), self.positions)?) as _,
             false => scan,
         };
-        self.shape(session, scan, &sources, read_columns, projection)
+        self.project_scan(session, scan, &sources, read_columns, projection)
     }
 
-    /// Gives what was read the columns of the projection.
-    fn shape(
+    /// Projects the scan's output to the table's columns.
+    fn project_scan(
         &self,
         session: &dyn Session,
         scan: Arc<dyn ExecutionPlan>,
@@ -482,7 +487,7 @@ impl WarehouseTable {
         projection: &[usize],
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let from = scan.schema();
-        let wanted = self.projected(projection)?;
+        let wanted = self.projected_schema(projection)?;
         let mut sources = sources.iter();
         let mut expressions: Vec<(Arc<dyn PhysicalExpr>, String)> = Vec::with_capacity(projection.len());
         for (at, field) in projection.iter().zip(wanted.fields()) {
@@ -497,7 +502,7 @@ impl WarehouseTable {
                             false => Arc::new(CastExpr::new(value, field.data_type().clone(), None)),
                         }
                     }
-                    None => Arc::new(Literal::new(missing(&self.table.columns[*at])?)),
+                    None => Arc::new(Literal::new(missing_value(&self.table.columns[*at])?)),
                 },
             };
             expressions.push((expression, field.name().clone()));
@@ -513,16 +518,19 @@ impl WarehouseTable {
         })
     }
 
-    /// Rows that the catalog keeps, or will: a batch for each version of the schema that has some, and one of
-    /// the transaction's own.
-    pub(crate) fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
+    /// The inlined rows: one batch per schema version, and one of the transaction's own.
+    pub(crate) fn inlined_batches(
+        &self,
+        contents: &Contents,
+        projection: &[usize],
+    ) -> Result<Vec<RecordBatch>> {
         let columns: Vec<&Column> = projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
         let own_projection: Vec<usize> =
             projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();
         let own_schema = Arc::new(schema_of(&self.table.columns)?.project(&own_projection)?);
-        let schema = self.projected(projection)?;
+        let schema = self.projected_schema(projection)?;
         let mut batches = Vec::new();
-        for kept in contents.kept.iter().filter(|kept| !kept.rows.is_empty()) {
+        for kept in contents.inlined.iter().filter(|kept| !kept.rows.is_empty()) {
             let from: Vec<Option<(usize, ColumnType)>> = columns
                 .iter()
                 .map(|column| {
@@ -532,21 +540,21 @@ impl WarehouseTable {
                 .collect();
             let batch = stored_values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
             let source = RowSource::Inlined(kept.schema_version);
-            batches.push(self.placed(batch, source, kept.row_ids.clone(), &schema, projection)?);
+            batches.push(self.add_positions(batch, source, kept.row_ids.clone(), &schema, projection)?);
         }
-        if !contents.added_kept.is_empty() {
+        if !contents.added_inlined.is_empty() {
             let from = own_projection.iter().map(|at| Some((*at, self.table.columns[*at].kind)));
             let from: Vec<Option<(usize, ColumnType)>> = from.collect();
             let batch =
-                stored_values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
-            let rows = (0..contents.added_kept.len() as i64).collect();
-            batches.push(self.placed(batch, RowSource::AddedInlined, rows, &schema, projection)?);
+                stored_values::rows_of(&contents.added_inlined, &columns, &from, &nullable(&own_schema))?;
+            let rows = (0..contents.added_inlined.len() as i64).collect();
+            batches.push(self.add_positions(batch, RowSource::AddedInlined, rows, &schema, projection)?);
         }
         Ok(batches)
     }
 
-    /// A batch of kept rows with their places, as far as `projection` has them.
-    fn placed(
+    /// Adds position columns to a batch of inlined rows where `projection` includes them.
+    fn add_positions(
         &self,
         batch: RecordBatch,
         source: RowSource,
@@ -570,19 +578,19 @@ impl WarehouseTable {
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &count)?)
     }
 
-    fn projected(&self, projection: &[usize]) -> Result<SchemaRef> {
+    fn projected_schema(&self, projection: &[usize]) -> Result<SchemaRef> {
         Ok(nullable(&Arc::new(self.schema.project(projection)?)))
     }
 }
 
-/// NULLs are refused when rows are written; a plan is not to rely on it, for files may come from elsewhere.
+/// Plans must not rely on NOT NULL, which is checked on write only: files may come from other programs.
 fn nullable(schema: &SchemaRef) -> SchemaRef {
     let fields: Vec<Field> =
         schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     Arc::new(Schema::new(fields))
 }
 
-fn place_fields() -> [FieldRef; 2] {
+fn position_fields() -> [FieldRef; 2] {
     [FILE_COLUMN, ROW_COLUMN].map(|name| Arc::new(Field::new(name, DataType::Int64, true)))
 }
 
@@ -605,7 +613,7 @@ fn default_of(
                 })
                 .map_err(harrier_sqlstate::external)?;
             Ok(match default {
-                // TIMESTAMPTZ counts nanoseconds there.
+                // The planner's TIMESTAMPTZ has nanoseconds.
                 Expr::Cast(inner) if matches!(inner.field.data_type(), DataType::Timestamp(_, Some(_))) => {
                     cast(*inner.expr, kind)
                 }
@@ -615,8 +623,8 @@ fn default_of(
     }
 }
 
-/// What rows have that were written before the column was added.
-pub(crate) fn missing(column: &Column) -> Result<ScalarValue> {
+/// The value of a column in rows written before the column was added.
+pub(crate) fn missing_value(column: &Column) -> Result<ScalarValue> {
     let kind = type_of(column, false)?;
     match &column.initial_default {
         Some(text) => stored_values::parse_one(text, &kind),
@@ -624,37 +632,37 @@ pub(crate) fn missing(column: &Column) -> Result<ScalarValue> {
     }
 }
 
-/// What a table's rows are read from.
+/// The sources of a table's rows.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub files: Vec<ScannedFile>,
-    pub kept: Vec<InlinedRows>,
-    pub added_kept: Vec<Vec<harrier_catalog::files::Cell>>,
+    pub inlined: Vec<InlinedRows>,
+    pub added_inlined: Vec<Vec<harrier_catalog::files::Cell>>,
 }
 
 impl Contents {
-    /// The files that are in one table partition.
+    /// The files of one table partition.
     pub(crate) fn of_partition(&self, id: i64) -> impl Iterator<Item = &ScannedFile> {
         self.files.iter().filter(move |file| file.table_partition == Some(id))
     }
 
-    /// What may have rows of several table partitions.
-    pub(crate) fn elsewhere(&self) -> BTreeSet<RowSource> {
+    /// Sources that may hold rows of several table partitions.
+    pub(crate) fn sources_outside_partitions(&self) -> BTreeSet<RowSource> {
         let files = self.files.iter().filter(|file| file.table_partition.is_none());
-        let kept = self.kept.iter().filter(|kept| !kept.rows.is_empty());
+        let kept = self.inlined.iter().filter(|kept| !kept.rows.is_empty());
         let kept = kept.map(|kept| RowSource::Inlined(kept.schema_version));
         files.map(|file| file.source).chain(kept).collect()
     }
 }
 
-/// What a snapshot has of a table.
+/// A table's data in the snapshot.
 struct Committed {
     data: Arc<TableData>,
-    /// When its columns changed, ascending.
+    /// Snapshots in which its columns changed, ascending.
     versions: Vec<SnapshotId>,
-    /// The columns before the first of `versions`, and from each on; only those that some file has.
+    /// The columns before the first of `versions`, and from each on; loaded only where a file has them.
     columns: Vec<Option<Arc<Vec<Column>>>>,
-    /// Those that the table has now.
+    /// The current columns.
     own: Arc<Vec<Column>>,
 }
 
@@ -665,11 +673,10 @@ impl Committed {
     }
 }
 
-/// A data file before it is known whether it is read, with the columns that the table had when it was
-/// written.
+/// A data file before pruning, with the table's columns when it was written.
 enum Source<'a> {
     Committed(&'a DataFile, &'a Arc<Vec<Column>>),
-    /// By the transaction; its place among all those.
+    /// Added by the transaction; its index among those.
     Added(usize, &'a NewFile, &'a Arc<Vec<Column>>),
 }
 
@@ -707,7 +714,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// `files` as far as filters may care that speak of the columns `filtered`; nothing if they speak of none.
+/// Pruning input for `files` and the columns `filtered`; empty if there are no such columns.
 fn candidates<'s, 'a: 's>(
     files: &[Source<'a>],
     stats: &'s StatsByFile,
@@ -718,7 +725,7 @@ fn candidates<'s, 'a: 's>(
     }
     let mut known = Candidates { rows: files.iter().map(Source::rows).collect(), ..Candidates::default() };
     for column in filtered {
-        // A column that was added later has its default in every row of the file.
+        // A column added later has its default in every row of the file.
         let mut last: Option<(&Arc<Vec<Column>>, Option<ColumnType>)> = None;
         let mut kind_in = |columns: &'a Arc<Vec<Column>>| match last {
             Some((known, kind)) if Arc::ptr_eq(known, columns) => kind,
@@ -742,18 +749,19 @@ fn candidates<'s, 'a: 's>(
     known
 }
 
-/// Bytes of a file that are taken for a sample or left out as one. A row group is where it begins.
+/// Sampling unit: this many bytes of a file are read or skipped. A row group belongs to the unit in which it
+/// begins.
 const PIECE_BYTES: i64 = 1 << 20;
 
-/// About a share of the row groups of some files: of every so many pieces a random one.
-fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
+/// Samples about a share of the row groups of files: stratified, with one random unit per stratum.
+fn sample_row_groups(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
     let pieces = files.iter().flat_map(|file| {
         let end = file.object_meta.size as i64;
         (0..end).step_by(PIECE_BYTES as usize).map(move |start| (file, start, end.min(start + PIECE_BYTES)))
     });
     let random = RandomState::new();
     let draw = |stratum: u64| random.hash_one(stratum) as f64 / u64::MAX as f64;
-    // Equally far apart, pieces would meet the beginnings of equal files all together or not at all.
+    // At equal distances, samples would hit the row groups of equal files all together or not at all.
     let (mut at, mut stratum, mut chosen) = (0.0, 0, draw(0));
     let taken = pieces.filter(|_| {
         let before = at;
@@ -768,12 +776,12 @@ fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
     taken.map(|(file, start, end)| file.clone().with_range(start, end)).collect()
 }
 
-/// Which of the versions of a table's columns, of which `versions` has all but the first, a snapshot has.
+/// The index of a snapshot's column version, where `versions` lists all but the first.
 fn version_at(versions: &[SnapshotId], snapshot: SnapshotId) -> usize {
     versions.partition_point(|version| *version <= snapshot)
 }
 
-/// Errors: Harrier cannot read the file (0A000).
+/// Errors: an unsupported file (0A000).
 fn check_readable_file(file: &DataFile, snapshot: SnapshotId) -> Result<()> {
     let unsupported = |what: String| -> Result<()> {
         Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into_datafusion())
@@ -795,7 +803,7 @@ fn check_readable_file(file: &DataFile, snapshot: SnapshotId) -> Result<()> {
     }
 }
 
-/// How many rows are deleted from a file, by snapshots and by the transaction.
+/// The number of rows deleted from a file, by snapshots and by the transaction.
 fn deleted_count(file: &DataFile, changes: &TableChanges) -> i64 {
     let before = file.deleted_inline.len() as i64 + file.deletes.as_ref().map_or(0, |deletes| deletes.rows);
     before
@@ -806,7 +814,7 @@ fn deleted_count(file: &DataFile, changes: &TableChanges) -> i64 {
         }
 }
 
-fn of_snapshot(
+fn committed_file(
     file: &DataFile,
     table: &Table,
     folder: &str,
@@ -824,7 +832,9 @@ fn of_snapshot(
     }
     match changes.deleted.get(&file.id) {
         Some(NewDeletes::Inline(rows)) => deleted.rows.extend(rows),
-        Some(NewDeletes::File { file, .. }) => deleted.stored = Some(stored(&file.path, file.bytes, folder)),
+        Some(NewDeletes::File { file, .. }) => {
+            deleted.stored = Some(stored_deletes(&file.path, file.bytes, folder))
+        }
         None => {}
     }
     ScannedFile {
@@ -845,7 +855,7 @@ fn of_snapshot(
     }
 }
 
-fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) -> ScannedFile {
+fn added_file(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) -> ScannedFile {
     ScannedFile {
         source: RowSource::Added(at),
         location: file.path.below(folder),
@@ -864,12 +874,12 @@ fn added(at: usize, file: &NewFile, folder: &str, columns: &Arc<Vec<Column>>) ->
     }
 }
 
-fn stored(path: &Location, bytes: i64, folder: &str) -> StoredDeletes {
+fn stored_deletes(path: &Location, bytes: i64, folder: &str) -> StoredDeletes {
     StoredDeletes { location: path.below(folder), bytes: bytes as u64, snapshot_max: None }
 }
 
-/// Takes the rows out that the transaction has deleted.
-fn forget_deleted(kept: &mut InlinedRows, changes: &TableChanges) {
+/// Removes the rows that the transaction has deleted.
+fn remove_deleted(kept: &mut InlinedRows, changes: &TableChanges) {
     let lives: Vec<bool> = kept
         .row_ids
         .iter()
@@ -910,19 +920,19 @@ impl TableProvider for WarehouseTable {
     }
 }
 
-/// What ANALYZE has found out about a table, beside what of it is scanned.
+/// The results of ANALYZE for a table, and the scaling from scanned rows.
 struct KnownRows {
     analysis: Analysis,
-    /// In all files of the table.
+    /// Rows in all files of the table.
     rows: i64,
-    /// Rows in all files for each in those that are scanned.
+    /// Ratio of the rows in all files to those in scanned files.
     rows_per_scanned: f64,
 }
 
 impl WarehouseTable {
-    /// `rows`: in all files, `scanned`: in those that are left to be scanned for `filters`.
+    /// `rows`: in all files; `scanned`: in the files left after pruning by `filters`.
     async fn known_rows(&self, rows: i64, scanned: i64, filters: &[Expr]) -> Result<Option<KnownRows>> {
-        // Of a table that no snapshot has yet nothing can be known.
+        // An uncommitted table has no statistics.
         if self.table.id < 0 {
             return Ok(None);
         }
@@ -960,22 +970,22 @@ impl WarehouseTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let committed = self.committed().await?;
+        let committed = self.load_committed().await?;
         let changes = self.changes();
         let contents = self.contents_without_files(&committed, &changes);
         let files = self.sources(&committed, &changes)?;
         let rows = files.iter().map(|file| file.live_rows(&changes)).sum();
         let filtered = prune::columns_in(filters, &self.table.columns);
-        let stats = self.wanted_stats(&files, projection, &filtered).await?;
+        let stats = self.load_scan_stats(&files, projection, &filtered).await?;
         let candidates = candidates(&files, &stats, &filtered);
-        let files = self.chosen(session, files, filters, &candidates, &changes)?;
+        let files = self.prune_files(session, files, filters, &candidates, &changes)?;
         let mut groups: Vec<Vec<ScannedFile>> = Vec::new();
         for file in files {
-            // Numbering rows has its price, so files that have all their rows are read without.
+            // Numbering rows is expensive, so files without deletes are scanned without it.
             let fits = |group: &&mut Vec<ScannedFile>| {
                 group.first().is_some_and(|first| {
                     (Arc::ptr_eq(&first.columns, &file.columns) || first.columns == file.columns)
-                        && (self.places
+                        && (self.positions
                             || (first.deleted == DeletedRows::default())
                                 == (file.deleted == DeletedRows::default()))
                 })
@@ -993,12 +1003,14 @@ impl WarehouseTable {
                 self.scan_group(session, &group, &stats, &candidates, projection, limit, known.as_ref());
             plans.push(scan.await?);
         }
-        let kept = self.kept(&contents, projection)?;
+        let kept = self.inlined_batches(&contents, projection)?;
         if !kept.is_empty() {
-            plans.push(MemorySourceConfig::try_new_exec(&[kept], self.projected(projection)?, None)? as _);
+            plans.push(
+                MemorySourceConfig::try_new_exec(&[kept], self.projected_schema(projection)?, None)? as _
+            );
         }
         match plans.len() {
-            0 => Ok(Arc::new(EmptyExec::new(self.projected(projection)?))),
+            0 => Ok(Arc::new(EmptyExec::new(self.projected_schema(projection)?))),
             1 => Ok(plans.remove(0)),
             _ => UnionExec::try_new(plans),
         }

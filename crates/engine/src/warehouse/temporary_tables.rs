@@ -1,5 +1,4 @@
-//! Tables and views of one session alone, as PostgreSQL's catalogs tell of them: in a schema `pg_temp_N` of
-//! that session.
+//! Temporary tables and views in PostgreSQL's catalogs: in a schema `pg_temp_N` of their session.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -8,36 +7,36 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::MemTable;
 use harrier_pgcatalog::{Column, Contents, Kind, Relation, Schema};
 
-/// The number of the schema: numbers of the warehouse's own are positive.
+/// Id of the schema; ids of warehouse objects are positive.
 const SCHEMA_ID: i64 = -1;
 
-/// Numbers of relations are below this.
+/// Ids of temporary relations are below this.
 const RELATIONS_BELOW: i64 = -2;
 
-/// How many numbers there are for relations.
+/// Number of ids for temporary relations.
 const RELATIONS: u64 = 1 << 28;
 
-/// A table or view of a session.
+/// A temporary table or view.
 #[derive(Debug, Clone)]
-pub(super) struct OwnTable {
+pub(super) struct TemporaryTable {
     pub(super) name: String,
     pub(super) schema: SchemaRef,
     pub(super) is_view: bool,
 }
 
-/// Whether a number is that of something of the session alone.
-pub(super) fn is_own(id: i64) -> bool {
+/// Whether an id is that of a temporary object or its schema.
+pub(super) fn is_temporary_id(id: i64) -> bool {
     id <= SCHEMA_ID
 }
 
-/// The schema that they are in, for the session of this number.
+/// The name of the schema for the session with this process number.
 pub(super) fn schema_name(process: i32) -> String {
     format!("pg_temp_{process}")
 }
 
-/// Adds them to what the catalogs tell.
-pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner: &str) {
-    if own.is_empty() {
+/// Adds temporary tables to the contents of the catalogs.
+pub(super) fn add(tables: &[TemporaryTable], contents: &mut Contents, process: i32, owner: &str) {
+    if tables.is_empty() {
         return;
     }
     contents.schemas.push(Schema {
@@ -50,7 +49,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
         grants: vec![],
     });
     let column = |field| Column { field, default: None, comment: None, grants: vec![], statistics: None };
-    contents.relations.extend(own.iter().map(|table| Relation {
+    contents.relations.extend(tables.iter().map(|table| Relation {
         id: temporary_number(&table.name),
         schema: SCHEMA_ID,
         name: table.name.clone(),
@@ -67,7 +66,8 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
     }));
 }
 
-/// The same for one name as long as the session lasts, whatever other tables come and go.
+/// The id of a temporary relation: constant for one name throughout the session, whatever other tables come
+/// and go.
 pub(crate) fn temporary_number(name: &str) -> i64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

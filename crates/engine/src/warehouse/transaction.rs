@@ -1,8 +1,8 @@
-//! A session's transaction: every statement is in one, its own unless BEGIN opened one before it.
+//! A session's transactions: every statement runs in one, either its own or the one that BEGIN opened.
 //!
-//! Isolation, as HAWQ has it: in a read committed transaction each statement sees what was committed when it
-//! began; in a serializable one all see what was committed when the first began. Read uncommitted is read
-//! committed and repeatable read is serializable, but for their names, which clients ask for. Both see the
+//! Isolation as in HAWQ: in a read committed transaction each statement reads the snapshot committed when it
+//! began; in a serializable one all statements read the snapshot of the first. Read uncommitted is read
+//! committed, and repeatable read is serializable, except for the names shown to clients. All see the
 //! transaction's own changes.
 
 use std::collections::BTreeSet;
@@ -26,8 +26,8 @@ use tokio::sync::Mutex;
 use super::{Warehouse, explain};
 use crate::warehouse::dml::writer_registration::Writers;
 use crate::warehouse::dml::written_files::WrittenFiles;
-use crate::warehouse::name_resolver::Names;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::name_resolver::NameResolver;
+use crate::warehouse::snapshot::StatementSnapshot;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {
@@ -38,7 +38,7 @@ pub(crate) enum Isolation {
 }
 
 impl Isolation {
-    /// As parameters and SHOW have it.
+    /// The name in parameters and SHOW.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ReadUncommitted => "read uncommitted",
@@ -48,12 +48,12 @@ impl Isolation {
         }
     }
 
-    /// Whether each statement sees what others have committed before it.
-    fn looks_again(self) -> bool {
+    /// Whether each statement reads a new snapshot.
+    fn refreshes_snapshot(self) -> bool {
         matches!(self, Self::ReadUncommitted | Self::ReadCommitted)
     }
 
-    /// By any of the four names of the standard.
+    /// Parses the standard's four names.
     pub(crate) fn of_name(name: &str) -> Self {
         match name {
             "read uncommitted" => Self::ReadUncommitted,
@@ -64,7 +64,7 @@ impl Isolation {
     }
 }
 
-/// A statement about the transaction itself.
+/// A transaction control statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Control {
     Begin {
@@ -84,7 +84,7 @@ pub(crate) enum Control {
         isolation: Option<Isolation>,
         read_only: Option<bool>,
     },
-    /// For the transactions that come.
+    /// For later transactions.
     SetCharacteristics {
         isolation: Option<Isolation>,
         read_only: Option<bool>,
@@ -92,7 +92,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// What `statement` says about the transaction, if that is what it is about.
+    /// The transaction control in `statement`; `None` for other statements.
     pub(crate) fn of(statement: &ast::Statement) -> Option<Self> {
         Some(match statement {
             ast::Statement::StartTransaction { modes, .. } => {
@@ -134,23 +134,23 @@ fn read_only_in(modes: &[TransactionMode]) -> Option<bool> {
     })
 }
 
-/// The transactions of one session, one after the other.
+/// The transactions of one session, in sequence.
 #[derive(Debug)]
 pub(crate) struct Transactions {
     warehouse: Arc<Warehouse>,
-    names: Arc<Names>,
+    names: Arc<NameResolver>,
     runtime: Arc<RuntimeEnv>,
     inner: Mutex<Inner>,
     /// A statement of the open transaction has failed.
     failed: AtomicBool,
     /// BEGIN has opened a transaction.
     explicit: AtomicBool,
-    /// When BEGIN has, for the functions of the session.
+    /// The time of BEGIN, for the session's functions.
     start: BlockStart,
     defaults: parking_lot::Mutex<Defaults>,
 }
 
-/// What transactions are that do not say it of themselves.
+/// Defaults of transactions that do not specify them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Defaults {
     pub isolation: Isolation,
@@ -164,24 +164,24 @@ struct Inner {
 
 #[derive(Debug)]
 struct Open {
-    /// By BEGIN.
+    /// Opened by BEGIN.
     explicit: bool,
     start: SystemTime,
     isolation: Isolation,
     read_only: bool,
-    /// `None` while there is no warehouse.
+    /// `None` before the warehouse is created.
     work: Option<Transaction>,
     savepoints: Vec<(String, Option<Transaction>)>,
-    /// Every file the transaction has written, whether it still refers to it or not.
+    /// Every file the transaction has written, whether it still references it or not.
     written: WrittenFiles,
-    /// Who writes them, for VACUUM.
+    /// The transaction's writers, registered so that VACUUM spares their files.
     writers: Writers,
 }
 
 impl Transactions {
     pub(crate) fn new(
         warehouse: Arc<Warehouse>,
-        names: Arc<Names>,
+        names: Arc<NameResolver>,
         runtime: Arc<RuntimeEnv>,
         start: BlockStart,
     ) -> Self {
@@ -198,19 +198,19 @@ impl Transactions {
         }
     }
 
-    /// To be called when a statement was given up, at whatever step.
-    pub(crate) fn give_up(&self) {
+    /// Marks the open transaction as failed after a canceled statement, at whatever step.
+    pub(crate) fn mark_failed(&self) {
         if self.explicit.load(Ordering::Relaxed) {
             self.failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether BEGIN has opened a transaction that has not ended.
+    /// Whether a transaction block is open.
     pub(crate) fn is_open(&self) -> bool {
         self.explicit.load(Ordering::Relaxed)
     }
 
-    /// For transactions that begin from now on.
+    /// Sets the defaults of later transactions.
     pub(crate) fn set_defaults(&self, defaults: Defaults) {
         *self.defaults.lock() = defaults;
     }
@@ -219,14 +219,14 @@ impl Transactions {
         *self.defaults.lock()
     }
 
-    /// The isolation of the present transaction, or of those that come, as SHOW says it.
+    /// The isolation level of the current transaction, or of later ones, as shown by SHOW.
     pub(crate) async fn isolation(&self) -> &'static str {
         let inner = self.inner.lock().await;
         let open = inner.open.as_ref().filter(|open| open.explicit);
         open.map_or(self.defaults().isolation, |open| open.isolation).name()
     }
 
-    /// Whether the present transaction, or those that come, may change nothing.
+    /// Whether the current transaction, or later ones, are read-only.
     pub(crate) async fn is_read_only(&self) -> bool {
         let inner = self.inner.lock().await;
         let open = inner.open.as_ref().filter(|open| open.explicit);
@@ -238,10 +238,10 @@ impl Transactions {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// To be called before every other statement: shows it what it may see.
+    /// Prepares every other statement: sets its snapshot. To be called before it.
     ///
-    /// Errors: the transaction has failed already (25P02); what others have committed conflicts with its
-    /// changes (40001), after which it has failed; the catalog cannot be read.
+    /// Errors: the transaction has failed before (25P02); its changes conflict with committed ones (40001),
+    /// which marks it as failed; the catalog cannot be read.
     pub(crate) async fn begin_statement(&self) -> Result<()> {
         if self.has_failed() {
             return Err(SqlError::new(
@@ -252,46 +252,47 @@ impl Transactions {
         }
         let mut inner = self.inner.lock().await;
         let Defaults { isolation, read_only } = self.defaults();
-        // Left by a statement that was given up.
+        // Left by a canceled statement.
         if let Some(left) = inner.open.take_if(|open| !open.explicit) {
             self.discard(left.written).await;
         }
         let catalog = self.warehouse.open().await?;
-        self.look_at_access(catalog.as_ref()).await?;
+        self.load_access(catalog.as_ref()).await?;
         let open = inner.open.get_or_insert_with(|| Open::new(false, isolation, read_only));
-        let is_new = open.work.is_none() || open.isolation.looks_again();
+        let is_new = open.work.is_none() || open.isolation.refreshes_snapshot();
         if let (Some(catalog), true) = (&catalog, is_new) {
             match &mut open.work {
-                Some(work) => catalog.rebase(work).await.map_err(|error| self.refuse(error))?,
+                Some(work) => catalog.rebase(work).await.map_err(|error| self.fail_on_conflict(error))?,
                 None => open.work = Some(Transaction::new(catalog.head().await.map_err(explain)?)),
             }
         }
-        self.show(&catalog, open);
+        self.publish_snapshot(&catalog, open);
         Ok(())
     }
 
-    /// A transaction that conflicts with others has failed before its statement began.
-    fn refuse(&self, error: Error) -> DataFusionError {
+    /// Marks the transaction as failed if it conflicts with others.
+    fn fail_on_conflict(&self, error: Error) -> DataFusionError {
         if matches!(error, Error::Conflict(_)) {
-            self.give_up();
+            self.mark_failed();
         }
         explain(error)
     }
 
-    /// Finds out what the session's role may do now. Whoever has the warehouse itself open may everything.
-    async fn look_at_access(&self, catalog: Option<&Catalog>) -> Result<()> {
+    /// Loads the privileges of the session's role. The system may do everything.
+    async fn load_access(&self, catalog: Option<&Catalog>) -> Result<()> {
         let role = self.names.role();
         if role.is_system() {
             return Ok(());
         }
-        role.look(match catalog {
+        role.set_access(match catalog {
             Some(catalog) => catalog.access().await.map_err(explain)?,
             None => Arc::default(),
         });
         Ok(())
     }
 
-    /// The catalog, for a change of who may do what: that is no part of the transaction, and yet a change.
+    /// The catalog for changes of access rights, which are no part of the transaction but are rejected in a
+    /// read-only one.
     ///
     /// Errors: the transaction is read-only (25006).
     pub(crate) async fn catalog_for_access(&self) -> Result<Catalog> {
@@ -302,27 +303,27 @@ impl Transactions {
         }
     }
 
-    fn show(&self, catalog: &Option<Catalog>, open: &Open) {
+    fn publish_snapshot(&self, catalog: &Option<Catalog>, open: &Open) {
         let (viewer, asker) = (self.names.role().viewer(), self.names.role().asker());
-        let sight = match &open.work {
-            Some(work) => Sight {
+        let snapshot = match &open.work {
+            Some(work) => StatementSnapshot {
                 catalog: catalog.clone(),
                 state: Some(Arc::new(work.state.clone())),
                 data: Arc::new(work.data.clone()),
                 values: Arc::new(work.values.clone()),
                 viewer,
                 asker,
-                says_main: false,
+                shows_main: false,
             },
-            None => Sight { viewer, asker, ..Sight::default() },
+            None => StatementSnapshot { viewer, asker, ..StatementSnapshot::default() },
         };
-        self.names.look(sight);
+        self.names.set_snapshot(snapshot);
     }
 
-    /// Changes the transaction of the present statement. Makes the warehouse if there is none yet.
+    /// Changes the current statement's transaction. Creates the warehouse if necessary.
     pub(crate) async fn change<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R>) -> Result<R> {
         let mut inner = self.inner.lock().await;
-        let open = inner.open.as_mut().ok_or_else(outside)?;
+        let open = inner.open.as_mut().ok_or_else(no_statement)?;
         if open.read_only {
             return Err(read_only());
         }
@@ -330,25 +331,25 @@ impl Transactions {
         if open.work.is_none() {
             open.work = Some(Transaction::new(catalog.head().await.map_err(explain)?));
         }
-        let work = open.work.as_mut().ok_or_else(outside)?;
+        let work = open.work.as_mut().ok_or_else(no_statement)?;
         let before = work.clone();
         let result = change(work);
         if result.is_err() {
             *work = before;
         }
-        self.show(&Some(catalog), open);
+        self.publish_snapshot(&Some(catalog), open);
         result
     }
 
-    /// To be called before the present statement writes files whose names have `name` in them: nobody sweeps
-    /// them until the transaction has ended. `folder`: where they are looked for if the statement fails;
-    /// `None`: it tells each of them before it is written.
+    /// Registers a writer whose files have `name` in their names: VACUUM spares them until the transaction
+    /// has ended. To be called before the statement writes. `folder`: where its files are looked up if the
+    /// statement fails; `None` if it records each file before writing it.
     ///
     /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the
     /// catalog cannot be written.
     pub(crate) async fn register_writer(&self, name: &str, folder: Option<String>) -> Result<()> {
         let mut inner = self.inner.lock().await;
-        let open = inner.open.as_mut().ok_or_else(outside)?;
+        let open = inner.open.as_mut().ok_or_else(no_statement)?;
         if open.read_only {
             return Err(read_only());
         }
@@ -361,37 +362,37 @@ impl Transactions {
         Ok(())
     }
 
-    /// Notes all files that the present statement has written under a name, so that they go if the
+    /// Records all files that the current statement has written under a name, so that they are removed if the
     /// transaction does not commit.
-    pub(crate) async fn wrote_all(&self, name: &str, files: impl IntoIterator<Item = String>) {
+    pub(crate) async fn record_files(&self, name: &str, files: impl IntoIterator<Item = String>) {
         if let Some(open) = self.inner.lock().await.open.as_mut() {
             open.written.finish(name, files);
         }
     }
 
-    /// Notes a file that is about to be written.
-    pub(crate) async fn will_write(&self, file: String) {
+    /// Records a file that is about to be written.
+    pub(crate) async fn record_file(&self, file: String) {
         if let Some(open) = self.inner.lock().await.open.as_mut() {
             open.written.add(file);
         }
     }
 
-    /// To be called after every statement that [`Self::begin_statement`] was called for, when its work is
-    /// done: commits unless BEGIN opened the transaction.
+    /// Ends a statement begun with [`Self::begin_statement`]: commits unless BEGIN opened the transaction. To
+    /// be called after its work is done.
     ///
     /// Errors: those of the commit.
     pub(crate) async fn end_statement(&self) -> Result<()> {
         let mut inner = self.inner.lock().await;
         match &inner.open {
             Some(open) if !open.explicit => {
-                let open = inner.open.take().ok_or_else(outside)?;
+                let open = inner.open.take().ok_or_else(no_statement)?;
                 self.commit(open).await
             }
             _ => Ok(()),
         }
     }
 
-    /// To be called when a statement has failed: undoes its own transaction, or marks the one BEGIN opened.
+    /// Rolls back a failed statement's own transaction, or marks the one that BEGIN opened as failed.
     pub(crate) async fn fail_statement(&self) {
         let mut inner = self.inner.lock().await;
         match &inner.open {
@@ -404,18 +405,18 @@ impl Transactions {
         }
     }
 
-    /// Runs a statement about the transaction; returns its tag, and what the user is to be told beside.
+    /// Runs a transaction control statement; returns its tag, and a warning for the user.
     pub(crate) async fn control(&self, control: Control) -> (Result<&'static str>, Option<&'static str>) {
         let mut inner = self.inner.lock().await;
         let mut warning = None;
-        let tag = self.controlled(&mut inner, control, &mut warning).await;
+        let tag = self.run_control(&mut inner, control, &mut warning).await;
         let block = inner.open.as_ref().filter(|open| open.explicit);
         self.explicit.store(block.is_some(), Ordering::Relaxed);
         self.start.set(block.map(|block| block.start));
         (tag, warning)
     }
 
-    async fn controlled(
+    async fn run_control(
         &self,
         inner: &mut Inner,
         control: Control,
@@ -487,19 +488,19 @@ impl Transactions {
                 Ok("SAVEPOINT")
             }
             Control::Release(name) => {
-                let open = inner.open.as_mut().ok_or_else(outside)?;
+                let open = inner.open.as_mut().ok_or_else(no_statement)?;
                 let at = open.savepoint(&name)?;
                 open.savepoints.truncate(at);
                 Ok("RELEASE")
             }
             Control::RollbackTo(name) => {
-                let open = inner.open.as_mut().ok_or_else(outside)?;
+                let open = inner.open.as_mut().ok_or_else(no_statement)?;
                 let at = open.savepoint(&name)?;
                 open.savepoints.truncate(at + 1);
                 open.work = match open.savepoints[at].1.clone() {
-                    // Set before the first statement that looked: the snapshot of that one stays, what it
-                    // changed does not.
-                    None if !open.isolation.looks_again() => {
+                    // The savepoint precedes the first statement that read a snapshot: that snapshot stays,
+                    // changes since then do not.
+                    None if !open.isolation.refreshes_snapshot() => {
                         open.work.as_ref().map(|work| Transaction::new(Arc::clone(&work.base)))
                     }
                     work => work,
@@ -507,7 +508,7 @@ impl Transactions {
                 self.failed.store(false, Ordering::Relaxed);
                 Ok("ROLLBACK")
             }
-            // It sets parameters of the session, which is done by then.
+            // It sets session parameters, which has already been done.
             Control::SetCharacteristics { .. } => Ok("SET"),
             Control::SetTransaction { isolation, read_only } => {
                 if failed {
@@ -534,21 +535,21 @@ impl Transactions {
         }
     }
 
-    /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is
-    /// seen through, even if nobody waits for it any more, but not begun anew then.
+    /// Commits; removes written files that are no longer referenced. A commit that has begun completes even
+    /// if its caller is canceled, but is not retried then.
     async fn commit(&self, open: Open) -> Result<()> {
-        // What is left of them when the transaction has ended goes last: after the files.
+        // Dropped last when the transaction ends: after its files are removed.
         let Open { work: Some(mut work), written, mut writers, .. } = open else {
             return Ok(());
         };
         work.writers = writers.names();
-        let kept = referred(&work);
+        let kept = referenced_files(&work);
         if work.is_empty() {
             self.discard(written).await;
             return Ok(());
         }
         let Some(catalog) = self.warehouse.open().await? else {
-            return Err(outside());
+            return Err(no_statement());
         };
         let owner = self.names.role().viewer().name().map(str::to_string);
         let note = CommitNote { owner, ..CommitNote::default() };
@@ -562,11 +563,11 @@ impl Transactions {
         drop(waiting);
         match committed {
             Ok(Ok(_)) => {
-                writers.committed();
-                self.discard(written.without(&kept)).await;
+                writers.clear();
+                self.discard(written.except(&kept)).await;
                 Ok(())
             }
-            // Nobody knows whether the files are referred to.
+            // Unknown whether the files are referenced.
             Ok(Err(error @ Error::Unknown { .. })) => Err(explain(error)),
             Ok(Err(error)) => {
                 self.discard(written).await;
@@ -576,13 +577,13 @@ impl Transactions {
         }
     }
 
-    /// Removes files that nothing refers to. One that stays is swept later.
+    /// Removes unreferenced files. Files that cannot be removed are left to VACUUM.
     async fn discard(&self, files: WrittenFiles) {
         files.remove(&self.runtime).await;
     }
 }
 
-/// A session that ends in a transaction leaves nothing of it.
+/// Removes the files of an open transaction when its session ends.
 impl Drop for Transactions {
     fn drop(&mut self) {
         let Some(Open { written, writers, .. }) = self.inner.get_mut().open.take() else { return };
@@ -618,8 +619,8 @@ impl Open {
     }
 }
 
-/// The files that a transaction's changes refer to.
-fn referred(work: &Transaction) -> BTreeSet<String> {
+/// The files that a transaction's changes reference.
+fn referenced_files(work: &Transaction) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for (id, changes) in &work.data {
         let Some(table) = work.state.tables.get(id) else { continue };
@@ -640,6 +641,6 @@ fn read_only() -> DataFusionError {
     SqlError::new(SqlState::READ_ONLY, message).into_datafusion()
 }
 
-fn outside() -> DataFusionError {
+fn no_statement() -> DataFusionError {
     DataFusionError::Internal("there is no statement to change the warehouse in".to_string())
 }

@@ -1,9 +1,9 @@
-//! Which columns a view has, and what they are called.
+//! Columns of views and their names.
 //!
-//! As in PostgreSQL, `*` and NATURAL in the query of a view mean the columns that were there when it was
-//! made. The query is kept as it was written; the catalog knows with it how many columns each of its tables
-//! had ([`View::columns_below`](harrier_catalog::state::View)), and later ones are left out of what the query
-//! sees. A renamed column is found under its new name.
+//! As in PostgreSQL, `*` and NATURAL in a view's query mean the columns that existed when the view was
+//! created. The query is stored as written; the catalog also stores how many columns each of its tables had
+//! ([`View::columns_below`](harrier_catalog::state::View)), and later columns are hidden from the query. A
+//! renamed column is found under its new name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use harrier_catalog::state::{ColumnId, ObjectId};
 
 use crate::warehouse::table::WarehouseTable;
 
-/// Of each table of the warehouse that the query of a new view reads, the number that its next column will
-/// get.
+/// For each warehouse table in the query of a new view, the id that its next column will get.
 pub(crate) fn columns_below(query: &LogicalPlan) -> Result<BTreeMap<ObjectId, ColumnId>> {
     let mut below = BTreeMap::new();
     query.apply_with_subqueries(|plan| {
@@ -34,8 +33,8 @@ pub(crate) fn columns_below(query: &LogicalPlan) -> Result<BTreeMap<ObjectId, Co
     Ok(below)
 }
 
-/// A table without the columns whose numbers are not below `below`.
-pub(super) fn without_later(table: WarehouseTable, below: ColumnId) -> Result<ViewTable> {
+/// Hides the columns with ids of at least `below`.
+pub(super) fn hide_later_columns(table: WarehouseTable, below: ColumnId) -> Result<ViewTable> {
     let relation = TableReference::bare(table.table().name.clone());
     let columns = table.table().columns.iter().filter(|column| column.id < below);
     let columns: Vec<Expr> =
@@ -45,9 +44,9 @@ pub(super) fn without_later(table: WarehouseTable, below: ColumnId) -> Result<Vi
     Ok(ViewTable::new(plan, None))
 }
 
-/// The query of a view whose first columns have names of their own, as DuckDB writes them down.
+/// Renames the first columns of a view's query by an alias list, as DuckDB writes it.
 pub(super) fn with_aliases(query: LogicalPlan, aliases: &str) -> Result<LogicalPlan> {
-    let aliases = quoted(aliases);
+    let aliases = parse_aliases(aliases);
     if aliases.is_empty() {
         return Ok(query);
     }
@@ -64,8 +63,8 @@ pub(super) fn with_aliases(query: LogicalPlan, aliases: &str) -> Result<LogicalP
     LogicalPlanBuilder::from(query).project(columns)?.build()
 }
 
-/// The names in a list such as `"a","b""c"`.
-fn quoted(list: &str) -> Vec<String> {
+/// Parses a list of names such as `"a","b""c"`.
+fn parse_aliases(list: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut rest = list.trim();
     while let Some(inner) = rest.strip_prefix('"') {
@@ -94,9 +93,9 @@ mod tests {
 
     #[test]
     fn lists_of_names_are_read() {
-        assert_eq!(quoted(""), Vec::<String>::new());
-        assert_eq!(quoted("\"x\",\"y\""), ["x", "y"]);
-        assert_eq!(quoted(r#" "a""b" , ",", "" "#), ["a\"b", ",", ""]);
-        assert_eq!(quoted("\"open"), ["open"]);
+        assert_eq!(parse_aliases(""), Vec::<String>::new());
+        assert_eq!(parse_aliases("\"x\",\"y\""), ["x", "y"]);
+        assert_eq!(parse_aliases(r#" "a""b" , ",", "" "#), ["a\"b", ",", ""]);
+        assert_eq!(parse_aliases("\"open"), ["open"]);
     }
 }

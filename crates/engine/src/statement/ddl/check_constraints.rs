@@ -35,7 +35,7 @@ impl Ddl<'_> {
         stored_sql::check_order(&self.context.state(), &sql)?;
         let condition = expressions::of_text(&sql, table, "check constraint")?;
         let schema = schema_of(&table.columns)?;
-        let asker = &self.names.sight().asker;
+        let asker = &self.names.snapshot().asker;
         stored_sql::condition(&self.context.state(), &sql, &schema, asker, Condition::Check)?;
         let mut columns: Vec<ColumnId> = condition.columns.values().copied().collect();
         columns.sort_unstable();
@@ -59,9 +59,9 @@ impl Ddl<'_> {
         };
         let text = expressions::text(&check.condition, table);
         let schema = schema_of(&table.columns)?;
-        let sight = self.names.sight();
+        let snapshot = self.names.snapshot();
         let condition =
-            stored_sql::condition(&self.context.state(), &text, &schema, &sight.asker, Condition::Check)?;
+            stored_sql::condition(&self.context.state(), &text, &schema, &snapshot.asker, Condition::Check)?;
         let mut rows = self.context.table(written.clone()).await?;
         // Rows of before have the default of a column that is new.
         for column in &table.columns {

@@ -18,7 +18,7 @@ use crate::statement::ddl::Ddl;
 use crate::warehouse::keys::change::{self, error};
 use crate::warehouse::keys::declaration::{Declaration, of_constraint};
 use crate::warehouse::keys::{
-    Declared, Index, Item, Keys, What, column_called, expressions, keys_notice, naming,
+    Index, IndexKey, Item, KeyDeclaration, Keys, column_named, expressions, keys_notice, naming,
 };
 use crate::warehouse::relation::{no_relation, reference};
 
@@ -29,7 +29,7 @@ impl Ddl<'_> {
     /// Declares the keys of a table that the statement has made; returns what is to be told.
     ///
     /// Errors: those of [`change::add`].
-    pub(crate) async fn declare(&self, table: &Table, declared: &[Declared]) -> Result<Vec<String>> {
+    pub(crate) async fn declare(&self, table: &Table, declared: &[KeyDeclaration]) -> Result<Vec<String>> {
         if declared.is_empty() {
             return Ok(vec![]);
         }
@@ -50,7 +50,7 @@ impl Ddl<'_> {
             .await
     }
 
-    fn add_key(&self, state: &State, table: &mut Table, key: &Declared) -> Result<()> {
+    fn add_key(&self, state: &State, table: &mut Table, key: &KeyDeclaration) -> Result<()> {
         let target = match &key.what {
             Declaration::Check { condition, not_valid } => {
                 return self.add_check(state, table, key.name.as_deref(), condition, *not_valid).map(drop);
@@ -67,7 +67,7 @@ impl Ddl<'_> {
     /// be referred to (42501).
     fn referenced(&self, state: &State, name: &ast::ObjectName, own: &Table) -> Result<Table> {
         let name = reference(name)?;
-        if self.names.is_own(&name) {
+        if self.names.is_temporary(&name) {
             let message = "constraints on permanent tables may reference only permanent tables";
             return Err(error(SqlState::INVALID_TABLE_DEFINITION, message));
         }
@@ -99,8 +99,8 @@ impl Ddl<'_> {
         written: &TableReference,
         notices: &mut Vec<String>,
     ) -> Result<bool> {
-        let sight = self.names.sight();
-        let Some(state) = &sight.state else { return Ok(false) };
+        let snapshot = self.names.snapshot();
+        let Some(state) = &snapshot.state else { return Ok(false) };
         match operation {
             AlterTableOperation::AddConstraint { constraint, not_valid } => {
                 let Some(key) = of_constraint(constraint)? else { return Ok(false) };
@@ -178,12 +178,12 @@ impl Ddl<'_> {
     pub(crate) async fn declare_added(
         &self,
         table: &mut Table,
-        declared: &[Declared],
+        declared: &[KeyDeclaration],
         written: &TableReference,
         notices: &mut Vec<String>,
     ) -> Result<()> {
-        let sight = self.names.sight();
-        let (Some(state), false) = (&sight.state, declared.is_empty()) else { return Ok(()) };
+        let snapshot = self.names.snapshot();
+        let (Some(state), false) = (&snapshot.state, declared.is_empty()) else { return Ok(()) };
         for key in declared {
             match &key.what {
                 Declaration::Check { condition, .. } => {
@@ -201,7 +201,7 @@ impl Ddl<'_> {
         &self,
         state: &State,
         table: &mut Table,
-        key: &Declared,
+        key: &KeyDeclaration,
         written: &TableReference,
     ) -> Result<()> {
         let before: Vec<i64> =
@@ -225,8 +225,8 @@ impl Ddl<'_> {
         is_cascade: bool,
         dropped: &[ast::ObjectName],
     ) -> Result<Vec<String>> {
-        let sight = self.names.sight();
-        let (Some(state), Some(table)) = (&sight.state, self.names.table(name)) else { return Ok(vec![]) };
+        let snapshot = self.names.snapshot();
+        let (Some(state), Some(table)) = (&snapshot.state, self.names.table(name)) else { return Ok(vec![]) };
         let mut found = change::dependents(state, &table, None);
         found.retain(|(_, constraint)| match &constraint.kind {
             crate::warehouse::keys::Kind::Foreign(foreign) => Keys::target(state, foreign).is_some(),
@@ -277,7 +277,7 @@ impl Ddl<'_> {
             Some(_) => return Err(error(SqlState::SYNTAX_ERROR, "an index is in the schema of its table")),
         };
         let Some(table) = self.names.table(&written) else {
-            if self.names.has_view(&written) && !self.names.is_own(&written) {
+            if self.names.has_view(&written) && !self.names.is_temporary(&written) {
                 let message = format!("cannot create index on relation \"{}\"", written.table());
                 return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                     .with_detail("This operation is not supported for views.")
@@ -301,7 +301,7 @@ impl Ddl<'_> {
             index.items.push(item(column, &table)?);
         }
         for name in create.include.iter().map(plain) {
-            match column_called(&table, &name) {
+            match column_named(&table, &name) {
                 Some(column) => index.include.push(column.id),
                 None => {
                     let message = format!("column \"{name}\" does not exist");
@@ -385,13 +385,13 @@ impl Ddl<'_> {
     /// REINDEX, which has nothing to do, of what is there.
     pub(crate) fn reindex(&self, statement: &ReindexStatement) -> Result<Done> {
         let name = reference(&statement.name)?;
-        let sight = self.names.sight();
+        let snapshot = self.names.snapshot();
         let is_there = match statement.kind {
-            ReindexKind::Index => match &sight.state {
+            ReindexKind::Index => match &snapshot.state {
                 Some(state) => self.of_index(state, &name)?.is_some(),
                 None => false,
             },
-            ReindexKind::Table => self.names.table(&name).is_some() || self.names.is_own(&name),
+            ReindexKind::Table => self.names.table(&name).is_some() || self.names.is_temporary(&name),
             ReindexKind::Schema => self.names.has_schema(name.table()),
             ReindexKind::Database => true,
         };
@@ -423,7 +423,7 @@ impl Ddl<'_> {
 }
 
 /// What is to be told of what has been declared of a table: CHECK constraints are enforced.
-fn notices_of(table: &Table, declared: &[Declared]) -> Vec<String> {
+fn notices_of(table: &Table, declared: &[KeyDeclaration]) -> Vec<String> {
     let has_keys = declared.iter().any(|key| !key.is_check());
     if has_keys { vec![keys_notice(&table.name)] } else { vec![] }
 }
@@ -449,15 +449,15 @@ fn item(column: &IndexColumn, table: &Table) -> Result<Item> {
     let what = match &by.expr {
         Expr::Identifier(name) => {
             let name = plain(name);
-            match column_called(table, &name) {
-                Some(column) => What::Column(column.id),
+            match column_named(table, &name) {
+                Some(column) => IndexKey::Column(column.id),
                 None => {
                     let message = format!("column \"{name}\" does not exist");
                     return Err(error(SqlState::UNDEFINED_COLUMN, message));
                 }
             }
         }
-        other => What::Expression(expressions::of(other, table)?),
+        other => IndexKey::Expression(expressions::of(other, table)?),
     };
     let class = column.operator_class.as_ref().map(reference).transpose()?;
     let descending = by.options.asc == Some(false);

@@ -9,7 +9,9 @@ use harrier_catalog::state::{ColumnId, State, Table};
 use crate::statement::ddl::Ddl;
 use crate::warehouse::keys::declaration::Declaration;
 use crate::warehouse::keys::keys_notice;
-use crate::warehouse::keys::{Declared, Expression, Index, Item, Keys, Kind, What, change, name_of, naming};
+use crate::warehouse::keys::{
+    Expression, Index, IndexKey, Item, KeyDeclaration, Keys, Kind, change, name_of, naming,
+};
 use harrier_sql::parser::table_clauses::LikeOptions;
 
 impl Ddl<'_> {
@@ -67,7 +69,7 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
             _ => continue,
         };
         let names = constraint.columns.iter().map(|id| name_of(source, *id).to_string());
-        let declared = Declared {
+        let declared = KeyDeclaration {
             name: None,
             columns: names.collect(),
             deferrable: constraint.deferrable,
@@ -81,8 +83,8 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
         let labels: Vec<String> = index.items.iter().map(|item| label(item, source)).collect();
         let item = |item: &Item| {
             let what = match &item.what {
-                What::Column(id) => What::Column(of(id)?),
-                What::Expression(expression) => What::Expression(moved(expression, &columns)),
+                IndexKey::Column(id) => IndexKey::Column(of(id)?),
+                IndexKey::Expression(expression) => IndexKey::Expression(moved(expression, &columns)),
             };
             Some(Item { what, ..item.clone() })
         };
@@ -111,8 +113,8 @@ fn moved(expression: &Expression, columns: &BTreeMap<ColumnId, ColumnId>) -> Exp
 /// What the name of an index is made of.
 fn label(item: &Item, source: &Table) -> String {
     match &item.what {
-        What::Column(id) => name_of(source, *id).to_string(),
-        What::Expression(expression) => match expression.sql.split_once('(') {
+        IndexKey::Column(id) => name_of(source, *id).to_string(),
+        IndexKey::Expression(expression) => match expression.sql.split_once('(') {
             Some((name, _)) if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
                 name.to_string()
             }

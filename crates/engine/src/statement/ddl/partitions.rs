@@ -25,7 +25,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::{Ddl, error};
 use crate::settings::time_reading;
 use crate::types::columns::type_of;
-use crate::warehouse::dml::{Dml, Pending, column as row_value};
+use crate::warehouse::dml::{Dml, PendingWrite, column as row_value};
 use crate::warehouse::relation::reference;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::partitions::{Unplaced, column_of, of_rows, partitions_of};
@@ -213,14 +213,15 @@ impl Ddl<'_> {
         let partitions = division_of(&table)?;
         let Some(place) = self.place(&table, &partitions, which).await? else { return Ok(None) };
         let id = partitions.partitions[place].id;
-        let target = WarehouseTable::try_new(self.context.state(), &self.names.sight(), Arc::clone(&table))?;
-        let elsewhere = target.contents().await?.elsewhere();
+        let target =
+            WarehouseTable::try_new(self.context.state(), &self.names.snapshot(), Arc::clone(&table))?;
+        let elsewhere = target.contents().await?.sources_outside_partitions();
         if elsewhere.is_empty() {
             return Ok(None);
         }
         let (_, column) = column_of(&table, &partitions)?;
         let of_row = of_rows(&table, &partitions, row_value(&column.name), lit(true), Unplaced::Null)?;
-        Dml::delete_where(target.with_only(elsewhere), of_row.eq(lit(id))).map(Some)
+        Dml::delete_where(target.with_sources(elsewhere), of_row.eq(lit(id))).map(Some)
     }
 
     /// Changes the table partitions of `table`. Rows that go with one have gone from where
@@ -299,8 +300,8 @@ impl Ddl<'_> {
     /// Takes the files of a table partition away.
     async fn empty(&self, table: &Table, id: i64) -> Result<()> {
         let target =
-            WarehouseTable::try_new(self.context.state(), &self.names.sight(), Arc::new(table.clone()))?;
-        Pending::remove_partition(target, id, self.transactions).await
+            WarehouseTable::try_new(self.context.state(), &self.names.snapshot(), Arc::new(table.clone()))?;
+        PendingWrite::remove_partition(target, id, self.transactions).await
     }
 
     /// Fails if the default partition has rows that now belong in others.
@@ -312,16 +313,16 @@ impl Ddl<'_> {
     ) -> Result<()> {
         let Some(rest) = before.rest() else { return Ok(()) };
         let target =
-            WarehouseTable::try_new(self.context.state(), &self.names.sight(), Arc::new(table.clone()))?;
+            WarehouseTable::try_new(self.context.state(), &self.names.snapshot(), Arc::new(table.clone()))?;
         let contents = target.contents().await?;
-        let mut sources = contents.elsewhere();
+        let mut sources = contents.sources_outside_partitions();
         sources.extend(contents.of_partition(rest.id).map(|file| file.source));
         let (_, column) = column_of(table, after)?;
         let value = row_value(&column.name);
         let is_moved = of_rows(table, before, value.clone(), lit(true), Unplaced::Null)?
             .eq(lit(rest.id))
             .and(of_rows(table, after, value, lit(true), Unplaced::Null)?.not_eq(lit(rest.id)));
-        let source = provider_as_source(Arc::new(target.with_only(sources)));
+        let source = provider_as_source(Arc::new(target.with_sources(sources)));
         let plan = LogicalPlanBuilder::scan(table.name.as_str(), source, None)?
             .filter(is_moved)?
             .limit(0, Some(1))?

@@ -19,7 +19,8 @@ use crate::warehouse::relation::no_relation;
 use crate::warehouse::relation::reference;
 use crate::warehouse::relation::wrong_kind;
 use crate::warehouse::sequences::{
-    IDENTITY_TAG, SEQUENCE_TAG, altered, defined, identity_of, kept_type, named_in_text, sequence_of,
+    IDENTITY_TAG, SEQUENCE_TAG, alter_sequence, catalog_type, identity_of, new_sequence,
+    nextval_sequence_in_ast, sequence_of,
 };
 use harrier_sql::parser::sequence::{
     GeneratedColumn, IdentityChange, SequenceOptions, SequenceStatement, SequenceType,
@@ -84,7 +85,7 @@ impl Ddl<'_> {
                 let mut done = done("ALTER TABLE");
                 let name = reference(table)?;
                 let Some(table) = self.names.table(&name) else {
-                    match *if_exists && !self.names.is_own(&name) {
+                    match *if_exists && !self.names.is_temporary(&name) {
                         true => done.notices.push(missing(table)?),
                         false => return Err(self.names.no_table(&name, "ALTER TABLE").await),
                     }
@@ -122,7 +123,7 @@ impl Ddl<'_> {
                     };
                 }
                 let name = name.table().to_string();
-                let mut sequence = defined(schema, name, options, SequenceType::BigInt)?;
+                let mut sequence = new_sequence(schema, name, options, SequenceType::BigInt)?;
                 if let Some(owner) = &options.owned_by {
                     sequence.owner = self.owner(&transaction.state, &sequence, owner.as_ref())?;
                 }
@@ -167,11 +168,11 @@ impl Ddl<'_> {
 
     /// Where a sequence is for this transaction.
     async fn value_of_sequence(&self, sequence: &Sequence) -> Result<SequenceValue> {
-        let sight = self.names.sight();
-        if let Some(own) = sight.values.get(&sequence.id) {
+        let snapshot = self.names.snapshot();
+        if let Some(own) = snapshot.values.get(&sequence.id) {
             return Ok(get(own));
         }
-        let committed = match &sight.catalog {
+        let committed = match &snapshot.catalog {
             Some(catalog) => catalog.sequence_values().await.map_err(explain)?.get(&sequence.id).copied(),
             None => None,
         };
@@ -185,8 +186,8 @@ impl Ddl<'_> {
         if_exists: bool,
         options: &SequenceOptions,
     ) -> Result<Option<String>> {
-        let sight = self.names.sight();
-        let found = match &sight.state {
+        let snapshot = self.names.snapshot();
+        let found = match &snapshot.state {
             Some(state) => self.sequence_in(state, name)?.cloned(),
             None => None,
         };
@@ -201,7 +202,7 @@ impl Ddl<'_> {
         let value = self.value_of_sequence(&sequence).await?;
         self.transactions
             .change(|transaction| {
-                let (mut other, restart) = altered(&sequence, options, value)?;
+                let (mut other, restart) = alter_sequence(&sequence, options, value)?;
                 if let Some(owner) = &options.owned_by {
                     other.owner = self.owner(&transaction.state, &sequence, owner.as_ref())?;
                 }
@@ -293,7 +294,7 @@ impl Ddl<'_> {
             error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
         };
         let is_identity = identity_of(&found).is_some();
-        let state = self.names.sight().state.unwrap_or_else(|| unreachable!("a table without a state"));
+        let state = self.names.snapshot().state.unwrap_or_else(|| unreachable!("a table without a state"));
         match change {
             IdentityChange::Add(..) if is_identity => {
                 let message = format!("{relation} is already an identity column");
@@ -358,7 +359,7 @@ impl Ddl<'_> {
                 }
                 self.transactions
                     .change(|transaction| {
-                        let (other, restart) = altered(&sequence, options, value)?;
+                        let (other, restart) = alter_sequence(&sequence, options, value)?;
                         transaction.state_mut().tables.insert(changed.id, Arc::new(changed));
                         replace(transaction, other, restart);
                         Ok(Some(sequence.uuid.clone()))
@@ -390,7 +391,7 @@ impl Ddl<'_> {
     /// Errors: there is no such sequence (42P01).
     pub(super) fn set_sequence_default(&self, column: &mut Column, value: &ast::Expr) -> Result<bool> {
         column.tags.remove(SEQUENCE_TAG);
-        let Some(name) = named_in_text(value) else { return Ok(false) };
+        let Some(name) = nextval_sequence_in_ast(value) else { return Ok(false) };
         self.take_values_of(column, &name).map(|()| true)
     }
 
@@ -398,7 +399,7 @@ impl Ddl<'_> {
     /// taken is asked of whoever writes rows.
     pub(super) fn take_values_of(&self, column: &mut Column, name: &str) -> Result<()> {
         let name = TableReference::parse_str(name);
-        let state = self.names.sight().state;
+        let state = self.names.snapshot().state;
         let found = match &state {
             Some(state) => self.sequence_in(state, &name)?.cloned(),
             None => None,
@@ -487,9 +488,9 @@ pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -
         state.sequences.values().filter(|sequence| sequence.owner.is_some_and(|owner| owner.is_identity))
     {
         let kind = column_of(sequence).and_then(|column| type_of_sequence(column.kind));
-        if let Some(kind) = kind.filter(|kind| kept_type(*kind) != sequence.kind) {
+        if let Some(kind) = kind.filter(|kind| catalog_type(*kind) != sequence.kind) {
             let options = SequenceOptions { kind: Some(kind), ..SequenceOptions::default() };
-            widened.push(altered(sequence, &options, sequence.start_value())?.0);
+            widened.push(alter_sequence(sequence, &options, sequence.start_value())?.0);
         }
     }
     if !gone.is_empty() {
@@ -573,7 +574,7 @@ pub(super) fn generate(
             }
             None => free_name(&transaction.state, schema, &relation, &one.column),
         };
-        let mut sequence = defined(schema, name, &one.options, kind)?;
+        let mut sequence = new_sequence(schema, name, &one.options, kind)?;
         sequence.owner =
             Some(SequenceOwner { table: id, column: column.id, is_identity: one.identity.is_some() });
         column.nullable = false;

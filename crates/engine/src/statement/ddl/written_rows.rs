@@ -19,7 +19,7 @@ use crate::statement::ddl::Ddl;
 use crate::types::columns::type_of;
 use crate::warehouse::dml::{Dml, column};
 use crate::warehouse::table::scanned_file::RowSource;
-use crate::warehouse::table::{WarehouseTable, missing};
+use crate::warehouse::table::{WarehouseTable, missing_value};
 
 impl Ddl<'_> {
     /// The rows that the transaction has written to a table, in files with the columns that it is to have;
@@ -27,8 +27,8 @@ impl Ddl<'_> {
     ///
     /// Errors: the transaction has compacted the table (25001); those of writing.
     pub(super) async fn rewritten(&self, before: &Arc<Table>, after: &Table) -> Result<Option<Vec<NewFile>>> {
-        let sight = self.names.sight();
-        let Some(changes) = sight.data.get(&before.id) else { return Ok(None) };
+        let snapshot = self.names.snapshot();
+        let Some(changes) = snapshot.data.get(&before.id) else { return Ok(None) };
         if fits(changes, &before.columns, &after.columns) {
             return Ok(None);
         }
@@ -41,12 +41,12 @@ impl Ddl<'_> {
         }
         let state = self.context.state();
         let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedInlined]);
-        let rows = WarehouseTable::try_new(state.clone(), &sight, Arc::clone(before))?;
-        let rows = provider_as_source(Arc::new(rows.with_only(sources.collect())));
+        let rows = WarehouseTable::try_new(state.clone(), &snapshot, Arc::clone(before))?;
+        let rows = provider_as_source(Arc::new(rows.with_sources(sources.collect())));
         let value = |column: &Column| value_of(column, &before.columns);
         let values = after.columns.iter().map(value).collect::<Result<Vec<_>>>()?;
         let input = LogicalPlanBuilder::scan(before.name.as_str(), rows, None)?.project(values)?.build()?;
-        let target = WarehouseTable::try_new(state, &sight, Arc::new(after.clone()))?;
+        let target = WarehouseTable::try_new(state, &snapshot, Arc::new(after.clone()))?;
         let Dml { plan, pending } = Dml::rewrite(target, input)?;
         pending.begin(self.transactions).await?;
         let told = self.context.execute_logical_plan(plan).await?.collect().await?;
@@ -64,7 +64,7 @@ fn value_of(after: &Column, before: &[Column]) -> Result<Expr> {
                 false => cast(column(&old.name), kind),
             }
         }
-        None => lit(missing(after)?),
+        None => lit(missing_value(after)?),
     };
     Ok(value.alias(&after.name))
 }

@@ -1,4 +1,4 @@
-//! Whether a role may do what a statement does to the rows of a table, checked before that is planned.
+//! Privilege checks of statements that change rows, before they are planned.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
 use harrier_catalog::access::{Columns, Privilege};
 
-use crate::warehouse::access::denied;
+use crate::warehouse::access::permission_denied;
 use crate::warehouse::table::WarehouseTable;
 
-/// Checks `dml`, whose target is `target`. `inserted`: the columns that an INSERT names, if it names some.
+/// Checks `dml`, whose target is `target`. `inserted`: an INSERT's column list, if it has one.
 ///
-/// What a statement reads of its target is taken from the names in it: a column of another table that is
-/// called the same counts as well.
+/// The columns that a statement reads of its target are found by name: a column of another table with the
+/// same name counts too.
 ///
 /// Errors: a privilege is missing (42501).
 pub(crate) fn check(target: &WarehouseTable, dml: &DmlStatement, inserted: Option<&[String]>) -> Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn check(target: &WarehouseTable, dml: &DmlStatement, inserted: Optio
         WriteOp::Ctas => check_insert(target, None, false),
         WriteOp::Delete => {
             check_whole(target, Privilege::Delete)?;
-            check_columns(target, Privilege::Select, &named_in(&dml.input)?)
+            check_columns(target, Privilege::Select, &columns_in_plan(&dml.input)?)
         }
         WriteOp::Update => check_update(target, &dml.input),
         WriteOp::MergeInto(merge) => check_merge(target, merge),
@@ -34,7 +34,7 @@ pub(crate) fn check(target: &WarehouseTable, dml: &DmlStatement, inserted: Optio
     }
 }
 
-/// Of an INSERT into the columns it names, or all of them.
+/// Checks an INSERT into the listed columns, or all of them.
 pub(crate) fn check_insert(
     target: &WarehouseTable,
     inserted: Option<&[String]>,
@@ -54,14 +54,14 @@ fn check_update(target: &WarehouseTable, input: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Projection(projection) = input else {
         return check_whole(target, Privilege::Update);
     };
-    let mut read = named_in(&projection.input)?;
+    let mut read = columns_in_plan(&projection.input)?;
     let mut assigned = BTreeSet::new();
     for (column, value) in target.table().columns.iter().zip(&projection.expr) {
-        let value = unaliased(value);
+        let value = strip_alias(value);
         let stays = matches!(value, Expr::Column(own) if own.name == column.name);
         if !stays {
             assigned.insert(column.name.clone());
-            read.extend(names_of(value)?);
+            read.extend(columns_in_expr(value)?);
         }
     }
     check_columns(target, Privilege::Update, &assigned)?;
@@ -69,24 +69,24 @@ fn check_update(target: &WarehouseTable, input: &LogicalPlan) -> Result<()> {
 }
 
 fn check_merge(target: &WarehouseTable, merge: &MergeIntoOp) -> Result<()> {
-    let mut read = names_of(&merge.on)?;
+    let mut read = columns_in_expr(&merge.on)?;
     for clause in &merge.clauses {
         if let Some(predicate) = &clause.predicate {
-            read.extend(names_of(predicate)?);
+            read.extend(columns_in_expr(predicate)?);
         }
         match &clause.action {
             MergeIntoAction::Delete => check_whole(target, Privilege::Delete)?,
             MergeIntoAction::Insert { columns, values } => {
                 check_insert(target, Some(columns), false)?;
                 for value in values {
-                    read.extend(names_of(value)?);
+                    read.extend(columns_in_expr(value)?);
                 }
             }
             MergeIntoAction::Update(assignments) => {
                 let assigned = assignments.iter().map(|(column, _)| column.clone()).collect();
                 check_columns(target, Privilege::Update, &assigned)?;
                 for (_, value) in assignments {
-                    read.extend(names_of(value)?);
+                    read.extend(columns_in_expr(value)?);
                 }
             }
         }
@@ -98,7 +98,7 @@ fn check_whole(target: &WarehouseTable, privilege: Privilege) -> Result<()> {
     target.viewer().check(target.object(), privilege, target.state())
 }
 
-/// Of the names, those of columns of the table count.
+/// Only names of the table's columns count.
 fn check_columns(target: &WarehouseTable, privilege: Privilege, names: &BTreeSet<String>) -> Result<()> {
     let own = target.table().columns.iter().filter(|column| names.contains(&column.name));
     let may = match target.viewer().columns(target.object(), privilege) {
@@ -108,32 +108,32 @@ fn check_columns(target: &WarehouseTable, privilege: Privilege, names: &BTreeSet
     };
     match may {
         true => Ok(()),
-        false => Err(denied(&target.object().describe(target.state()))),
+        false => Err(permission_denied(&target.object().describe(target.state()))),
     }
 }
 
-/// The names of columns in the expressions of a plan and of the subqueries in it.
-fn named_in(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
+/// The names of columns in the expressions of a plan and its subqueries.
+fn columns_in_plan(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     plan.apply_with_subqueries(|plan| {
         for expression in plan.expressions() {
-            names.extend(names_of(&expression)?);
+            names.extend(columns_in_expr(&expression)?);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(names)
 }
 
-fn names_of(expression: &Expr) -> Result<BTreeSet<String>> {
+fn columns_in_expr(expression: &Expr) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     expression.apply(|part| {
         match part {
             Expr::Column(column) | Expr::OuterReferenceColumn(_, column) => {
                 names.insert(column.name.clone());
             }
-            Expr::ScalarSubquery(subquery) => names.extend(named_in(&subquery.subquery)?),
-            Expr::InSubquery(inner) => names.extend(named_in(&inner.subquery.subquery)?),
-            Expr::Exists(inner) => names.extend(named_in(&inner.subquery.subquery)?),
+            Expr::ScalarSubquery(subquery) => names.extend(columns_in_plan(&subquery.subquery)?),
+            Expr::InSubquery(inner) => names.extend(columns_in_plan(&inner.subquery.subquery)?),
+            Expr::Exists(inner) => names.extend(columns_in_plan(&inner.subquery.subquery)?),
             _ => {}
         }
         Ok(TreeNodeRecursion::Continue)
@@ -141,9 +141,9 @@ fn names_of(expression: &Expr) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-fn unaliased(expression: &Expr) -> &Expr {
+fn strip_alias(expression: &Expr) -> &Expr {
     match expression {
-        Expr::Alias(alias) => unaliased(&alias.expr),
+        Expr::Alias(alias) => strip_alias(&alias.expr),
         other => other,
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a role may read what a statement reads, found out from its plan as it is written.
+//! Privilege checks of a statement's reads, on its unoptimized plan.
 //!
-//! Scans check that as well, for the columns that they have in the end. But a plan that is only shown has
-//! none yet, and one that the optimizer finds to have no rows has none any more: `WHERE false`, `LIMIT 0`.
+//! Scans check privileges too, for their final columns. But EXPLAIN does not run scans, and the optimizer
+//! removes those without rows: `WHERE false`, `LIMIT 0`.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use harrier_catalog::access::Columns;
 use harrier_catalog::state::ObjectId;
 
-use crate::warehouse::access::restricted_view::GuardedView;
+use crate::warehouse::access::restricted_view::RestrictedView;
 use crate::warehouse::table::WarehouseTable;
 
-/// Checks what `plan` reads. Of the table that it changes what it needs is checked with the change.
+/// Checks the reads of `plan`. Those of the table that it changes are checked with the change.
 ///
 /// Errors: a privilege is missing (42501).
 pub(crate) fn check_reads(state: &SessionState, plan: &LogicalPlan) -> Result<()> {
@@ -43,7 +43,7 @@ fn check_scans(state: &SessionState, plan: &LogicalPlan, changed: Option<ObjectI
     let mut is_partly = false;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
-            && let Some(read) = Read::of(scan, changed)
+            && let Some(read) = ProtectedScan::of(scan, changed)
         {
             match read.columns() {
                 Columns::All => {}
@@ -56,15 +56,15 @@ fn check_scans(state: &SessionState, plan: &LogicalPlan, changed: Option<ObjectI
     if !is_partly {
         return Ok(());
     }
-    // Which columns are needed is known when those that are not have been left out. What cannot be planned
-    // fails as it is planned.
+    // The needed columns are known after projection pushdown. Planning errors are reported by planning
+    // itself.
     let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
     let Ok(analyzed) = analyzed else { return Ok(()) };
     let optimizer = Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]);
     let Ok(needed) = optimizer.optimize(analyzed, state, |_, _| {}) else { return Ok(()) };
     needed.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
-            && let Some(read) = Read::of(scan, changed)
+            && let Some(read) = ProtectedScan::of(scan, changed)
         {
             let all: Vec<usize> = (0..scan.source.schema().fields().len()).collect();
             read.check(scan.projection.as_ref().unwrap_or(&all), scan)?;
@@ -74,21 +74,21 @@ fn check_scans(state: &SessionState, plan: &LogicalPlan, changed: Option<ObjectI
     Ok(())
 }
 
-/// What is read that has privileges.
-struct Read(Arc<dyn TableProvider>);
+/// A scanned table or view with privileges.
+struct ProtectedScan(Arc<dyn TableProvider>);
 
-impl Read {
+impl ProtectedScan {
     fn of(scan: &TableScan, changed: Option<ObjectId>) -> Option<Self> {
         let provider = source_as_provider(&scan.source).ok()?;
-        let is_kept = match provider.downcast_ref::<WarehouseTable>() {
+        let is_protected = match provider.downcast_ref::<WarehouseTable>() {
             Some(table) => Some(table.table().id) != changed,
-            None => provider.downcast_ref::<GuardedView>().is_some(),
+            None => provider.downcast_ref::<RestrictedView>().is_some(),
         };
-        is_kept.then_some(Self(provider))
+        is_protected.then_some(Self(provider))
     }
 
     fn columns(&self) -> Columns {
-        match (self.0.downcast_ref::<WarehouseTable>(), self.0.downcast_ref::<GuardedView>()) {
+        match (self.0.downcast_ref::<WarehouseTable>(), self.0.downcast_ref::<RestrictedView>()) {
             (Some(table), _) => table.readable().clone(),
             (None, Some(view)) => Columns::Some(view.readable().clone()),
             (None, None) => Columns::All,
@@ -96,7 +96,7 @@ impl Read {
     }
 
     fn check(&self, projection: &[usize], scan: &TableScan) -> Result<()> {
-        match (self.0.downcast_ref::<WarehouseTable>(), self.0.downcast_ref::<GuardedView>()) {
+        match (self.0.downcast_ref::<WarehouseTable>(), self.0.downcast_ref::<RestrictedView>()) {
             (Some(table), _) => table.check_readable(projection, &scan.filters),
             (None, Some(view)) => view.check_readable(projection),
             (None, None) => Ok(()),

@@ -1,4 +1,4 @@
-//! A view of which a role may read some columns only.
+//! A view of which a role may read only some columns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_catalog::state::ColumnId;
 
-use crate::warehouse::access::denied;
+use crate::warehouse::access::permission_denied;
 
-/// It is planned by itself, not as a part of the statement: then what is asked of it is what the statement
+/// Planned separately, not inlined into the statement, so that its scan's projection is what the statement
 /// needs.
 #[derive(Debug)]
-pub(crate) struct GuardedView {
+pub(crate) struct RestrictedView {
     inner: ViewTable,
-    /// Its kind and name.
+    /// Kind and name, for errors.
     what: String,
-    /// From 1.
+    /// Column numbers from 1.
     columns: BTreeSet<ColumnId>,
 }
 
-impl GuardedView {
+impl RestrictedView {
     pub(crate) fn new(inner: ViewTable, what: String, columns: BTreeSet<ColumnId>) -> Self {
         Self { inner, what, columns }
     }
 
-    /// What it is made of.
+    /// The view's plan.
     pub(crate) fn plan(&self) -> &LogicalPlan {
         self.inner.logical_plan()
     }
@@ -44,13 +44,13 @@ impl GuardedView {
     pub(crate) fn check_readable(&self, asked: &[usize]) -> Result<()> {
         match asked.iter().all(|at| self.columns.contains(&(*at as ColumnId + 1))) {
             true => Ok(()),
-            false => Err(denied(&self.what)),
+            false => Err(permission_denied(&self.what)),
         }
     }
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl TableProvider for GuardedView {
+impl TableProvider for RestrictedView {
     fn schema(&self) -> SchemaRef {
         self.inner.schema()
     }

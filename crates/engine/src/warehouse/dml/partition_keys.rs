@@ -1,4 +1,4 @@
-//! Partition keys of rows that are written.
+//! Partition keys of written rows.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
@@ -23,8 +23,8 @@ pub(crate) fn key_column<'a>(
     })
 }
 
-/// The value of a partition key.
-pub(crate) fn transformed(value: Expr, transform: Transform) -> Expr {
+/// The value of a partition key: its transform applied to the column.
+pub(crate) fn key_value(value: Expr, transform: Transform) -> Expr {
     let part = |name: &str| cast_to(date_part(lit(name), value.clone()), DataType::Int64);
     match transform {
         Transform::Identity => value,

@@ -1,5 +1,4 @@
-//! What is asked of rows before they are written: that their writer could see them, and that CHECK
-//! constraints are not false for them.
+//! Checks of rows before they are written: row filters of the writer, and CHECK constraints.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
@@ -9,11 +8,12 @@ use harrier_functions::guard::{check_constraint, row_filter_check};
 use crate::types::columns::schema_of;
 use crate::warehouse::table::WarehouseTable;
 
-/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501),
-/// or that a CHECK constraint refuses (23514). `is_written`: of which rows that is asked, if not of all.
+/// Adds checks to `input`, which begins with the table's columns: it fails on a row that the writer's row
+/// filters hide (42501), or that violates a CHECK constraint (23514). `is_written`: restricts the checks to
+/// these rows.
 ///
-/// Errors: a constraint cannot be computed any more.
-pub(crate) fn checked(
+/// Errors: a constraint can no longer be evaluated.
+pub(crate) fn add_checks(
     target: &WarehouseTable,
     input: LogicalPlan,
     is_written: Option<Expr>,
@@ -25,7 +25,7 @@ pub(crate) fn checked(
     let table = target.table();
     let schema = schema_of(&table.columns)?;
     let columns = input.schema().columns();
-    // By their places: whatever the statement calls them.
+    // By position, whatever the statement names them.
     let value = |at: usize| {
         let value = Expr::Column(columns[at].clone());
         match input.schema().field(at).data_type() == schema.field(at).data_type() {
@@ -52,7 +52,7 @@ pub(crate) fn checked(
     if let Some(visible) = target.visible() {
         written = row_filter_check::enforce(over_rows(visible)?, &table.name, written);
     }
-    // Whoever may not read all columns hears of no row: some of its values may be defaults.
+    // Errors show no row to a role that may not read all columns: some values may be defaults.
     let is_shown = table.columns.iter().all(|column| target.readable().has(column.id));
     for check in checks {
         let row = if is_shown { (0..table.columns.len()).map(value).collect() } else { vec![] };

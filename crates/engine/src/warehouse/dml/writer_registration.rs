@@ -1,4 +1,4 @@
-//! Keeps the catalog told that a transaction is writing files, so that VACUUM leaves them alone.
+//! Registration of a transaction's writers in the catalog, so that VACUUM spares their files.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,58 +6,58 @@ use std::time::Duration;
 use datafusion::common::runtime::SpawnedTask;
 use harrier_catalog::{Catalog, WRITER_SILENCE};
 
-/// Several times within the time after which a writer is forgotten.
-const PAUSE: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
+/// Renewal interval: several per timeout after which a writer is forgotten.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
 
-/// What one transaction writes under. Dropped, it has the catalog forget them: unless they were taken out for
-/// a commit, the transaction was rolled back.
+/// The writers of one transaction. Dropping it unregisters them: unless they were cleared by a commit, the
+/// transaction was rolled back.
 #[derive(Debug, Default)]
 pub(crate) struct Writers {
-    known: BTreeSet<String>,
-    told: Option<(Catalog, SpawnedTask<()>)>,
+    names: BTreeSet<String>,
+    heartbeat: Option<(Catalog, SpawnedTask<()>)>,
 }
 
 impl Writers {
-    /// Makes one more known.
+    /// Registers a writer.
     ///
     /// Errors: the catalog cannot be written.
     pub(crate) async fn begin(&mut self, catalog: &Catalog, name: &str) -> harrier_catalog::Result<()> {
-        if self.known.contains(name) || !catalog.register_writer(name).await? {
+        if self.names.contains(name) || !catalog.register_writer(name).await? {
             return Ok(());
         }
-        self.known.insert(name.to_string());
-        let (names, to) = (self.known.clone(), catalog.clone());
-        let telling = SpawnedTask::spawn(async move {
+        self.names.insert(name.to_string());
+        let (names, to) = (self.names.clone(), catalog.clone());
+        let renewal = SpawnedTask::spawn(async move {
             loop {
-                tokio::time::sleep(PAUSE).await;
-                // The commit finds out whether it was too late.
+                tokio::time::sleep(RENEWAL_INTERVAL).await;
+                // The commit detects a late renewal.
                 if let Err(error) = to.renew_writers(&names).await {
                     tracing::warn!(%error, "the catalog could not be told that a transaction still writes");
                 }
             }
         });
-        self.told = Some((catalog.clone(), telling));
+        self.heartbeat = Some((catalog.clone(), renewal));
         Ok(())
     }
 
-    /// Those that are known, for the commit to end.
+    /// The registered names, which the commit unregisters.
     pub(crate) fn names(&self) -> BTreeSet<String> {
-        self.known.clone()
+        self.names.clone()
     }
 
-    /// To be called when they were committed.
-    pub(crate) fn committed(&mut self) {
-        self.known.clear();
+    /// To be called after the commit, which has unregistered them.
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
     }
 }
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        let names = std::mem::take(&mut self.known);
-        let (Some((catalog, _)), false) = (self.told.take(), names.is_empty()) else {
+        let names = std::mem::take(&mut self.names);
+        let (Some((catalog, _)), false) = (self.heartbeat.take(), names.is_empty()) else {
             return;
         };
-        // If this is never done, they are forgotten when the process has ended.
+        // Otherwise they expire after the process has ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = catalog.unregister_writers(&names).await {

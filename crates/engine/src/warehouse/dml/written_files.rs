@@ -1,8 +1,8 @@
-//! The files that a transaction writes, and their removal when nothing refers to them.
+//! The files written by a transaction, and their removal when they are unreferenced.
 //!
-//! A writer removes its files unless it has handed on what it knows of them. When another part of the
-//! statement fails then, what was handed on may be anywhere between the two, and reaches nobody. So files of
-//! a statement that has not told all of them are looked up by its name.
+//! A writer removes its files unless it has reported them. If another part of the statement then fails, a
+//! report may be lost in transit. So the files of a statement whose reports are incomplete are looked up by
+//! its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,43 +13,42 @@ use datafusion::object_store::path::Path;
 use harrier_exec::data_files::location::{local, locate};
 use harrier_exec::data_files::remove_objects;
 
-use crate::warehouse::data_folder::{files_below, is_of};
+use crate::warehouse::data_folder::{files_below, is_written_by};
 
 /// The files of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenFiles {
-    known: BTreeSet<String>,
-    /// Statements that write and have not told their files: the folders below which they do, by the names
-    /// that their files have.
+    files: BTreeSet<String>,
+    /// Statements whose file reports are incomplete: their folders, by the name in their files' names.
     unfinished: BTreeMap<String, String>,
 }
 
 impl WrittenFiles {
-    /// A statement is about to write below a folder.
+    /// Registers a statement that is about to write below a folder.
     pub(crate) fn begin(&mut self, name: &str, folder: String) {
         self.unfinished.insert(name.to_string(), folder);
     }
 
-    /// A statement has told all that it has written.
+    /// Records a statement's complete list of files.
     pub(crate) fn finish(&mut self, name: &str, files: impl IntoIterator<Item = String>) {
         self.unfinished.remove(name);
-        self.known.extend(files);
+        self.files.extend(files);
     }
 
     pub(crate) fn add(&mut self, file: String) {
-        self.known.insert(file);
+        self.files.insert(file);
     }
 
-    /// Those that nothing refers to, if only `kept` are referred to.
-    pub(crate) fn without(mut self, kept: &BTreeSet<String>) -> Self {
-        self.known.retain(|file| !kept.contains(file));
+    /// The files that are unreferenced if only `kept` are referenced.
+    pub(crate) fn except(mut self, kept: &BTreeSet<String>) -> Self {
+        self.files.retain(|file| !kept.contains(file));
         self
     }
 
-    /// Removes those on local disks that are known, at once. Returns what there is still to do for
-    /// [`Self::remove`]; `None`: nothing.
+    /// Removes the known local files immediately. Returns what is left for [`Self::remove`]; `None` if
+    /// nothing is.
     pub(crate) fn remove_local(mut self) -> Option<Self> {
-        self.known.retain(|file| match local(file) {
+        self.files.retain(|file| match local(file) {
             Some(path) => {
                 if let Err(error) = std::fs::remove_file(&path)
                     && error.kind() != std::io::ErrorKind::NotFound
@@ -60,24 +59,25 @@ impl WrittenFiles {
             }
             None => true,
         });
-        (!self.known.is_empty() || !self.unfinished.is_empty()).then_some(self)
+        (!self.files.is_empty() || !self.unfinished.is_empty()).then_some(self)
     }
 
-    /// Removes all of them. One that stays is swept by VACUUM.
+    /// Removes all files. Files that cannot be removed are left to VACUUM.
     pub(crate) async fn remove(mut self, runtime: &RuntimeEnv) {
         for (name, folder) in std::mem::take(&mut self.unfinished) {
             let names = BTreeSet::from([name]);
             match files_below(&folder, runtime).await {
                 Ok(files) => {
-                    self.known
-                        .extend(files.into_iter().map(|(file, _)| file).filter(|file| is_of(file, &names)));
+                    self.files.extend(
+                        files.into_iter().map(|(file, _)| file).filter(|file| is_written_by(file, &names)),
+                    );
                 }
                 Err(error) => tracing::warn!(folder, %error, "files that nothing refers to may stay"),
             }
         }
-        let Some(Self { known, .. }) = self.remove_local() else { return };
+        let Some(Self { files, .. }) = self.remove_local() else { return };
         let mut by_store = BTreeMap::<String, (ObjectStoreUrl, Vec<Path>)>::new();
-        for file in known {
+        for file in files {
             match locate(&file) {
                 Ok((store, path)) => {
                     let of_store = by_store.entry(store.as_str().to_string());
@@ -86,7 +86,7 @@ impl WrittenFiles {
                 Err(error) => tracing::warn!(file, %error, "a file that nothing refers to stays"),
             }
         }
-        // A store that is away is not waited for again for each file.
+        // An unreachable store is not retried for each file.
         for (name, (store, paths)) in by_store {
             if let Err(error) = remove_from_store(runtime, &store, paths).await {
                 tracing::warn!(store = name, %error, "files that nothing refers to stay");

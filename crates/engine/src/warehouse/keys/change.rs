@@ -1,4 +1,4 @@
-//! What changes of keys do to a table, and what they would take along.
+//! Changes of keys: their effects on a table, and dependent objects.
 
 use std::mem;
 
@@ -9,7 +9,8 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{
-    Check, Constraint, Declared, Foreign, Index, Keys, Kind, TAG, What, column_called, name_of, naming,
+    Check, Constraint, Foreign, Index, IndexKey, KeyDeclaration, Keys, Kind, TAG, column_named, name_of,
+    naming,
 };
 use crate::warehouse::keys::declaration::{Declaration, check_columns, several_primary};
 
@@ -17,14 +18,14 @@ pub(crate) fn error(state: SqlState, message: impl Into<String>) -> DataFusionEr
     SqlError::new(state, message).into_datafusion()
 }
 
-/// What has a name in the schema of `table`, the tables of `state` with `table` as it is going to be.
-struct Taken<'s> {
+/// The names in use in the schema of `table`: those of `state`'s tables, and of `table` as changed so far.
+struct UsedNames<'s> {
     state: &'s State,
     table: &'s Table,
     own: &'s Keys,
 }
 
-impl Taken<'_> {
+impl UsedNames<'_> {
     fn others(&self) -> impl Iterator<Item = &Table> {
         let is_other = |table: &&Table| table.schema == self.table.schema && table.id != self.table.id;
         self.state.tables.values().map(AsRef::as_ref).filter(is_other)
@@ -51,39 +52,45 @@ impl Taken<'_> {
     }
 }
 
-/// Errors: the name of a constraint is taken (42710, 42P07). `has_index`: it is that of an index, too.
-fn check_name(taken: &Taken<'_>, name: &str, has_index: bool) -> Result<()> {
-    if has_index && taken.is_relation(name) {
+/// Errors: the constraint's name is in use (42710, 42P07). `has_index`: it is an index's name too.
+fn check_name(used: &UsedNames<'_>, name: &str, has_index: bool) -> Result<()> {
+    if has_index && used.is_relation(name) {
         return Err(error(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
     }
-    match taken.own.constraint(name) {
+    match used.own.constraint(name) {
         Some(_) => {
             let message =
-                format!("constraint \"{name}\" for relation \"{}\" already exists", taken.table.name);
+                format!("constraint \"{name}\" for relation \"{}\" already exists", used.table.name);
             Err(error(SqlState::DUPLICATE_OBJECT, message))
         }
         None => Ok(()),
     }
 }
 
-/// Declares a key of `table`; columns of a primary key become NOT NULL, which is not looked at in rows.
-/// `target`: the table that a foreign key refers to.
+/// Adds a key to `table`. Columns of a primary key become NOT NULL, without a check of existing rows.
+/// `target`: the table that a foreign key references.
 ///
-/// Errors: those of [`check_columns`]; a second primary key (42P16); its name is taken (42710, 42P07); a
-/// foreign key does not fit what it refers to (42830, 42704, 42804); an index to be used does not fit (42704,
-/// 42809).
-pub(crate) fn add(state: &State, table: &mut Table, key: &Declared, target: Option<&Table>) -> Result<()> {
+/// Errors: those of [`check_columns`]; a second primary key (42P16); the name is in use (42710, 42P07); a
+/// foreign key does not match the referenced key (42830, 42704, 42804); the index of USING INDEX is
+/// unsuitable (42704, 42809).
+pub(crate) fn add(
+    state: &State,
+    table: &mut Table,
+    key: &KeyDeclaration,
+    target: Option<&Table>,
+) -> Result<()> {
     let mut keys = Keys::of(table);
     keys.prune(state, table);
-    check_columns(key, |name| column_called(table, name).is_some())?;
+    check_columns(key, |name| column_named(table, name).is_some())?;
     let columns: Vec<ColumnId> =
-        key.columns.iter().filter_map(|name| column_called(table, name)).map(|column| column.id).collect();
-    let taken = Taken { state, table, own: &keys };
-    let chosen = |with_columns: bool, label: &str, is_taken: &dyn Fn(&str) -> bool| match &key.name {
+        key.columns.iter().filter_map(|name| column_named(table, name)).map(|column| column.id).collect();
+    let used = UsedNames { state, table, own: &keys };
+    let given_or_generated = |with_columns: bool, label: &str, is_used: &dyn Fn(&str) -> bool| match &key.name
+    {
         Some(name) => name.clone(),
         None => {
             let names = naming::columns(key.columns.iter().map(String::as_str));
-            naming::chosen(&table.name, if with_columns { &names } else { "" }, label, is_taken)
+            naming::generate_name(&table.name, if with_columns { &names } else { "" }, label, is_used)
         }
     };
     let (name, columns, kind, number) = match &key.what {
@@ -91,21 +98,21 @@ pub(crate) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
             if keys.primary().is_some() {
                 return Err(several_primary(&table.name));
             }
-            let name = chosen(false, "pkey", &|name| taken.is_either(name));
-            check_name(&taken, &name, true)?;
+            let name = given_or_generated(false, "pkey", &|name| used.is_either(name));
+            check_name(&used, &name, true)?;
             (name, columns, Kind::Primary, None)
         }
         Declaration::Unique { nulls_not_distinct } => {
-            let name = chosen(true, "key", &|name| taken.is_either(name));
-            check_name(&taken, &name, true)?;
+            let name = given_or_generated(true, "key", &|name| used.is_either(name));
+            check_name(&used, &name, true)?;
             (name, columns, Kind::Unique { nulls_not_distinct: *nulls_not_distinct }, None)
         }
         Declaration::Foreign { referenced, on_update, on_delete, full, .. } => {
             let target =
                 target.ok_or_else(|| DataFusionError::Internal("a key without a table".to_string()))?;
             let (number, names) = referenced_key(target, referenced, columns.len())?;
-            let name = chosen(true, "fkey", &|name| taken.is_constraint(name));
-            check_name(&taken, &name, false)?;
+            let name = given_or_generated(true, "fkey", &|name| used.is_constraint(name));
+            check_name(&used, &name, false)?;
             check_types(&name, table, &columns, target, &names)?;
             let foreign = Foreign {
                 table: target.uuid.clone(),
@@ -126,7 +133,7 @@ pub(crate) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
             }
             let index = usable(&keys, index)?.clone();
             let name = key.name.clone().unwrap_or_else(|| index.name.clone());
-            check_name(&taken, &name, name != index.name)?;
+            check_name(&used, &name, name != index.name)?;
             let kind = match is_primary {
                 true => Kind::Primary,
                 false => Kind::Unique { nulls_not_distinct: index.nulls_not_distinct },
@@ -141,14 +148,14 @@ pub(crate) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
         }
     }
     let number = number.unwrap_or_else(|| keys.number());
-    let Declared { deferrable, deferred, .. } = *key;
+    let KeyDeclaration { deferrable, deferred, .. } = *key;
     keys.constraints.push(Constraint { number, name, columns, deferrable, deferred, kind });
-    keys.keep(table)
+    keys.store(table)
 }
 
-/// Declares a CHECK constraint of `table`, on `columns`; returns its name.
+/// Adds a CHECK constraint on `columns` to `table`; returns its name.
 ///
-/// Errors: the name is taken (42710).
+/// Errors: the name is in use (42710).
 pub(crate) fn add_check(
     state: &State,
     table: &mut Table,
@@ -158,15 +165,15 @@ pub(crate) fn add_check(
 ) -> Result<String> {
     let mut keys = Keys::of(table);
     keys.prune(state, table);
-    let taken = Taken { state, table, own: &keys };
+    let used = UsedNames { state, table, own: &keys };
     let name = match (name, columns.as_slice()) {
         (Some(name), _) => name.to_string(),
-        (None, [column]) => {
-            naming::chosen(&table.name, name_of(table, *column), "check", |name| taken.is_constraint(name))
-        }
-        (None, _) => naming::chosen(&table.name, "", "check", |name| taken.is_constraint(name)),
+        (None, [column]) => naming::generate_name(&table.name, name_of(table, *column), "check", |name| {
+            used.is_constraint(name)
+        }),
+        (None, _) => naming::generate_name(&table.name, "", "check", |name| used.is_constraint(name)),
     };
-    check_name(&taken, &name, false)?;
+    check_name(&used, &name, false)?;
     let number = keys.number();
     let kind = Kind::Check(check);
     keys.constraints.push(Constraint {
@@ -177,11 +184,11 @@ pub(crate) fn add_check(
         deferred: false,
         kind,
     });
-    keys.keep(table)?;
+    keys.store(table)?;
     Ok(name)
 }
 
-/// What has been found of the rows of a table: they fulfil a CHECK constraint.
+/// Marks a CHECK constraint as valid for all rows, after they have been checked.
 pub(crate) fn validate(table: &mut Table, name: &str) -> Result<()> {
     let mut keys = Keys::of(table);
     for constraint in keys.constraints.iter_mut().filter(|constraint| constraint.name == name) {
@@ -189,10 +196,10 @@ pub(crate) fn validate(table: &mut Table, name: &str) -> Result<()> {
             check.not_valid = false;
         }
     }
-    keys.keep(table)
+    keys.store(table)
 }
 
-/// An index that a constraint is to be made of.
+/// Looks up the index of USING INDEX.
 fn usable<'k>(keys: &'k Keys, name: &str) -> Result<&'k Index> {
     let wrong = |message: String| error(SqlState::WRONG_OBJECT_TYPE, message);
     let index = keys
@@ -203,7 +210,7 @@ fn usable<'k>(keys: &'k Keys, name: &str) -> Result<&'k Index> {
     if !index.unique {
         return Err(wrong(format!("\"{name}\" is not a unique index")));
     }
-    if index.items.iter().any(|item| matches!(item.what, What::Expression(_))) {
+    if index.items.iter().any(|item| matches!(item.what, IndexKey::Expression(_))) {
         return Err(wrong(format!("index \"{name}\" contains expressions")));
     }
     if index.predicate.is_some() {
@@ -215,7 +222,7 @@ fn usable<'k>(keys: &'k Keys, name: &str) -> Result<&'k Index> {
     Ok(index)
 }
 
-/// The number and columns of the key of `target` that a foreign key of so many columns refers to.
+/// Finds the key of `target` that a foreign key of `count` columns references: its number and columns.
 fn referenced_key(target: &Table, names: &[String], count: usize) -> Result<(u32, Vec<ColumnId>)> {
     let keys = Keys::of(target);
     let disagree = || {
@@ -234,7 +241,7 @@ fn referenced_key(target: &Table, names: &[String], count: usize) -> Result<(u32
     }
     let mut columns = vec![];
     for name in names {
-        match column_called(target, name) {
+        match column_named(target, name) {
             Some(column) => columns.push(column.id),
             None => {
                 let message =
@@ -276,7 +283,7 @@ fn check_types(
     };
     for (own, other) in columns.iter().zip(referenced) {
         let (Some(own_kind), Some(other_kind)) = (kind(table, *own), kind(target, *other)) else { continue };
-        if !are_compared(own_kind, other_kind) {
+        if !are_comparable(own_kind, other_kind) {
             let message = format!("foreign key constraint \"{name}\" cannot be implemented");
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message)
                 .with_detail(format!(
@@ -290,10 +297,10 @@ fn check_types(
     Ok(())
 }
 
-/// Whether values of a foreign key's type are compared with those of the key's in PostgreSQL, by a common
-/// operator or after they have become its type.
-fn are_compared(own: ColumnType, key: ColumnType) -> bool {
-    // Of numbers, those further on take those before.
+/// Whether PostgreSQL can compare values of a foreign key's type with those of the referenced key, by a
+/// common operator or after an implicit cast to the key's type.
+fn are_comparable(own: ColumnType, key: ColumnType) -> bool {
+    // Numeric classes: a lower one casts implicitly to a higher one.
     const INTEGER: u8 = 0;
     const EXACT: u8 = 1;
     const FLOAT: u8 = 2;
@@ -325,8 +332,8 @@ fn are_compared(own: ColumnType, key: ColumnType) -> bool {
     }
 }
 
-/// The foreign keys that refer to a key of `table`, or to any if there is no number, with their tables; those
-/// of `table` itself among them only if a number is given.
+/// The foreign keys that reference a key of `table`, with their tables. Without a number: any key, except
+/// from `table` itself.
 pub(crate) fn dependents<'s>(
     state: &'s State,
     table: &Table,
@@ -349,24 +356,25 @@ pub(crate) fn dependents<'s>(
     found
 }
 
-/// What PostgreSQL says of foreign keys that are in the way of dropping something, or go with it.
+/// Checks whether dependent foreign keys allow a drop; returns PostgreSQL's notices about those dropped with
+/// it.
 ///
-/// Errors: there are some, and CASCADE was not said (2BP01). `what`: what is dropped, `on`: what of it they
-/// depend on.
+/// Errors: dependent keys exist and CASCADE was not given (2BP01). `what`: the dropped object; `on`: its part
+/// that they depend on.
 pub(crate) fn cascade(
     dependents: &[(&Table, Constraint)],
     is_cascade: bool,
     what: &str,
     on: &str,
 ) -> Result<Vec<String>> {
-    let told = |(table, constraint): &(&Table, Constraint)| {
+    let describe = |(table, constraint): &(&Table, Constraint)| {
         format!("constraint {} on table {}", constraint.name, table.name)
     };
     if dependents.is_empty() || is_cascade {
-        return Ok(dependents.iter().map(|found| format!("drop cascades to {}", told(found))).collect());
+        return Ok(dependents.iter().map(|found| format!("drop cascades to {}", describe(found))).collect());
     }
     let details: Vec<String> =
-        dependents.iter().map(|found| format!("{} depends on {on}", told(found))).collect();
+        dependents.iter().map(|found| format!("{} depends on {on}", describe(found))).collect();
     Err(SqlError::new(
         SqlState::DEPENDENT_OBJECTS,
         format!("cannot drop {what} because other objects depend on it"),
@@ -376,16 +384,17 @@ pub(crate) fn cascade(
     .into_datafusion())
 }
 
-/// Takes foreign keys out of `table` itself, as others are gone with what they refer to.
-fn forget(keys: &mut Keys, table: &Table, dependents: &[(&Table, Constraint)]) {
+/// Removes the dependent foreign keys of `table` itself; those of other tables vanish with the referenced
+/// key.
+fn remove_own(keys: &mut Keys, table: &Table, dependents: &[(&Table, Constraint)]) {
     let own: Vec<u32> =
         dependents.iter().filter(|(other, _)| other.id == table.id).map(|(_, key)| key.number).collect();
     keys.constraints.retain(|constraint| !own.contains(&constraint.number));
 }
 
-/// Drops a constraint; returns what goes with it.
+/// Drops a constraint; returns notices about dependent objects.
 ///
-/// Errors: there is none of the name (42704); foreign keys refer to it (2BP01).
+/// Errors: no such constraint (42704); foreign keys reference it (2BP01).
 pub(crate) fn drop_constraint(
     state: &State,
     table: &mut Table,
@@ -409,21 +418,22 @@ pub(crate) fn drop_constraint(
     let what = format!("constraint {name} on table {}", table.name);
     let notices = cascade(&found, is_cascade, &what, &format!("index {name}"))?;
     keys.constraints.retain(|other| other.number != constraint.number);
-    forget(&mut keys, table, &found);
-    keys.keep(table)?;
+    remove_own(&mut keys, table, &found);
+    keys.store(table)?;
     Ok(notices)
 }
 
-/// Drops what has to do with a column that is going to be dropped; returns what goes with it.
+/// Drops the keys and indexes on a column that is about to be dropped; returns notices about dependent
+/// objects.
 ///
-/// Errors: foreign keys refer to it (2BP01).
+/// Errors: foreign keys reference them (2BP01).
 pub(crate) fn drop_with_column(
     state: &State,
     table: &mut Table,
     column: &str,
     is_cascade: bool,
 ) -> Result<Vec<String>> {
-    let Some(id) = column_called(table, column).map(|column| column.id) else { return Ok(vec![]) };
+    let Some(id) = column_named(table, column).map(|column| column.id) else { return Ok(vec![]) };
     if !table.tags.contains_key(TAG) {
         return Ok(vec![]);
     }
@@ -448,29 +458,29 @@ pub(crate) fn drop_with_column(
     }
     let on = format!("column {column} of table {}", table.name);
     let notices = cascade(&found, is_cascade, &on, &on)?;
-    forget(&mut keys, table, &found);
-    keys.keep(table)?;
+    remove_own(&mut keys, table, &found);
+    keys.store(table)?;
     Ok(notices)
 }
 
-/// Errors: there is none of the name (42704), or one of the new name (42710, 42P07).
+/// Errors: no such constraint (42704); the new name is in use (42710, 42P07).
 pub(crate) fn rename_constraint(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
     let mut keys = Keys::of(table);
     let Some(has_index) = keys.constraint(name).map(Constraint::is_index) else {
         let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
         return Err(error(SqlState::UNDEFINED_OBJECT, message));
     };
-    check_name(&Taken { state, table, own: &keys }, new, has_index)?;
+    check_name(&UsedNames { state, table, own: &keys }, new, has_index)?;
     for constraint in keys.constraints.iter_mut().filter(|constraint| constraint.name == name) {
         constraint.name = new.to_string();
     }
-    keys.keep(table)
+    keys.store(table)
 }
 
-/// Errors: a column is of a primary key (42P16).
+/// Errors: the column is part of a primary key (42P16).
 pub(crate) fn check_nullable(table: &Table, column: &str) -> Result<()> {
     let keys = Keys::of(table);
-    let id = column_called(table, column).map(|column| column.id);
+    let id = column_named(table, column).map(|column| column.id);
     match keys.primary().zip(id) {
         Some((primary, id)) if primary.columns.contains(&id) => {
             let message = format!("column \"{column}\" is in a primary key");
@@ -480,10 +490,10 @@ pub(crate) fn check_nullable(table: &Table, column: &str) -> Result<()> {
     }
 }
 
-/// Keeps an index, of the name that it says or, if that is empty, one made of `columns`; returns its name, or
-/// `None` if there is a relation of the name and `if_not_exists`.
+/// Adds an index. If its name is empty, one is generated from `columns`. Returns the name, or `None` if a
+/// relation of this name exists and `if_not_exists` is set.
 ///
-/// Errors: there is a relation of the name (42P07).
+/// Errors: a relation of this name exists (42P07).
 pub(crate) fn add_index(
     state: &State,
     table: &mut Table,
@@ -493,10 +503,10 @@ pub(crate) fn add_index(
 ) -> Result<Option<String>> {
     let mut keys = Keys::of(table);
     keys.prune(state, table);
-    let taken = Taken { state, table, own: &keys };
+    let used = UsedNames { state, table, own: &keys };
     if index.name.is_empty() {
-        index.name = naming::chosen(&table.name, columns, "idx", |name| taken.is_relation(name));
-    } else if taken.is_relation(&index.name) {
+        index.name = naming::generate_name(&table.name, columns, "idx", |name| used.is_relation(name));
+    } else if used.is_relation(&index.name) {
         return match if_not_exists {
             true => Ok(None),
             false => {
@@ -508,19 +518,19 @@ pub(crate) fn add_index(
     index.number = keys.number();
     let name = index.name.clone();
     keys.indexes.push(index);
-    keys.keep(table)?;
+    keys.store(table)?;
     Ok(Some(name))
 }
 
-/// The table that has an index of this name, or a constraint that has.
+/// The table that has an index of this name, or a constraint with one.
 pub(crate) fn table_of_index<'s>(state: &'s State, schema: ObjectId, name: &str) -> Option<&'s Table> {
     let tables = state.tables.values().filter(|table| table.schema == schema && table.tags.contains_key(TAG));
     tables.map(AsRef::as_ref).find(|table| Keys::of(table).has_relation(name))
 }
 
-/// Drops an index; returns what goes with it.
+/// Drops an index; returns notices about dependent objects.
 ///
-/// Errors: a constraint is, or foreign keys refer to it (2BP01).
+/// Errors: the index belongs to a constraint, or foreign keys reference it (2BP01).
 pub(crate) fn drop_index(
     state: &State,
     table: &mut Table,
@@ -542,22 +552,22 @@ pub(crate) fn drop_index(
     let found = dependents(state, table, number);
     let notices = cascade(&found, is_cascade, &format!("index {name}"), &format!("index {name}"))?;
     keys.indexes.retain(|index| index.name != name);
-    forget(&mut keys, table, &found);
-    keys.keep(table)?;
+    remove_own(&mut keys, table, &found);
+    keys.store(table)?;
     Ok(notices)
 }
 
-/// Errors: there is a relation of the new name (42P07).
+/// Errors: a relation of the new name exists (42P07).
 pub(crate) fn rename_index(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
     if Keys::of(table).constraint(name).is_some() {
         return rename_constraint(state, table, name, new);
     }
     let mut keys = Keys::of(table);
-    if (Taken { state, table, own: &keys }).is_relation(new) {
+    if (UsedNames { state, table, own: &keys }).is_relation(new) {
         return Err(error(SqlState::DUPLICATE_TABLE, format!("relation \"{new}\" already exists")));
     }
     for index in keys.indexes.iter_mut().filter(|index| index.name == name) {
         index.name = new.to_string();
     }
-    keys.keep(table)
+    keys.store(table)
 }

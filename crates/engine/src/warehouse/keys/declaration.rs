@@ -1,5 +1,5 @@
-//! Keys and CHECK constraints as statements declare them, apart from the rest of a statement, which the
-//! planner knows.
+//! Keys and CHECK constraints in statements, extracted from the rest of the statement, which the planner
+//! supports.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,9 +17,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::keys::Action;
 
-/// A key or a CHECK constraint that a statement declares.
+/// A key or a CHECK constraint declared by a statement.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Declared {
+pub(crate) struct KeyDeclaration {
     pub(crate) name: Option<String>,
     pub(crate) columns: Vec<String>,
     pub(crate) deferrable: bool,
@@ -27,8 +27,8 @@ pub(crate) struct Declared {
     pub(crate) what: Declaration,
 }
 
-impl Declared {
-    /// Whether it is a CHECK constraint, which is no key.
+impl KeyDeclaration {
+    /// Whether it is a CHECK constraint and not a key.
     pub(crate) fn is_check(&self) -> bool {
         matches!(self.what, Declaration::Check { .. })
     }
@@ -42,7 +42,7 @@ pub(crate) enum Declaration {
     },
     Foreign {
         table: ast::ObjectName,
-        /// Empty: the primary key.
+        /// Empty for the primary key.
         referenced: Vec<String>,
         on_update: Action,
         on_delete: Action,
@@ -52,20 +52,20 @@ pub(crate) enum Declaration {
         condition: Box<ast::Expr>,
         not_valid: bool,
     },
-    /// The constraint that a unique index becomes.
+    /// Turns a unique index into a constraint.
     UsingIndex {
         index: String,
         is_primary: bool,
     },
 }
 
-/// A CREATE TABLE without its keys, and the keys in PostgreSQL's order: those with indexes first, the primary
-/// key before others. Columns of the primary key are NOT NULL in it. Other statements, and those without
-/// keys, as they are.
+/// Extracts the keys of a CREATE TABLE: returns the statement without them, and the keys in PostgreSQL's
+/// order, in which those with indexes come first and the primary key before others. Columns of the primary
+/// key become NOT NULL. Other statements, and those without keys, are returned as they are.
 ///
-/// Errors: two primary keys (42P16); a key names a column that is not there (42703), or twice (42701); it is
-/// declared to be enforced, or with something that keys here have not (0A000).
-pub(crate) fn cut_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Declared>)> {
+/// Errors: two primary keys (42P16); a key column does not exist (42703) or is repeated (42701); a key is
+/// declared ENFORCED or with an unsupported option (0A000).
+pub(crate) fn extract_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<KeyDeclaration>)> {
     let Statement::Statement(parsed) = statement else { return Ok((Cow::Borrowed(statement), vec![])) };
     let ast::Statement::CreateTable(create) = parsed.as_ref() else {
         return Ok((Cow::Borrowed(statement), vec![]));
@@ -78,7 +78,7 @@ pub(crate) fn cut_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec
     for constraint in std::mem::take(&mut create.constraints) {
         match of_constraint(&constraint)? {
             Some(key) => declared.push(key),
-            // The planner says what it thinks of it.
+            // Left to the planner.
             None => create.constraints.push(constraint),
         }
     }
@@ -115,7 +115,7 @@ pub(crate) fn cut_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec
             }
         }
     }
-    let rank = |key: &Declared| match key.what {
+    let rank = |key: &KeyDeclaration| match key.what {
         Declaration::Primary => 0,
         Declaration::Foreign { .. } => 2,
         Declaration::Check { .. } => 3,
@@ -127,12 +127,12 @@ pub(crate) fn cut_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec
     Ok((Cow::Owned(Statement::Statement(Box::new(create))), declared))
 }
 
-/// Whether a CREATE TABLE of a table that is in memory declares keys, of which nothing is kept there.
+/// Whether a CREATE TABLE of an in-memory table declares keys, which are not stored for such tables.
 ///
-/// Errors: it has a CHECK constraint, which nobody would look at (0A000); those of [`cut`].
+/// Errors: a CHECK constraint, which would not be enforced (0A000); those of [`extract_keys`].
 pub(crate) fn keys_in_memory(statement: &Statement) -> Result<bool> {
-    let declared = cut_keys(statement)?.1;
-    if declared.iter().any(Declared::is_check) {
+    let declared = extract_keys(statement)?.1;
+    if declared.iter().any(KeyDeclaration::is_check) {
         let message = "temporary tables and tables in memory have no check constraints";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             .with_hint("tables of a warehouse have them")
@@ -141,10 +141,10 @@ pub(crate) fn keys_in_memory(statement: &Statement) -> Result<bool> {
     Ok(!declared.is_empty())
 }
 
-/// What a column definition declares, which is taken out of it.
+/// Extracts the keys of a column definition.
 ///
-/// Errors: it is declared to be enforced, or with something that keys here have not (0A000).
-pub(crate) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<Declared>> {
+/// Errors: a key is declared ENFORCED or with an unsupported option (0A000).
+pub(crate) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<KeyDeclaration>> {
     let own = vec![plain(&column.name)];
     let mut found = vec![];
     let mut rest = vec![];
@@ -152,14 +152,14 @@ pub(crate) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<Declared>> {
         let name = option.name.as_ref().map(plain);
         let key = match &option.option {
             ColumnOption::PrimaryKey(key) => {
-                Some(declared(name, own.clone(), key.characteristics, Declaration::Primary)?)
+                Some(key_declaration(name, own.clone(), key.characteristics, Declaration::Primary)?)
             }
             ColumnOption::Unique(key) => {
                 let what = Declaration::Unique { nulls_not_distinct: not_distinct(&key.nulls_distinct) };
-                Some(declared(name, own.clone(), key.characteristics, what)?)
+                Some(key_declaration(name, own.clone(), key.characteristics, what)?)
             }
             ColumnOption::ForeignKey(key) => {
-                Some(declared(name, own.clone(), key.characteristics, foreign(key)?)?)
+                Some(key_declaration(name, own.clone(), key.characteristics, foreign(key)?)?)
             }
             ColumnOption::Check(check) => {
                 let name = name.or_else(|| check.name.as_ref().map(plain));
@@ -176,10 +176,10 @@ pub(crate) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<Declared>> {
     Ok(found)
 }
 
-/// The key that a constraint of a table is; `None` if it is none.
+/// Converts a table constraint to a key; `None` if it is none.
 ///
 /// Errors: as [`of_column`].
-pub(crate) fn of_constraint(constraint: &TableConstraint) -> Result<Option<Declared>> {
+pub(crate) fn of_constraint(constraint: &TableConstraint) -> Result<Option<KeyDeclaration>> {
     let (name, columns, characteristics, what) = match constraint {
         TableConstraint::PrimaryKey(key) => {
             let is_plain =
@@ -206,11 +206,11 @@ pub(crate) fn of_constraint(constraint: &TableConstraint) -> Result<Option<Decla
         TableConstraint::Check(check) => return of_check(check.name.as_ref().map(plain), check).map(Some),
         _ => return Ok(None),
     };
-    declared(name.as_ref().map(plain), columns, characteristics, what).map(Some)
+    key_declaration(name.as_ref().map(plain), columns, characteristics, what).map(Some)
 }
 
-/// Errors: a column is not there (42703), or is named twice (42701).
-pub(crate) fn check_columns(key: &Declared, has: impl Fn(&str) -> bool) -> Result<()> {
+/// Errors: a column does not exist (42703) or is repeated (42701).
+pub(crate) fn check_columns(key: &KeyDeclaration, has: impl Fn(&str) -> bool) -> Result<()> {
     let mut seen = HashSet::new();
     for name in &key.columns {
         if !has(name) {
@@ -240,11 +240,11 @@ pub(crate) fn several_primary(table: &str) -> datafusion::error::DataFusionError
     SqlError::new(SqlState::INVALID_TABLE_DEFINITION, message).into_datafusion()
 }
 
-/// One constraint of those that say the same, as PostgreSQL has it, with the name that one of them has.
-fn merge(declared: &mut Vec<Declared>) {
-    let mut kept: Vec<Declared> = vec![];
+/// Merges identical constraints, as PostgreSQL does; the name of either is kept.
+fn merge(declared: &mut Vec<KeyDeclaration>) {
+    let mut kept: Vec<KeyDeclaration> = vec![];
     for key in std::mem::take(declared) {
-        let is_same = |other: &&mut Declared| {
+        let is_same = |other: &&mut KeyDeclaration| {
             let has_index = matches!(key.what, Declaration::Unique { .. });
             has_index
                 && (other.what == key.what || other.what == Declaration::Primary)
@@ -261,12 +261,12 @@ fn merge(declared: &mut Vec<Declared>) {
     *declared = kept;
 }
 
-fn declared(
+fn key_declaration(
     name: Option<String>,
     columns: Vec<String>,
     characteristics: Option<ConstraintCharacteristics>,
     what: Declaration,
-) -> Result<Declared> {
+) -> Result<KeyDeclaration> {
     let ConstraintCharacteristics { deferrable, initially, enforced } = characteristics.unwrap_or_default();
     if enforced == Some(true) {
         let message = "keys of tables are declared and not ENFORCED";
@@ -278,17 +278,17 @@ fn declared(
         return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion());
     }
     let deferrable = deferrable.unwrap_or(deferred);
-    Ok(Declared { name, columns, deferrable, deferred, what })
+    Ok(KeyDeclaration { name, columns, deferrable, deferred, what })
 }
 
-/// Errors: it is declared not to be enforced (0A000).
-fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<Declared> {
+/// Errors: declared NOT ENFORCED (0A000).
+fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<KeyDeclaration> {
     if check.enforced == Some(false) {
         let message = "check constraints cannot be NOT ENFORCED";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let what = Declaration::Check { condition: check.expr.clone(), not_valid: false };
-    Ok(Declared { name, columns: vec![], deferrable: false, deferred: false, what })
+    Ok(KeyDeclaration { name, columns: vec![], deferrable: false, deferred: false, what })
 }
 
 fn foreign(key: &ForeignKeyConstraint) -> Result<Declaration> {
@@ -329,7 +329,7 @@ fn plain_key(is_plain: bool) -> Result<()> {
     }
 }
 
-/// The names of the columns of a key.
+/// The column names of a key.
 fn names(columns: &[IndexColumn]) -> Result<Vec<String>> {
     let name = |column: &IndexColumn| match &column.column.expr {
         ast::Expr::Identifier(name)
@@ -342,8 +342,8 @@ fn names(columns: &[IndexColumn]) -> Result<Vec<String>> {
     columns.iter().map(name).collect()
 }
 
-/// What a definition of a column declares, and the definition without it.
-pub(crate) fn cut_column(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec<Declared>)> {
+/// Extracts the keys of a column definition; returns the definition without them.
+pub(crate) fn extract_column_keys(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec<KeyDeclaration>)> {
     let mut column = column.clone();
     let declared = of_column(&mut column)?;
     if declared.iter().any(|key| key.what == Declaration::Primary)

@@ -1,5 +1,5 @@
-//! Expressions of indexes and conditions of CHECK constraints, with the columns that their names mean. Those
-//! of indexes are never computed.
+//! Index expressions and CHECK conditions, with the columns their names refer to. Index expressions are never
+//! evaluated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -11,26 +11,26 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sql::parser;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Expression, column_called, name_of};
+use super::{Expression, column_named, name_of};
 use harrier_sql::identifier::plain;
 
-/// The same of a text. `what` it is of.
+/// Parses a text and resolves its columns. `what`: the kind of expression, for errors.
 ///
-/// Errors: it does not parse (42601), and those of [`of`].
+/// Errors: syntax error (42601), and those of [`of`].
 pub(crate) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
     let parsed = parser::expression(sql)?;
-    let found = read(&parsed, table, what)?;
+    let found = resolve_columns(&parsed, table, what)?;
     Ok(Expression { sql: sql.to_string(), ..found })
 }
 
 /// The expression of an index of `table`.
 ///
-/// Errors: it names a column that is not there (42703), or has a subquery (0A000).
+/// Errors: no such column (42703), or a subquery (0A000).
 pub(crate) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
-    read(expr, table, "index expression")
+    resolve_columns(expr, table, "index expression")
 }
 
-fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
+fn resolve_columns(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
     struct Columns<'t>(&'t Table, BTreeMap<String, i64>, &'static str);
     impl Visitor for Columns<'_> {
         type Break = SqlError;
@@ -49,7 +49,7 @@ fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
                 },
                 _ => return ControlFlow::Continue(()),
             };
-            match column_called(self.0, &name) {
+            match column_named(self.0, &name) {
                 Some(column) => {
                     self.1.insert(name, column.id);
                     ControlFlow::Continue(())
@@ -68,7 +68,7 @@ fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
     }
 }
 
-/// The text of an expression with the names that its columns have now.
+/// The text of an expression with the current names of its columns.
 pub(crate) fn text(expression: &Expression, table: &Table) -> String {
     let renamed: HashMap<&str, &str> = expression
         .columns
@@ -103,7 +103,7 @@ pub(crate) fn text(expression: &Expression, table: &Table) -> String {
             let _ = VisitMut::visit(&mut expr, &mut Rename(renamed));
             expr.to_string()
         }
-        // It has been read when it was made.
+        // It was valid when it was created.
         Err(_) => expression.sql.clone(),
     }
 }

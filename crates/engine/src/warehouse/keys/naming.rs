@@ -1,21 +1,26 @@
-//! Names of constraints and indexes that were not given any, as PostgreSQL makes them.
+//! Generated names of constraints and indexes, as PostgreSQL makes them.
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// `table_columns_label`, with a number behind the label where others have the name; parts are cut short so
-/// that it is no longer than a name may be.
-pub(crate) fn chosen(table: &str, columns: &str, label: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let mut name = joined(table, columns, label);
+/// Generates `table_columns_label`, with a number after the label if the name is in use. Parts are truncated
+/// to fit the maximum length.
+pub(crate) fn generate_name(
+    table: &str,
+    columns: &str,
+    label: &str,
+    is_used: impl Fn(&str) -> bool,
+) -> String {
+    let mut name = join_parts(table, columns, label);
     let mut number = 1;
-    while is_taken(&name) {
-        name = joined(table, columns, &format!("{label}{number}"));
+    while is_used(&name) {
+        name = join_parts(table, columns, &format!("{label}{number}"));
         number += 1;
     }
     name
 }
 
-/// The names of columns as they stand in a name.
+/// Joins column names for use in a generated name.
 pub(crate) fn columns<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let mut text = String::new();
     for name in names {
@@ -27,10 +32,10 @@ pub(crate) fn columns<'n>(names: impl Iterator<Item = &'n str>) -> String {
             break;
         }
     }
-    cut(&text, NAME_BYTES_MAX).to_string()
+    truncate(&text, NAME_BYTES_MAX).to_string()
 }
 
-fn joined(table: &str, columns: &str, label: &str) -> String {
+fn join_parts(table: &str, columns: &str, label: &str) -> String {
     let separators = if columns.is_empty() { 1 } else { 2 };
     let room = NAME_BYTES_MAX.saturating_sub(label.len() + separators);
     let (mut of_table, mut of_columns) = (table.len(), columns.len());
@@ -41,15 +46,15 @@ fn joined(table: &str, columns: &str, label: &str) -> String {
             of_columns -= 1;
         }
     }
-    let table = cut(table, of_table);
+    let table = truncate(table, of_table);
     match columns.is_empty() {
         true => format!("{table}_{label}"),
-        false => format!("{table}_{}_{label}", cut(columns, of_columns)),
+        false => format!("{table}_{}_{label}", truncate(columns, of_columns)),
     }
 }
 
-/// The beginning of `text` that has no more bytes, and no part of a character.
-fn cut(text: &str, bytes: usize) -> &str {
+/// Truncates `text` to at most `bytes` bytes at a character boundary.
+fn truncate(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }
@@ -60,14 +65,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_postgresql() {
-        assert_eq!(chosen("t", "", "pkey", |_| false), "t_pkey");
-        assert_eq!(chosen("t", "a_b", "key", |name| name == "t_a_b_key"), "t_a_b_key1");
-        assert_eq!(chosen(&"t".repeat(70), "", "pkey", |_| false), format!("{}_pkey", "t".repeat(58)));
+        assert_eq!(generate_name("t", "", "pkey", |_| false), "t_pkey");
+        assert_eq!(generate_name("t", "a_b", "key", |name| name == "t_a_b_key"), "t_a_b_key1");
+        assert_eq!(generate_name(&"t".repeat(70), "", "pkey", |_| false), format!("{}_pkey", "t".repeat(58)));
         assert_eq!(
-            chosen(&"t".repeat(40), &"c".repeat(40), "fkey", |_| false),
+            generate_name(&"t".repeat(40), &"c".repeat(40), "fkey", |_| false),
             format!("{}_{}_fkey", "t".repeat(29), "c".repeat(28))
         );
-        assert_eq!(chosen(&"ä".repeat(40), "", "idx", |_| false), format!("{}_idx", "ä".repeat(29)));
+        assert_eq!(generate_name(&"ä".repeat(40), "", "idx", |_| false), format!("{}_idx", "ä".repeat(29)));
         assert_eq!(columns(["a", "b"].into_iter()), "a_b");
     }
 }

@@ -1,27 +1,26 @@
-//! Keys and indexes as PostgreSQL's catalogs tell of them.
+//! Keys and indexes in PostgreSQL's catalogs.
 
 use std::collections::HashMap;
 
 use harrier_catalog::state::{ColumnId, ObjectId, State, Table};
-use harrier_pgcatalog as told;
+use harrier_pgcatalog as pg;
 
-use super::{Action, Constraint, Index, Item, Keys, Kind, TAG, What, expressions};
+use super::{Action, Constraint, Index, IndexKey, Item, Keys, Kind, TAG, expressions};
 
-/// Numbers of constraints and indexes begin here: below are those of tables and views, above those of what a
-/// session has alone.
+/// First id of constraints and indexes: above those of tables and views, below those of temporary objects.
 const FIRST: i64 = 1 << 30;
-/// How many there are.
+/// Number of such ids.
 const COUNT: i64 = 1 << 29;
-/// How many of them a table has.
+/// Number of ids per table.
 const OF_TABLE: i64 = 1 << 10;
 
-/// What is declared of the tables, by their ids.
-pub(crate) fn told(state: &State) -> HashMap<ObjectId, told::Keys> {
+/// The keys of all tables, by table id.
+pub(crate) fn catalog_keys(state: &State) -> HashMap<ObjectId, pg::Keys> {
     let declared = state.tables.values().filter(|table| table.tags.contains_key(TAG));
     declared.map(|table| (table.id, keys(state, table))).collect()
 }
 
-fn keys(state: &State, table: &Table) -> told::Keys {
+fn keys(state: &State, table: &Table) -> pg::Keys {
     let keys = Keys::of(table);
     let constraints = keys
         .constraints
@@ -31,11 +30,10 @@ fn keys(state: &State, table: &Table) -> told::Keys {
     let indexes = of_constraints.map(|constraint| index_of(table, constraint));
     let indexes = indexes
         .chain(keys.indexes.iter().map(|index| crate::warehouse::keys::pg_catalog::index(table, index)));
-    told::Keys { constraints: constraints.collect(), indexes: indexes.collect() }
+    pg::Keys { constraints: constraints.collect(), indexes: indexes.collect() }
 }
 
-/// The number of a key: no other key has it, as long as there are not more tables and keys in them than
-/// anybody has.
+/// The id of a key. Unique for any realistic number of tables, and of keys per table.
 fn id(table: &Table, number: u32) -> i64 {
     FIRST + (table.id * OF_TABLE + i64::from(number)).rem_euclid(COUNT)
 }
@@ -48,18 +46,18 @@ fn places(table: &Table, columns: &[ColumnId]) -> Vec<usize> {
     columns.iter().filter_map(|column| place(table, *column)).collect()
 }
 
-/// `None`: what a foreign key refers to is gone.
-pub(crate) fn constraint(state: &State, table: &Table, constraint: &Constraint) -> Option<told::Constraint> {
+/// `None` if the referenced key of a foreign key is gone.
+pub(crate) fn constraint(state: &State, table: &Table, constraint: &Constraint) -> Option<pg::Constraint> {
     let kind = match &constraint.kind {
-        Kind::Primary => told::ConstraintKind::Primary,
-        Kind::Unique { .. } => told::ConstraintKind::Unique,
-        Kind::Check(check) => told::ConstraintKind::Check(told::Check {
+        Kind::Primary => pg::ConstraintKind::Primary,
+        Kind::Unique { .. } => pg::ConstraintKind::Unique,
+        Kind::Check(check) => pg::ConstraintKind::Check(pg::Check {
             condition: expressions::text(&check.condition, table),
             is_valid: !check.not_valid,
         }),
         Kind::Foreign(foreign) => {
             let target = Keys::target(state, foreign)?;
-            told::ConstraintKind::Foreign(told::ForeignKey {
+            pg::ConstraintKind::Foreign(pg::ForeignKey {
                 relation: target.id,
                 columns: places(target, &foreign.referenced),
                 index: id(target, foreign.key),
@@ -69,7 +67,7 @@ pub(crate) fn constraint(state: &State, table: &Table, constraint: &Constraint) 
             })
         }
     };
-    Some(told::Constraint {
+    Some(pg::Constraint {
         id: id(table, constraint.number),
         name: constraint.name.clone(),
         columns: places(table, &constraint.columns),
@@ -79,14 +77,14 @@ pub(crate) fn constraint(state: &State, table: &Table, constraint: &Constraint) 
     })
 }
 
-fn index_of(table: &Table, constraint: &Constraint) -> told::Index {
-    let item = |at| told::IndexItem {
-        what: told::Indexed::Column(at),
+fn index_of(table: &Table, constraint: &Constraint) -> pg::Index {
+    let item = |at| pg::IndexItem {
+        what: pg::Indexed::Column(at),
         class: None,
         is_descending: false,
         nulls_first: false,
     };
-    told::Index {
+    pg::Index {
         id: id(table, constraint.number),
         name: constraint.name.clone(),
         is_unique: true,
@@ -100,16 +98,16 @@ fn index_of(table: &Table, constraint: &Constraint) -> told::Index {
     }
 }
 
-fn index(table: &Table, index: &Index) -> told::Index {
+fn index(table: &Table, index: &Index) -> pg::Index {
     let item = |item: &Item| {
         let what = match &item.what {
-            What::Column(column) => told::Indexed::Column(place(table, *column)?),
-            What::Expression(expression) => told::Indexed::Expression(expressions::text(expression, table)),
+            IndexKey::Column(column) => pg::Indexed::Column(place(table, *column)?),
+            IndexKey::Expression(expression) => pg::Indexed::Expression(expressions::text(expression, table)),
         };
         let Item { class, descending, nulls_first, .. } = item.clone();
-        Some(told::IndexItem { what, class, is_descending: descending, nulls_first })
+        Some(pg::IndexItem { what, class, is_descending: descending, nulls_first })
     };
-    told::Index {
+    pg::Index {
         id: id(table, index.number),
         name: index.name.clone(),
         is_unique: index.unique,

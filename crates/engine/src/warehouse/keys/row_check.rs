@@ -1,4 +1,4 @@
-//! CHECK constraints of a table, planned over the columns of its rows.
+//! CHECK constraints of a table, planned over its columns.
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
@@ -9,23 +9,23 @@ use harrier_catalog::state::{CHECK, Table};
 use crate::planning::stored_sql::{self, Asker, Condition};
 use crate::warehouse::keys::{Keys, Kind, TAG, expressions};
 
-/// A CHECK constraint, ready to be computed over the columns of its table.
+/// A planned CHECK constraint.
 #[derive(Debug, Clone)]
 pub(crate) struct RowCheck {
     pub(crate) name: String,
     pub(crate) condition: Expr,
 }
 
-/// The CHECK constraints of a table, in the order of their names, in which PostgreSQL looks at them.
+/// The CHECK constraints of a table, sorted by name, the order in which PostgreSQL evaluates them.
 ///
-/// Errors: one cannot be computed any more, with the code of why.
+/// Errors: one can no longer be planned, with the cause's code.
 pub(crate) fn of_table(
     session: &SessionState,
     table: &Table,
     schema: &SchemaRef,
     asker: &Asker,
 ) -> Result<Vec<RowCheck>> {
-    // Tables are found by every statement that reads them.
+    // Fast path: every statement that reads a table calls this.
     if !table.tags.get(TAG).is_some_and(|keys| keys.contains(CHECK)) {
         return Ok(vec![]);
     }

@@ -1,4 +1,4 @@
-//! `CHECK TABLE`: whether a table's files are there and are what the catalog says of them.
+//! `CHECK TABLE`: verifies that a table's files exist and match the catalog.
 
 use std::collections::BTreeSet;
 
@@ -15,47 +15,46 @@ use harrier_exec::data_files::{field_id, is_intact, read_deleted};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::scanned_file::ScannedFile;
 
-/// Files that are looked at at the same time.
-const CONCURRENT: usize = 16;
+/// Maximum number of files checked concurrently.
+const CONCURRENT_CHECKS_MAX: usize = 16;
 
-/// What is wrong with something that a table is made of.
+/// A problem of a file or table.
 pub(crate) struct Finding {
-    /// The file, or the table where the catalog itself is at fault.
+    /// The file, or the table if the catalog itself is wrong.
     pub object: String,
     pub problem: String,
 }
 
 impl WarehouseTable {
-    /// Looks at the footer of every file, and reads all bytes of those that have a checksum; of others no
-    /// rows.
+    /// Reads the footer of every file, and all bytes of files with a checksum; no rows of the others.
     pub(crate) async fn check(&self, context: &TaskContext) -> Result<Vec<Finding>> {
         let contents = self.contents().await?;
         let mut findings: Vec<Finding> = Vec::new();
         let mut seen = BTreeSet::new();
         for file in contents.files.iter().filter(|file| !seen.insert(file.location.as_str())) {
-            findings.push(found(&file.location, "is referred to more than once"));
+            findings.push(finding(&file.location, "is referred to more than once"));
         }
         let checks: Vec<_> = contents.files.iter().map(|file| file.check(context)).collect();
-        let checks = futures::stream::iter(checks).buffered(CONCURRENT);
+        let checks = futures::stream::iter(checks).buffered(CONCURRENT_CHECKS_MAX);
         let mut checks = checks.zip(futures::stream::iter(&contents.files));
         while let Some((problems, file)) = checks.next().await {
             let problems = match problems {
                 Ok(problems) => problems,
                 Err(error) => vec![crate::error::sql_error(error).message],
             };
-            findings.extend(problems.into_iter().map(|problem| found(&file.location, problem)));
+            findings.extend(problems.into_iter().map(|problem| finding(&file.location, problem)));
         }
-        for kept in &contents.kept {
+        for kept in &contents.inlined {
             let width = kept.columns.len();
             if kept.rows.iter().any(|row| row.len() != width) || kept.rows.len() != kept.row_ids.len() {
-                findings.push(found(&self.table().name, "the catalog keeps rows with missing values"));
+                findings.push(finding(&self.table().name, "the catalog keeps rows with missing values"));
             }
         }
         Ok(findings)
     }
 }
 
-fn found(object: &str, problem: impl Into<String>) -> Finding {
+fn finding(object: &str, problem: impl Into<String>) -> Finding {
     Finding { object: object.to_string(), problem: problem.into() }
 }
 
@@ -91,7 +90,7 @@ impl ScannedFile {
             .map_err(DataFusionError::from)?;
         let ids: BTreeSet<i64> = schema.fields().iter().filter_map(|field| field_id(field)).collect();
         let names: BTreeSet<&String> = schema.fields().iter().map(|field| field.name()).collect();
-        // A file that another program wrote may go by names.
+        // A file of another program may be matched by column names.
         for column in self.columns() {
             if !ids.contains(&column.id) && !names.contains(&column.name) {
                 problems.push(format!("has no column \"{}\"", column.name));
@@ -143,7 +142,7 @@ impl ScannedFile {
     }
 }
 
-/// [`is_intact`] of the file at `location`.
+/// Calls [`is_intact`] for the file at `location`.
 async fn is_file_intact(location: &str, context: &TaskContext) -> Result<Option<bool>> {
     let (store, path) = locate(location)?;
     let store = context.runtime_env().object_store(&store)?;

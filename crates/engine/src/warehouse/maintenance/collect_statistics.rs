@@ -1,4 +1,4 @@
-//! ANALYZE of one table: the query that looks at it, and what its answer says.
+//! ANALYZE of one table: the aggregate query, and the statistics computed from its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::types::columns::type_of;
 use crate::warehouse::table::WarehouseTable;
 
-/// What ANALYZE asks about a column.
-pub(crate) struct Question<'a> {
+/// The statistics of one column.
+pub(crate) struct ColumnQuery<'a> {
     column: &'a Column,
     kind: DataType,
 }
 
-impl Question<'_> {
-    /// Whether its values differ in size.
+impl ColumnQuery<'_> {
+    /// Whether its values have a variable size.
     fn varies(&self) -> bool {
         self.kind.is_string() || self.kind.is_binary()
     }
 
-    /// Its different values, its values, a sample of them, and their mean size if they differ in it.
-    fn answers(&self) -> Vec<Expr> {
+    /// Aggregates: distinct count, value count, a sample, and the mean size if the size is variable.
+    fn aggregates(&self) -> Vec<Expr> {
         let value = || Expr::Column(Named::new_unqualified(&self.column.name));
         let text = || match self.kind.is_binary() {
             true => encode(value(), lit("hex")),
             false => cast(value(), DataType::Utf8View),
         };
-        // Of other types it keeps no sketch: they are counted by their texts.
+        // The sketch supports these types only; values of others are counted by their text.
         let is_sketched = self.kind.is_integer() || self.kind.is_string() || self.kind == DataType::Date32;
         let counted = if is_sketched { value() } else { text() };
         let sampled = match is_ordered(&self.kind) && !self.kind.is_string() {
@@ -60,16 +60,16 @@ impl Question<'_> {
     }
 }
 
-/// An ANALYZE of one table: the query that looks at it, and what its answer says.
-pub(crate) struct Looking<'a> {
-    questions: Vec<Question<'a>>,
+/// Collects the statistics of one table: builds the query and interprets its result.
+pub(crate) struct StatisticsCollector<'a> {
+    questions: Vec<ColumnQuery<'a>>,
 }
 
-impl<'a> Looking<'a> {
-    /// At the columns of these names, or at all if there are none.
+impl<'a> StatisticsCollector<'a> {
+    /// Collects statistics of the named columns, or of all if there are none.
     ///
-    /// Errors: there is no such column (42703).
-    pub(crate) fn at(table: &'a Table, names: &[String]) -> Result<Self> {
+    /// Errors: no such column (42703).
+    pub(crate) fn new(table: &'a Table, names: &[String]) -> Result<Self> {
         if let Some(unknown) = names.iter().find(|name| !table.columns.iter().any(|own| own.name == **name)) {
             let message = format!("column \"{unknown}\" of relation \"{}\" does not exist", table.name);
             return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
@@ -77,21 +77,22 @@ impl<'a> Looking<'a> {
         let is_asked = |column: &&Column| names.is_empty() || names.contains(&column.name);
         let mut questions = Vec::new();
         for column in table.columns.iter().filter(|column| !column.kind.is_nested()).filter(is_asked) {
-            questions.push(Question { column, kind: type_of(column, false)? });
+            questions.push(ColumnQuery { column, kind: type_of(column, false)? });
         }
         Ok(Self { questions })
     }
 
-    /// One row: the number of rows, then the answers about each column.
+    /// Builds the query. Its result is one row: the number of rows, then the aggregates of each column.
     pub(crate) fn query(&self, table: Arc<WarehouseTable>) -> Result<LogicalPlan> {
-        let answers = self.questions.iter().flat_map(Question::answers);
+        let answers = self.questions.iter().flat_map(ColumnQuery::aggregates);
         let all = std::iter::once(count(lit(1_i64))).chain(answers).enumerate();
         let named: Vec<Expr> = all.map(|(at, answer)| answer.alias(format!("c{at}"))).collect();
         let scan = LogicalPlanBuilder::scan("analyzed", provider_as_source(table), None)?;
         scan.aggregate(Vec::<Expr>::new(), named)?.build()
     }
 
-    /// `total`: the rows of the table, if only some of them were looked at; `None`: of those there were none.
+    /// Computes the statistics. `total`: the table's rows, if only a sample was read; `None` if the sample
+    /// was empty.
     pub(crate) fn analysis(
         &self,
         answer: &RecordBatch,
@@ -100,15 +101,15 @@ impl<'a> Looking<'a> {
     ) -> Result<Option<Analysis>> {
         let mut answers = answer.columns().iter();
         let mut next = || answers.next().ok_or_else(|| internal_datafusion_err!("ANALYZE lacks an answer"));
-        let seen = whole(next()?)?;
+        let seen = integer_of(next()?)?;
         if seen == 0 && total.is_some() {
             return Ok(None);
         }
         let rows = total.unwrap_or(seen);
         let mut columns = BTreeMap::new();
         for question in &self.questions {
-            let sketched = whole(next()?)?;
-            let seen_values = whole(next()?)?;
+            let sketched = integer_of(next()?)?;
+            let seen_values = integer_of(next()?)?;
             let values = match seen {
                 0 => 0,
                 seen => (i128::from(seen_values) * i128::from(rows) / i128::from(seen)) as i64,
@@ -137,7 +138,7 @@ impl<'a> Looking<'a> {
     }
 }
 
-pub(crate) fn whole(answer: &ArrayRef) -> Result<i64> {
+pub(crate) fn integer_of(answer: &ArrayRef) -> Result<i64> {
     Ok(arrow_cast(answer, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
 }
 

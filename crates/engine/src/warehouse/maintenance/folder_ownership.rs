@@ -1,5 +1,5 @@
-//! Whose a data folder is. A catalog claims the folder that it has files written into: a small file in it
-//! carries the catalog's identity, and no other catalog writes into that folder or sweeps it.
+//! Ownership of data folders. A catalog claims the folder that its files are written to: a marker file in it
+//! holds the catalog's identity, and no other catalog writes to the folder or vacuums it.
 //!
 //! ```text
 //!   no marker ──────────────────────────────────────────► claimed
@@ -10,8 +10,8 @@
 //!   another catalog's ──────────────────────────────────► 55000
 //! ```
 //!
-//! Errors: 55000 with what to do; those of the store; 25006 where the catalog has to be changed and cannot
-//! be. Crash: the catalog is changed first. What is left over is done by whoever writes next.
+//! Errors: 55000 with a hint; the store's errors; 25006 if the catalog must be changed but cannot be. Crash:
+//! the catalog is changed first, and the next writer completes the claim.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -23,23 +23,23 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::explain;
 
-/// Two processes of one warehouse may claim its folder at the same time.
+/// Two processes of one warehouse may claim its folder concurrently.
 const ATTEMPTS_MAX: usize = 5;
 
-/// What is to be done about a folder.
+/// The decision about a folder.
 #[derive(Debug, PartialEq, Eq)]
 enum Claim {
-    /// It is this catalog's.
+    /// The folder is this catalog's.
     Held,
-    /// It becomes so, under this identity.
+    /// Claim it under this identity.
     Take(Identity),
-    /// It is that of a catalog of which this is a copy.
+    /// The folder belongs to the catalog of which this one is a copy.
     Original,
-    /// It is another's.
+    /// The folder belongs to another catalog.
     Foreign,
 }
 
-/// `stored`: the identity that the catalog has. `root`: the folder, which ends in `/`.
+/// `stored`: the catalog's identity. `root`: the folder, with a trailing `/`.
 fn decide(stored: Option<&Identity>, place: &Place, root: &str, marker: Option<&Marker>) -> Claim {
     let is_known = |marker: &Marker| {
         stored.is_some_and(|stored| stored.has_been(&marker.warehouse))
@@ -61,14 +61,13 @@ fn decide(stored: Option<&Identity>, place: &Place, root: &str, marker: Option<&
     }
 }
 
-/// Makes sure that the data folder of a catalog is its own. To be called before files are written into it,
-/// and before it is swept.
+/// Claims a catalog's data folder. To be called before files are written to it, and before it is vacuumed.
 pub(crate) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Identity> {
     for _ in 0..ATTEMPTS_MAX {
         let place = catalog.place().await.map_err(explain)?;
         let stored = catalog.identity().await.map_err(explain)?;
         let root = catalog.head().await.map_err(explain)?.data_path.clone();
-        let marker = read(&root, runtime).await?;
+        let marker = read_marker(&root, runtime).await?;
         let identity = match (decide(stored.as_ref(), &place, &root, marker.as_ref()), stored) {
             (Claim::Held, Some(stored)) => return Ok(stored),
             (Claim::Take(identity), stored) => {
@@ -81,11 +80,11 @@ pub(crate) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Ide
                 }
                 identity
             }
-            (Claim::Original, _) => return Err(of_original(&root, marker.as_ref())),
+            (Claim::Original, _) => return Err(owned_by_original(&root, marker.as_ref())),
             (Claim::Foreign | Claim::Held, _) => return Err(foreign(&root, marker.as_ref())),
         };
         let mode = if marker.is_none() { PutMode::Create } else { PutMode::Overwrite };
-        if write(&root, &Marker::of(&identity), mode, runtime).await? {
+        if write_marker(&root, &Marker::of(&identity), mode, runtime).await? {
             return Ok(identity);
         }
     }
@@ -96,7 +95,7 @@ pub(crate) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Ide
     .into_datafusion())
 }
 
-/// Makes the data folder this catalog's, whoever had it.
+/// Takes over the data folder for this catalog, whichever catalog owned it.
 pub(crate) async fn adopt(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<()> {
     let place = catalog.place().await.map_err(explain)?;
     let stored = catalog.identity().await.map_err(explain)?;
@@ -106,16 +105,16 @@ pub(crate) async fn adopt(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<()>
         None => Identity::new(&place),
     };
     let set = catalog.set_identity(stored.as_ref(), &identity, &root).await.map_err(explain)?;
-    write(&root, &Marker::of(&set), PutMode::Overwrite, runtime).await?;
+    write_marker(&root, &Marker::of(&set), PutMode::Overwrite, runtime).await?;
     Ok(())
 }
 
-/// Has a catalog take another folder for that of its data, if the files there are its own.
+/// Changes a catalog's data folder, if the files in the new one are its own.
 pub(crate) async fn move_to(catalog: &Catalog, root: &str, runtime: &RuntimeEnv) -> Result<()> {
     let place = catalog.place().await.map_err(explain)?;
     let stored = catalog.identity().await.map_err(explain)?;
     let before = catalog.head().await.map_err(explain)?.data_path.clone();
-    let marker = read(root, runtime).await?;
+    let marker = read_marker(root, runtime).await?;
     let (Some(stored), Some(marker)) = (&stored, &marker) else { return Err(elsewhere(&before, root)) };
     if !stored.has_been(&marker.warehouse) {
         return Err(elsewhere(&before, root));
@@ -125,15 +124,15 @@ pub(crate) async fn move_to(catalog: &Catalog, root: &str, runtime: &RuntimeEnv)
         false => stored.of_copy(&place),
     };
     let set = catalog.set_identity(Some(stored), &identity, root).await.map_err(explain)?;
-    write(root, &Marker::of(&set), PutMode::Overwrite, runtime).await?;
+    write_marker(root, &Marker::of(&set), PutMode::Overwrite, runtime).await?;
     Ok(())
 }
 
-/// Whether a new catalog may take a folder for its data.
+/// Checks that a new catalog may use a folder for its data.
 ///
-/// Errors: it is another's, or in one that is.
+/// Errors: the folder is another catalog's, or inside one that is.
 pub(crate) async fn check_free(root: &str, place: Option<&Place>, runtime: &RuntimeEnv) -> Result<()> {
-    let marker = read(root, runtime).await?;
+    let marker = read_marker(root, runtime).await?;
     let is_own = |marker: &Marker| place.is_some_and(|place| place.is_of(&marker.place, &marker.file));
     match &marker {
         Some(marker) if !is_own(marker) => Err(foreign(root, Some(marker))),
@@ -146,7 +145,7 @@ async fn check_parents(root: &str, identity: &Identity, runtime: &RuntimeEnv) ->
     check_above(root, &|marker| identity.has_been(&marker.warehouse), runtime).await
 }
 
-/// Errors: a folder above this one is another catalog's, whose sweep would find files of this one.
+/// Errors: a parent folder is another catalog's, whose VACUUM would find files of this one.
 async fn check_above(
     root: &str,
     is_own: &(dyn Fn(&Marker) -> bool + Sync),
@@ -158,21 +157,23 @@ async fn check_above(
     let mut folder = root;
     while folder.len() > first {
         folder = &folder[..=folder[..folder.len() - 1].rfind('/').unwrap_or(0)];
-        if let Some(marker) = read(folder, runtime).await.ok().flatten().filter(|marker| !is_own(marker)) {
+        if let Some(marker) =
+            read_marker(folder, runtime).await.ok().flatten().filter(|marker| !is_own(marker))
+        {
             return Err(foreign(folder, Some(&marker)));
         }
     }
     Ok(())
 }
 
-/// What is said in a folder; `None`: nothing.
-async fn read(root: &str, runtime: &RuntimeEnv) -> Result<Option<Marker>> {
+/// Reads the marker of a folder; `None` if there is none.
+async fn read_marker(root: &str, runtime: &RuntimeEnv) -> Result<Option<Marker>> {
     let location = format!("{root}{MARKER}");
     let (store, path) = locate(&location)?;
     let store = runtime.object_store(&store)?;
     let bytes = match store.get(&path).await {
         Ok(found) => found.bytes().await?,
-        // Who may not list is not told whether it is there.
+        // Without permission to list, a store does not reveal whether the file exists.
         Err(StoreError::NotFound { .. } | StoreError::PermissionDenied { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -184,8 +185,8 @@ async fn read(root: &str, runtime: &RuntimeEnv) -> Result<Option<Marker>> {
     })
 }
 
-/// False: it was to be made, and is there already.
-async fn write(root: &str, marker: &Marker, mode: PutMode, runtime: &RuntimeEnv) -> Result<bool> {
+/// Writes the marker. Returns false if it was to be created but exists.
+async fn write_marker(root: &str, marker: &Marker, mode: PutMode, runtime: &RuntimeEnv) -> Result<bool> {
     let location = format!("{root}{MARKER}");
     let (store, path) = locate(&location)?;
     let store = runtime.object_store(&store)?;
@@ -194,7 +195,7 @@ async fn write(root: &str, marker: &Marker, mode: PutMode, runtime: &RuntimeEnv)
     match store.put_opts(&path, text.clone().into(), options).await {
         Ok(_) => Ok(true),
         Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(false),
-        // Not every store can be told to make only what is not there; it was looked for before.
+        // Not every store supports conditional puts; the marker was looked up before.
         Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
             store.put(&path, text.into()).await?;
             Ok(true)
@@ -203,13 +204,13 @@ async fn write(root: &str, marker: &Marker, mode: PutMode, runtime: &RuntimeEnv)
     }
 }
 
-fn refused(message: String, hint: String) -> DataFusionError {
+fn prerequisite_error(message: String, hint: String) -> DataFusionError {
     SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(hint).into_datafusion()
 }
 
 fn foreign(root: &str, marker: Option<&Marker>) -> DataFusionError {
     let owner = marker.map_or("elsewhere", |marker| marker.place.as_str());
-    refused(
+    prerequisite_error(
         format!("the data folder \"{root}\" is that of the warehouse whose catalog is {owner}"),
         format!(
             "name another folder with --data; if that warehouse is no more, remove \"{root}{MARKER}\" first"
@@ -217,9 +218,9 @@ fn foreign(root: &str, marker: Option<&Marker>) -> DataFusionError {
     )
 }
 
-fn of_original(root: &str, marker: Option<&Marker>) -> DataFusionError {
+fn owned_by_original(root: &str, marker: Option<&Marker>) -> DataFusionError {
     let owner = marker.map_or("elsewhere", |marker| marker.place.as_str());
-    refused(
+    prerequisite_error(
         format!("the catalog is a copy, and the data folder \"{root}\" is that of the catalog at {owner}"),
         "copy the data folder too and name the copy with --data; or, if that catalog is no more: CALL adopt_data_folder()"
             .to_string(),
@@ -227,7 +228,7 @@ fn of_original(root: &str, marker: Option<&Marker>) -> DataFusionError {
 }
 
 fn elsewhere(root: &str, asked: &str) -> DataFusionError {
-    refused(
+    prerequisite_error(
         format!("the warehouse has its data in \"{root}\" and not in \"{asked}\""),
         "leave --data out; a data folder that was moved or copied is taken with the file in it that says whose it is"
             .to_string(),
@@ -247,8 +248,7 @@ mod tests {
         let here = place("host:/a/catalog.sqlite", "7-9", Some("/a"));
         let own = Identity::new(&here);
         let marker = Marker::of(&own);
-        // As it was; without a marker; with the catalog renamed, restored at its place, seen from another
-        // host.
+        // Unchanged; without a marker; the catalog renamed, restored at its place, or seen from another host.
         assert_eq!(decide(Some(&own), &here, "/a/data/", Some(&marker)), Claim::Held);
         assert_eq!(decide(Some(&own), &here, "s3://b/", None), Claim::Take(own.clone()));
         let renamed = place("host:/b/catalog.sqlite", "7-9", Some("/b"));
@@ -268,14 +268,14 @@ mod tests {
             assert_eq!(decide(Some(&own), &copy, root, Some(&marker)), Claim::Original, "{root}");
             assert_eq!(decide(Some(&own), &copy, root, None), Claim::Original, "{root}");
         }
-        // When the copy was stopped before it wrote its marker.
+        // The copy was stopped before it wrote its marker.
         assert_eq!(decide(Some(&taken), &copy, "/c/data/", Some(&marker)), Claim::Take(taken.clone()));
-        // Another one, and one of an earlier version.
+        // Another catalog, and one of an earlier version.
         let other = Marker::of(&Identity::new(&copy));
         assert_eq!(decide(Some(&own), &here, "s3://b/", Some(&other)), Claim::Foreign);
         assert_eq!(decide(None, &here, "s3://b/", Some(&other)), Claim::Foreign);
         assert!(matches!(decide(None, &here, "s3://b/", None), Claim::Take(_)));
-        // A catalog that was there before, at this very place.
+        // Another catalog was at this place before.
         assert!(matches!(decide(Some(&own), &copy, "/c/data/", Some(&other)), Claim::Take(_)));
     }
 }

@@ -1,14 +1,14 @@
-//! Care for a warehouse: small files made large ones, snapshots that expire, files that nothing refers to.
+//! Maintenance: compaction of small files, expiry of snapshots, removal of unreferenced files.
 //!
-//! Each is safe beside running statements and can be stopped and begun again at any step, though OPTIMIZE of
-//! a table begins from its start. Files are removed only when nothing refers to them and nobody is known to
-//! be writing them (the catalog's `writers`), and only if they are as old as is asked for: by that age a
-//! statement that reads an expired snapshot, or another program that writes, has to be done.
+//! All are safe next to running statements and can be interrupted and restarted at any step, though OPTIMIZE
+//! of a table restarts from its beginning. A file is removed only if nothing references it, no registered
+//! writer is writing it (the catalog's `writers`), and it is older than the given age: within that age a
+//! statement that reads an expired snapshot, or another program that writes, must have finished.
 //!
-//! What a statement can leave that dies: data files and delete files at their final paths, complete or not,
-//! on HDFS also beside them (`harrier_storage::finished_name`), and on S3 uploads that were not completed.
-//! Those are swept whose names begin with the identity of this warehouse, or with one that it had before it
-//! was copied. All else below the data folder is somebody's: a dry run lists it.
+//! A killed statement can leave data files and delete files at their final paths, complete or not; on HDFS
+//! also temporary files next to them (`harrier_storage::finished_name`), and on S3 incomplete multipart
+//! uploads. Files are removed if their names begin with this warehouse's identity, or with one that it had
+//! before it was copied. Everything else below the data folder is left alone: a dry run lists it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use harrier_exec::data_files::{TablePartition, TablePartitions};
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
 
-use crate::warehouse::data_folder::{files_below, is_of, parts};
+use crate::warehouse::data_folder::{files_below, is_written_by, name_parts};
 use crate::warehouse::explain;
 use crate::warehouse::maintenance::folder_ownership::claim;
 use crate::warehouse::table::file_shape::file_shape;
@@ -33,26 +33,27 @@ use crate::warehouse::table::partitions::partitions_of;
 use crate::warehouse::table::scanned_file::RowSource;
 use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 
-/// A file of less than this part of the size that files are to have is small.
-const SMALL_PART: i64 = 2;
-/// A file is written anew when one in so many of its rows is deleted.
-const DELETED_PART: i64 = 20;
+/// A file is small if it is below the target file size divided by this.
+const SMALL_FILE_DIVISOR: i64 = 2;
+/// A file is rewritten if at least one in this many of its rows is deleted.
+const DELETED_ROWS_DIVISOR: i64 = 20;
 
-/// The end of the names of data files and delete files.
+/// Extension of data files and delete files.
 const DATA: &str = ".parquet";
 
-/// What a compaction is to write anew: small files if there are several, those with many deleted rows, and
-/// rows of the catalog. `divided`: by ranges or lists, which files of other programs are not.
+/// Selects the sources that compaction rewrites: small files if there are several, files with many deleted
+/// rows, and inlined rows. `divided`: the ranges or lists, to which files of other programs are moved.
 fn worth_compacting(
     contents: &Contents,
     target_bytes: impl Fn(&crate::warehouse::table::scanned_file::ScannedFile) -> i64,
     divided: Option<&TablePartitions>,
 ) -> BTreeSet<RowSource> {
     let many_deleted = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
-        file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
+        file.deleted.stored.is_some()
+            || file.deleted.rows.len() as i64 * DELETED_ROWS_DIVISOR >= file.rows.max(1)
     };
     let is_small = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
-        file.bytes < target_bytes(file) / SMALL_PART
+        file.bytes < target_bytes(file) / SMALL_FILE_DIVISOR
     };
     let place = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
         (file.table_partition.filter(|_| divided.is_some()), file.partition_values.clone())
@@ -74,7 +75,7 @@ fn worth_compacting(
     }
     chosen.extend(
         contents
-            .kept
+            .inlined
             .iter()
             .filter(|kept| !kept.rows.is_empty())
             .map(|kept| RowSource::Inlined(kept.schema_version)),
@@ -83,8 +84,8 @@ fn worth_compacting(
 }
 
 impl WarehouseTable {
-    /// What OPTIMIZE writes anew.
-    pub(crate) async fn compaction(&self) -> Result<BTreeSet<RowSource>> {
+    /// The sources that OPTIMIZE rewrites.
+    pub(crate) async fn compaction_sources(&self) -> Result<BTreeSet<RowSource>> {
         let divided = partitions_of(self.table())?;
         let bytes = |own: Option<&TablePartition>| {
             let shape = file_shape(self.state(), self.table(), own.map(|own| &own.options));
@@ -104,20 +105,20 @@ impl WarehouseTable {
     }
 }
 
-/// What is below the data folder and no snapshot refers to.
+/// Unreferenced files below the data folder.
 struct Leftovers {
-    /// Files of snapshots that have expired.
+    /// Files of expired snapshots.
     expired: Vec<ScheduledFile>,
-    /// Files that this warehouse's writers have left.
+    /// Files left by this warehouse's writers.
     abandoned: Vec<String>,
-    /// Uploads that they have left.
+    /// Incomplete uploads left by them.
     uploads: Option<(UnfinishedUploads, Vec<UnfinishedUpload>)>,
-    /// Files that nobody knows.
+    /// Files of unknown origin.
     unknown: Vec<String>,
 }
 
 impl Leftovers {
-    /// Those that are older than `age`, but for the unknown ones, which are of any.
+    /// Finds those older than `age`, and unknown ones of any age.
     async fn find(
         catalog: &Catalog,
         identity: &Identity,
@@ -130,17 +131,18 @@ impl Leftovers {
         let root = catalog.head().await.map_err(explain)?.data_path.clone();
         let mut expired = Vec::new();
         for file in catalog.scheduled_files().await.map_err(explain)? {
-            // What lies elsewhere was laid there by others, who may have given it to several warehouses.
+            // Files outside the data folder were added by other programs, which may share them between
+            // warehouses.
             if micros_of(&file.since)? <= limit_micros && file.path.starts_with(&root) {
                 expired.push(file);
             }
         }
-        // In this order: whoever wrote a file that is there now is still known, or has ended and had its
-        // files referred to by then.
+        // The order matters: the writer of a file listed here is still registered, or has ended and its files
+        // are referenced by now.
         let there = files_below(&root, runtime).await?;
         let uploads = uploads_below(&root).await?;
         let writers = catalog.writers().await.map_err(explain)?;
-        // They may be at files of a snapshot that has expired since.
+        // Registered readers may still read files of a snapshot that has expired since.
         if writers.iter().any(|name| is_reader(name)) {
             expired.clear();
         }
@@ -153,7 +155,7 @@ impl Leftovers {
         let is_others = |path: &str| others.iter().any(|folder| path.starts_with(folder.as_str()));
         let (mut abandoned, mut unknown) = (Vec::new(), Vec::new());
         for (path, modified) in there {
-            if referred.contains(&path) || is_of(&path, &writers) || is_marker(&path, &root) {
+            if referred.contains(&path) || is_written_by(&path, &writers) || is_marker(&path, &root) {
                 continue;
             }
             match is_own(&path, identity) && !is_others(&path) {
@@ -166,7 +168,7 @@ impl Leftovers {
             let path = upload.object.location.as_ref();
             upload.object.last_modified.timestamp_micros() <= limit_micros
                 && is_own(path, identity)
-                && !is_of(path, &writers)
+                && !is_written_by(path, &writers)
         };
         let uploads =
             uploads.map(|(store, found)| (store, found.into_iter().filter(|one| is_left(one)).collect()));
@@ -174,8 +176,8 @@ impl Leftovers {
     }
 }
 
-/// Removes files that no snapshot can see and that are older than `age`; returns how many. Takes none but the
-/// warehouse's own.
+/// Removes unreferenced files that are older than `age`; returns their number. Removes only the warehouse's
+/// own files.
 ///
 /// Errors: the data folder is another warehouse's (55000); a file cannot be removed.
 pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duration) -> Result<u64> {
@@ -203,8 +205,8 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
     Ok(removed)
 }
 
-/// What [`vacuum`] would remove, and the files below the data folder that it leaves because it does not know
-/// them: the path of each, and what it is.
+/// Lists the files that [`vacuum`] would remove, and unknown files below the data folder, which it leaves:
+/// path and status of each.
 ///
 /// Errors: the data folder is another warehouse's (55000).
 pub(crate) async fn vacuum_dry_run(
@@ -224,18 +226,18 @@ pub(crate) async fn vacuum_dry_run(
     Ok(found)
 }
 
-/// Whether a file has a name that a writer of this warehouse gives.
+/// Whether a file's name is one of this warehouse's writers.
 fn is_own(path: &str, identity: &Identity) -> bool {
     let finished = harrier_storage::finished_name(path).unwrap_or(path);
-    finished.ends_with(DATA) && parts(finished).any(|part| identity.is_of_writer(part))
+    finished.ends_with(DATA) && name_parts(finished).any(|part| identity.is_of_writer(part))
 }
 
-/// Whether a file says whose the folder is.
+/// Whether a file is the ownership marker of the data folder.
 fn is_marker(path: &str, root: &str) -> bool {
     path.strip_prefix(root) == Some(MARKER)
 }
 
-/// Lets snapshots expire that are older than `age`; returns how many did.
+/// Expires snapshots older than `age`; returns their number.
 pub(crate) async fn expire(catalog: &Catalog, age: Duration) -> Result<u64> {
     let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let micros = limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
@@ -252,7 +254,7 @@ fn micros_of(time: &str) -> Result<i64> {
     Ok(value.as_primitive::<TimestampMicrosecondType>().value(0))
 }
 
-/// The uploads below a folder that nobody has completed, in a store that has such and tells of them.
+/// Lists incomplete uploads below a folder, if the store has such and can list them.
 async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<UnfinishedUpload>)>> {
     use datafusion::object_store::Error as E;
     if local(root).is_some() {
@@ -264,7 +266,7 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
     };
     match store.below(&folder).await {
         Ok(uploads) => Ok(Some((store, uploads))),
-        // All else of VACUUM works without; the bucket may have a rule for them.
+        // The rest of VACUUM works without it; the bucket may have a lifecycle rule for them.
         Err(error @ (E::PermissionDenied { .. } | E::Unauthenticated { .. } | E::NotImplemented { .. })) => {
             tracing::warn!(root, %error, "uploads that were not completed stay: they cannot be listed");
             Ok(None)
@@ -276,7 +278,7 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
 async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
     let (store, place) = locate(path)?;
     match runtime.object_store(&store)?.delete(&place).await {
-        // Somebody else was faster.
+        // Removed by another process.
         Ok(()) | Err(datafusion::object_store::Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(cannot_remove(path, &error)),
     }
@@ -286,7 +288,7 @@ fn cannot_remove(path: &str, error: &datafusion::object_store::Error) -> DataFus
     SqlError::new(SqlState::IO_ERROR, format!("cannot remove \"{path}\": {error}")).into_datafusion()
 }
 
-/// A span such as `7 days`, `12 hours`, `0`.
+/// Parses a duration such as `7 days`, `12 hours`, `0`.
 pub(crate) fn span(text: &str) -> Result<Duration> {
     let wrong = || {
         harrier_sqlstate::external(
@@ -328,10 +330,10 @@ mod tests {
         ] {
             assert!(is_own(&own, &identity), "{own}");
             assert!(!is_own(&own, &other), "{own}");
-            assert!(is_of(&own, &[writer.clone()].into()), "{own}");
+            assert!(is_written_by(&own, &[writer.clone()].into()), "{own}");
         }
-        // DuckDB's, with hyphens in its UUID; one of another program; a folder with a writer's name; no data
-        // file.
+        // DuckDB's file, with hyphens in its UUID; another program's; a folder with a writer's name; not a
+        // data file.
         for foreign in [
             "lake/t/ducklake-019a9f3e-7f1c-7c3e-9d55-3c1d5a3f9b10.parquet".to_string(),
             format!("lake/t/{}-0-0-0.parquet", writer_name(None)),

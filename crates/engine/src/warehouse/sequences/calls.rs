@@ -1,4 +1,4 @@
-//! Calls of the functions of sequences in expressions.
+//! Calls of sequence functions in expressions.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -10,11 +10,11 @@ use datafusion::logical_expr::{Expr, Signature, TypeSignature, Volatility, lit};
 use datafusion::sql::sqlparser::ast;
 use harrier_sql::identifier::{plain, without_casts};
 
-/// What a function does.
+/// A sequence function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
     NextVal,
-    /// Of a column's sequence, by its UUID.
+    /// The next value of a column's sequence, by UUID.
     NextOf,
     CurrVal,
     LastVal,
@@ -57,19 +57,19 @@ impl Call {
     }
 }
 
-/// The function that is called, if it is one of these.
-pub(crate) fn called(expr: &Expr) -> Option<Call> {
+/// The sequence function that an expression calls, if it is one.
+pub(crate) fn call_of(expr: &Expr) -> Option<Call> {
     let Expr::ScalarFunction(function) = expr else { return None };
     let call = Call::ALL.into_iter().find(|call| call.name() == function.func.name());
     call.filter(|_| function.func.as_async().is_some())
 }
 
-/// Whether an expression calls one of these functions.
-pub(crate) fn is_called(expr: &Expr) -> bool {
-    expr.exists(|part| Ok(called(part).is_some())).unwrap_or_default()
+/// Whether an expression contains a call of a sequence function.
+pub(crate) fn contains_call(expr: &Expr) -> bool {
+    expr.exists(|part| Ok(call_of(part).is_some())).unwrap_or_default()
 }
 
-/// The default of a column whose values come from the sequence with this UUID.
+/// The default expression of a column that takes values from the sequence with this UUID.
 pub(crate) fn next_of(session: &SessionState, uuid: &str) -> Result<Expr> {
     let function = session.scalar_functions().get(Call::NextOf.name());
     let function =
@@ -77,21 +77,21 @@ pub(crate) fn next_of(session: &SessionState, uuid: &str) -> Result<Expr> {
     Ok(function.call(vec![lit(uuid)]))
 }
 
-/// The sequence that a default is the next value of, as SQL writes its name.
-pub(crate) fn named_in(default: &Expr) -> Option<String> {
+/// The sequence name in a default that is `nextval('…')`, as written in SQL.
+pub(crate) fn nextval_sequence(default: &Expr) -> Option<String> {
     let mut call = default;
     while let Expr::Cast(cast) = call {
         call = &cast.expr;
     }
     let Expr::ScalarFunction(ScalarFunction { args, .. }) = call else { return None };
-    match (called(call)?, args.as_slice()) {
+    match (call_of(call)?, args.as_slice()) {
         (Call::NextVal, [Expr::Literal(ScalarValue::Utf8(Some(name)), _)]) => Some(name.clone()),
         _ => None,
     }
 }
 
-/// The same of an expression as it is written.
-pub(crate) fn named_in_text(default: &ast::Expr) -> Option<String> {
+/// The same for a parsed expression.
+pub(crate) fn nextval_sequence_in_ast(default: &ast::Expr) -> Option<String> {
     let ast::Expr::Function(function) = without_casts(default) else { return None };
     let name = function.name.0.last()?.as_ident().map(plain)?;
     let ast::FunctionArguments::List(list) = &function.args else { return None };

@@ -1,10 +1,10 @@
-//! `nextval` and its like as functions of SQL. They wait for the catalog, so a plan with one stays in the
-//! coordinator's process; a batch of rows takes its values at once.
+//! `nextval` and related functions. They call the catalog, so a plan with one stays in the coordinator's
+//! process; the values for a batch of rows are allocated at once.
 //!
 //! # Invariants
 //!
-//! Every call that a statement has is another function to the planner ([`DistinctCalls`]): two calls that
-//! look the same are two values, and DataFusion would compute them once. No name of a column depends on it.
+//! Every call in a statement is a distinct function to the planner ([`DistinctCalls`]): two identical calls
+//! yield two values, but DataFusion would evaluate them once. Column names do not depend on it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,12 +30,11 @@ use harrier_error::{SqlError, SqlState};
 use harrier_planner::rewrite::rewrite_expressions;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::warehouse::sequences::calls::{Call, called};
-use crate::warehouse::sequences::values::Named;
+use crate::warehouse::sequences::calls::{Call, call_of};
+use crate::warehouse::sequences::values::SequenceName;
 use crate::warehouse::session::WarehouseSession;
 
-/// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences
-/// are, if it has a warehouse.
+/// Registers the functions of a session, replacing others of the same names. Without a warehouse they fail.
 pub(crate) fn register(context: &SessionContext, warehouse: Option<&Arc<WarehouseSession>>) {
     for call in Call::ALL {
         let warehouse = warehouse.map_or_else(Weak::new, Arc::downgrade);
@@ -43,7 +42,7 @@ pub(crate) fn register(context: &SessionContext, warehouse: Option<&Arc<Warehous
     }
 }
 
-/// Makes the rule one of a session. To be called once.
+/// Registers the analyzer rule of a session. To be called once.
 pub(crate) fn add_rule(context: &SessionContext, warehouse: Option<&Arc<WarehouseSession>>) {
     let warehouse = warehouse.map_or_else(Weak::new, Arc::downgrade);
     context.add_analyzer_rule(Arc::new(DistinctCalls { warehouse }));
@@ -52,7 +51,7 @@ pub(crate) fn add_rule(context: &SessionContext, warehouse: Option<&Arc<Warehous
 #[derive(Debug)]
 struct SequenceFunction {
     call: Call,
-    /// Another one for each call of a statement.
+    /// Distinguishes the calls of a statement.
     number: u64,
     warehouse: Weak<WarehouseSession>,
     signature: Signature,
@@ -81,7 +80,7 @@ impl SequenceFunction {
         AsyncScalarUDF::new(Arc::new(self)).into_scalar_udf()
     }
 
-    async fn answers(&self, args: ScalarFunctionArgs) -> Result<Int64Array> {
+    async fn evaluate(&self, args: ScalarFunctionArgs) -> Result<Int64Array> {
         let Some(warehouse) = self.warehouse.upgrade() else {
             let message = "sequences are kept in a warehouse";
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
@@ -90,16 +89,16 @@ impl SequenceFunction {
         };
         let rows = args.number_rows;
         if matches!(self.call, Call::NextVal | Call::NextOf | Call::SetVal) {
-            warehouse.check_may_take(self.call.name()).await?;
+            warehouse.check_can_write(self.call.name()).await?;
         }
         if self.call == Call::LastVal {
             return (0..rows).map(|_| warehouse.last_value().map(Some)).collect();
         }
-        // Of one sequence, all at once.
+        // One sequence: all values are allocated at once.
         if let (Call::NextVal | Call::NextOf, [ColumnarValue::Scalar(name)]) =
             (self.call, args.args.as_slice())
         {
-            let Some(named) = self.named(name)? else { return Ok(Int64Array::new_null(rows)) };
+            let Some(named) = self.sequence_name(name)? else { return Ok(Int64Array::new_null(rows)) };
             return Ok(warehouse.next_values(&named, rows).await?.into());
         }
         let columns: Vec<ArrayRef> =
@@ -110,7 +109,7 @@ impl SequenceFunction {
                 answers.push(None);
                 continue;
             }
-            let Some(named) = self.named(&ScalarValue::try_from_array(&columns[0], row)?)? else {
+            let Some(named) = self.sequence_name(&ScalarValue::try_from_array(&columns[0], row)?)? else {
                 answers.push(None);
                 continue;
             };
@@ -130,13 +129,13 @@ impl SequenceFunction {
         Ok(answers.into())
     }
 
-    fn named(&self, name: &ScalarValue) -> Result<Option<Named>> {
+    fn sequence_name(&self, name: &ScalarValue) -> Result<Option<SequenceName>> {
         Ok(match name {
             ScalarValue::Utf8(name) => name.clone().map(|name| match self.call {
-                Call::NextOf => Named::Uuid(name),
-                _ => Named::Text(name),
+                Call::NextOf => SequenceName::Uuid(name),
+                _ => SequenceName::Text(name),
             }),
-            ScalarValue::Int64(oid) => oid.map(Named::Oid),
+            ScalarValue::Int64(oid) => oid.map(SequenceName::Oid),
             other if other.is_null() => None,
             other => return Err(DataFusionError::Internal(format!("{other} names no sequence"))),
         })
@@ -165,11 +164,11 @@ impl ScalarUDFImpl for SequenceFunction {
 #[async_trait]
 impl AsyncScalarUDFImpl for SequenceFunction {
     async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(ColumnarValue::Array(Arc::new(self.answers(args).await?)))
+        Ok(ColumnarValue::Array(Arc::new(self.evaluate(args).await?)))
     }
 }
 
-/// The rule that makes every call a function of its own.
+/// The rule that makes every call a distinct function.
 #[derive(Debug)]
 struct DistinctCalls {
     warehouse: Weak<WarehouseSession>,
@@ -192,7 +191,7 @@ impl AnalyzerRule for DistinctCalls {
 
 impl DistinctCalls {
     fn distinct(&self, expr: Expr) -> Transformed<Expr> {
-        let call = called(&expr);
+        let call = call_of(&expr);
         match (call, expr) {
             (Some(call), Expr::ScalarFunction(ScalarFunction { args, .. })) => {
                 let number = CALLS.fetch_add(1, Ordering::Relaxed);
@@ -204,14 +203,14 @@ impl DistinctCalls {
     }
 }
 
-/// The session as a plan that calls these functions needs it: rows come in their order, and one at a time
-/// where calls tell of each other. `None`: the plan calls none.
+/// Session settings for a plan with sequence functions: a single partition, and one row per batch if calls
+/// can observe each other. `None` if the plan has no such call.
 pub(crate) fn settings(state: &SessionState, plan: &LogicalPlan) -> Result<Option<SessionState>> {
     let mut calls: Vec<Call> = Vec::new();
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
             expr.apply(|part| {
-                calls.extend(called(part));
+                calls.extend(call_of(part));
                 Ok(TreeNodeRecursion::Continue)
             })
         })
@@ -219,7 +218,7 @@ pub(crate) fn settings(state: &SessionState, plan: &LogicalPlan) -> Result<Optio
     if calls.is_empty() {
         return Ok(None);
     }
-    // Columns have sequences of their own. Of what else is called, all calls of a row come before those of
+    // Columns have sequences of their own. For other functions, all calls for one row must precede those for
     // the next.
     let is_one_at_a_time = calls.len() > 1 && calls.iter().any(|call| *call != Call::NextOf);
     let mut state = state.clone();

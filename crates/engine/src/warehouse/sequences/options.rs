@@ -1,4 +1,4 @@
-//! What a sequence is when it is made or altered: PostgreSQL's defaults and rules.
+//! Definition of sequences by CREATE and ALTER: PostgreSQL's defaults and rules.
 
 use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::sequences::{self as catalog, Sequence, SequenceValue};
@@ -9,12 +9,12 @@ use uuid::Uuid;
 use crate::warehouse::sequences::error;
 use harrier_sql::parser::sequence::{SequenceOptions, SequenceType};
 
-fn bad(message: String) -> DataFusionError {
+fn invalid(message: String) -> DataFusionError {
     error(SqlState::INVALID_PARAMETER_VALUE, message)
 }
 
-/// The type as the catalog keeps it.
-pub(crate) fn kept_type(kind: SequenceType) -> catalog::SequenceType {
+/// Converts a type to the catalog's.
+pub(crate) fn catalog_type(kind: SequenceType) -> catalog::SequenceType {
     match kind {
         SequenceType::SmallInt => catalog::SequenceType::SmallInt,
         SequenceType::Integer => catalog::SequenceType::Integer,
@@ -22,10 +22,10 @@ pub(crate) fn kept_type(kind: SequenceType) -> catalog::SequenceType {
     }
 }
 
-/// A new sequence. `kind`: of which type it is unless it says so.
+/// Defines a new sequence. `kind`: the default type.
 ///
-/// Errors: the options contradict each other (22023).
-pub(crate) fn defined(
+/// Errors: contradictory options (22023).
+pub(crate) fn new_sequence(
     schema: ObjectId,
     name: String,
     options: &SequenceOptions,
@@ -36,7 +36,7 @@ pub(crate) fn defined(
         uuid: Uuid::new_v4().to_string(),
         schema,
         name,
-        kind: kept_type(options.kind.unwrap_or(kind)),
+        kind: catalog_type(options.kind.unwrap_or(kind)),
         start: 0,
         increment: options.increment.unwrap_or(1),
         min: 0,
@@ -59,10 +59,10 @@ pub(crate) fn defined(
     Ok(sequence)
 }
 
-/// A sequence with other options, and where it is then, if that is another place. `value`: where it is now.
+/// Applies options to a sequence; also returns its new value if they change it. `value`: the current one.
 ///
-/// Errors: the options contradict each other, or where it is (22023).
-pub(crate) fn altered(
+/// Errors: the options contradict each other or the current value (22023).
+pub(crate) fn alter_sequence(
     sequence: &Sequence,
     options: &SequenceOptions,
     value: SequenceValue,
@@ -71,10 +71,13 @@ pub(crate) fn altered(
     check_start(&sequence)?;
     let last = restart.map_or(value.last, |restart| restart.last);
     if last < sequence.min {
-        return Err(bad(format!("RESTART value ({last}) cannot be less than MINVALUE ({})", sequence.min)));
+        return Err(invalid(format!(
+            "RESTART value ({last}) cannot be less than MINVALUE ({})",
+            sequence.min
+        )));
     }
     if last > sequence.max {
-        return Err(bad(format!(
+        return Err(invalid(format!(
             "RESTART value ({last}) cannot be greater than MAXVALUE ({})",
             sequence.max
         )));
@@ -85,10 +88,10 @@ pub(crate) fn altered(
 fn check_start(sequence: &Sequence) -> Result<()> {
     let Sequence { start, min, max, .. } = sequence;
     if start < min {
-        return Err(bad(format!("START value ({start}) cannot be less than MINVALUE ({min})")));
+        return Err(invalid(format!("START value ({start}) cannot be less than MINVALUE ({min})")));
     }
     if start > max {
-        return Err(bad(format!("START value ({start}) cannot be greater than MAXVALUE ({max})")));
+        return Err(invalid(format!("START value ({start}) cannot be greater than MAXVALUE ({max})")));
     }
     Ok(())
 }
@@ -100,7 +103,7 @@ fn with(
 ) -> Result<(Sequence, Option<SequenceValue>)> {
     let (mut min, mut max) = (options.min, options.max);
     if let Some(kind) = options.kind.filter(|_| is_there) {
-        // Bounds that are those of the type follow it.
+        // Bounds equal to those of the old type follow the new type.
         let (least, greatest) = sequence.kind.bounds();
         if sequence.max == greatest {
             max = max.or(Some(None));
@@ -108,11 +111,11 @@ fn with(
         if sequence.min == least {
             min = min.or(Some(None));
         }
-        sequence.kind = kept_type(kind);
+        sequence.kind = catalog_type(kind);
     }
     if let Some(increment) = options.increment {
         if increment == 0 {
-            return Err(bad("INCREMENT must not be zero".to_string()));
+            return Err(invalid("INCREMENT must not be zero".to_string()));
         }
         sequence.increment = increment;
     }
@@ -127,19 +130,19 @@ fn with(
     for (word, value) in [("MAXVALUE", sequence.max), ("MINVALUE", sequence.min)] {
         if !(least..=greatest).contains(&value) {
             let kind = sequence.kind.name();
-            return Err(bad(format!("{word} ({value}) is out of range for sequence data type {kind}")));
+            return Err(invalid(format!("{word} ({value}) is out of range for sequence data type {kind}")));
         }
     }
     if sequence.min >= sequence.max {
         let Sequence { min, max, .. } = sequence;
-        return Err(bad(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})")));
+        return Err(invalid(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})")));
     }
     if let Some(start) = options.start {
         sequence.start = start;
     }
     if let Some(cache) = options.cache {
         if cache < 1 {
-            return Err(bad(format!("CACHE ({cache}) must be greater than zero")));
+            return Err(invalid(format!("CACHE ({cache}) must be greater than zero")));
         }
         sequence.cache = cache;
     }

@@ -12,22 +12,25 @@ use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::sequences::{Sequence, get};
 
 use crate::warehouse::explain;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::snapshot::StatementSnapshot;
 
-/// The sequence, where it is now.
+/// The sequence's row with its current value.
 ///
-/// Errors: it may not be read (42501).
-pub(crate) async fn table_of(sight: &Sight, sequence: &Sequence) -> Result<Arc<dyn TableProvider>> {
-    if let Some(state) = &sight.state {
-        sight.viewer.check(Object::Sequence(sequence.id), Privilege::Select, state)?;
+/// Errors: no privilege to read it (42501).
+pub(crate) async fn table_of(
+    snapshot: &StatementSnapshot,
+    sequence: &Sequence,
+) -> Result<Arc<dyn TableProvider>> {
+    if let Some(state) = &snapshot.state {
+        snapshot.viewer.check(Object::Sequence(sequence.id), Privilege::Select, state)?;
     }
-    let committed = match &sight.catalog {
-        Some(catalog) if !sight.values.contains_key(&sequence.id) => {
+    let committed = match &snapshot.catalog {
+        Some(catalog) if !snapshot.values.contains_key(&sequence.id) => {
             catalog.sequence_values().await.map_err(explain)?.get(&sequence.id).copied()
         }
         _ => None,
     };
-    let own = sight.values.get(&sequence.id).map(get);
+    let own = snapshot.values.get(&sequence.id).map(get);
     let value = own.or(committed).unwrap_or_else(|| sequence.start_value());
     let schema = Arc::new(Schema::new(vec![
         Field::new("last_value", DataType::Int64, false),
@@ -42,7 +45,7 @@ pub(crate) async fn table_of(sight: &Sight, sequence: &Sequence) -> Result<Arc<d
             Arc::new(BooleanArray::from(vec![value.is_called])),
         ],
     )?;
-    // As a view, nothing can be written to it.
+    // A view, so that nothing can be written to it.
     let rows =
         provider_as_source(Arc::new(MemTable::try_new(schema, vec![vec![row]])?) as Arc<dyn TableProvider>);
     let plan = LogicalPlanBuilder::scan(sequence.name.as_str(), rows, None)?.build()?;

@@ -1,39 +1,39 @@
-//! What a session remembers of the sequences that it has taken values from.
+//! A session's state of the sequences it has used.
 
 use std::collections::HashMap;
 
 use harrier_catalog::sequences::ValueRange;
 use parking_lot::Mutex;
 
-/// What a session remembers of sequences, by their UUIDs.
+/// A session's sequence state, by UUID.
 #[derive(Debug, Default)]
-pub(crate) struct SessionSequences(pub(crate) Mutex<Remembered>);
+pub(crate) struct SessionSequences(pub(crate) Mutex<SequenceState>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
-    /// The value that was given out last, of each.
+pub(crate) struct SequenceState {
+    /// The last value returned by each sequence, for `currval`.
     pub(crate) last: HashMap<String, i64>,
-    /// Whose value was given out last of all.
+    /// The sequence that returned the last value, for `lastval`.
     pub(crate) latest: Option<String>,
-    /// Values that were taken for calls to come, of those with a CACHE.
-    pub(crate) cached: HashMap<String, Cached>,
+    /// Preallocated values of sequences with a CACHE option.
+    pub(crate) cached: HashMap<String, CachedRange>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cached {
+pub(crate) struct CachedRange {
     pub(crate) taken: ValueRange,
-    /// Of the catalog, when they were taken: [`Catalog::histories`].
+    /// The catalog's history count at allocation: [`Catalog::histories`].
     pub(crate) histories: u64,
 }
 
 impl SessionSequences {
-    /// Gives up values that were taken for calls to come.
+    /// Drops the preallocated values of a sequence.
     pub(crate) fn forget_cached(&self, uuid: &str) {
         self.0.lock().cached.remove(uuid);
     }
 
-    /// Forgets everything, as DISCARD SEQUENCES does.
+    /// Forgets everything: DISCARD SEQUENCES.
     pub(crate) fn discard(&self) {
-        *self.0.lock() = Remembered::default();
+        *self.0.lock() = SequenceState::default();
     }
 }

@@ -1,8 +1,8 @@
-//! The values that a session takes from sequences, and what it remembers of them.
+//! Allocation of sequence values for a session.
 //!
-//! A sequence that the session's transaction has made or begun anew is taken from there: nobody else sees it.
-//! Of others a range is taken from the catalog, for all rows of a batch at once, and it is committed before
-//! one of its values is seen.
+//! A sequence that the session's transaction has created or restarted is advanced in the transaction, since
+//! no other session sees it. For others a range is allocated in the catalog, for all rows of a batch at once,
+//! and committed before any of its values is used.
 
 use std::sync::{Arc, PoisonError};
 
@@ -14,24 +14,24 @@ use harrier_catalog::sequences::{Sequence, SequenceValue};
 use harrier_catalog::state::ObjectId;
 use harrier_error::{SqlError, SqlState};
 
-use crate::warehouse::access::denied;
+use crate::warehouse::access::permission_denied;
 use crate::warehouse::explain;
 use crate::warehouse::sequences::error;
-use crate::warehouse::sequences::session_values::Cached;
+use crate::warehouse::sequences::session_values::CachedRange;
 use crate::warehouse::session::WarehouseSession;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::snapshot::StatementSnapshot;
 
-/// How a call names its sequence.
+/// The sequence argument of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Named {
-    /// As SQL writes a name.
+pub(super) enum SequenceName {
+    /// A name as written in SQL.
     Text(String),
-    /// By the number that PostgreSQL's catalogs tell.
+    /// The oid in PostgreSQL's catalogs.
     Oid(i64),
     Uuid(String),
 }
 
-/// What a call does with its sequence.
+/// The operation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Next,
@@ -40,43 +40,47 @@ pub(super) enum Use {
 }
 
 impl WarehouseSession {
-    /// The sequence of this name, if the session may use it so.
+    /// Looks up a sequence and checks the privilege for `what`.
     ///
-    /// Errors: there is none (42P01); it is something else (42809); it may not be used (42501).
-    pub(super) fn sequence(&self, named: &Named, what: Use) -> Result<(Sight, Arc<Sequence>)> {
-        let sight = self.names.sight();
+    /// Errors: no such sequence (42P01); not a sequence (42809); no privilege (42501).
+    pub(super) fn sequence(
+        &self,
+        named: &SequenceName,
+        what: Use,
+    ) -> Result<(StatementSnapshot, Arc<Sequence>)> {
+        let snapshot = self.names.snapshot();
         let missing =
             |name: &str| error(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
-        let Some(state) = sight.state.clone() else {
+        let Some(state) = snapshot.state.clone() else {
             return Err(missing(match named {
-                Named::Text(name) | Named::Uuid(name) => name,
-                Named::Oid(_) => "",
+                SequenceName::Text(name) | SequenceName::Uuid(name) => name,
+                SequenceName::Oid(_) => "",
             }));
         };
         let mut sequences = state.sequences.values();
         let found = match named {
-            Named::Uuid(uuid) => {
+            SequenceName::Uuid(uuid) => {
                 let gone = || error(SqlState::UNDEFINED_TABLE, "the sequence of a column does not exist");
                 let found = sequences.find(|sequence| sequence.uuid == *uuid).ok_or_else(gone)?;
-                // Whoever may write to an identity column may have its next values, and be told of none
-                // otherwise.
+                // A role that may write to an identity column may take its next values without a privilege on
+                // the sequence.
                 if let Some(owner) = found.owner.filter(|owner| owner.is_identity && what == Use::Next) {
                     let table = Object::Table(owner.table);
-                    let may = |privilege| sight.viewer.columns(table, privilege) != Columns::None;
+                    let may = |privilege| snapshot.viewer.columns(table, privilege) != Columns::None;
                     if may(Privilege::Insert) || may(Privilege::Update) {
-                        return Ok((sight.clone(), Arc::clone(found)));
+                        return Ok((snapshot.clone(), Arc::clone(found)));
                     }
                 }
                 Arc::clone(found)
             }
-            Named::Oid(oid) => {
+            SequenceName::Oid(oid) => {
                 let is_it = |id: ObjectId| i64::from(harrier_pgcatalog::oid(id)) == *oid;
                 let found = sequences.find(|sequence| is_it(sequence.id));
                 Arc::clone(found.ok_or_else(|| missing(&oid.to_string()))?)
             }
-            Named::Text(text) => {
+            SequenceName::Text(text) => {
                 let name = TableReference::parse_str(text);
-                let Some(schema) = sight.schema(&self.names.schema_of(&name)) else {
+                let Some(schema) = snapshot.schema(&self.names.schema_of(&name)) else {
                     return Err(match name.schema() {
                         Some(schema) => {
                             let message = format!("schema \"{schema}\" does not exist");
@@ -85,7 +89,7 @@ impl WarehouseSession {
                         None => missing(text),
                     });
                 };
-                sight.viewer.check(Object::Schema(schema.id), Privilege::Usage, &state)?;
+                snapshot.viewer.check(Object::Schema(schema.id), Privilege::Usage, &state)?;
                 match state.sequence(schema.id, name.table()) {
                     Some(found) => Arc::clone(found),
                     None if state.has_relation(schema.id, name.table()) => {
@@ -102,14 +106,14 @@ impl WarehouseSession {
             Use::Current => &[Privilege::Usage, Privilege::Select],
             Use::Set => &[Privilege::Update],
         };
-        match privileges.iter().any(|privilege| sight.viewer.may(object, *privilege)) {
-            true => Ok((sight, found)),
-            false => Err(denied(&object.describe(&state))),
+        match privileges.iter().any(|privilege| snapshot.viewer.may(object, *privilege)) {
+            true => Ok((snapshot, found)),
+            false => Err(permission_denied(&object.describe(&state))),
         }
     }
 
     /// Errors: the transaction is read-only (25006).
-    pub(super) async fn check_may_take(&self, function: &str) -> Result<()> {
+    pub(super) async fn check_can_write(&self, function: &str) -> Result<()> {
         match self.transactions.is_read_only().await {
             true => {
                 let message = format!("cannot execute {function}() in a read-only transaction");
@@ -119,25 +123,25 @@ impl WarehouseSession {
         }
     }
 
-    /// The next `count` values of a sequence.
+    /// Allocates the next `count` values of a sequence.
     ///
-    /// Errors: it has not as many (2200H); those before were given out then.
-    pub(super) async fn next_values(&self, named: &Named, count: usize) -> Result<Vec<i64>> {
-        let (sight, sequence) = self.sequence(named, Use::Next)?;
+    /// Errors: the sequence is exhausted (2200H); values allocated before that are lost.
+    pub(super) async fn next_values(&self, named: &SequenceName, count: usize) -> Result<Vec<i64>> {
+        let (snapshot, sequence) = self.sequence(named, Use::Next)?;
         let mut values = Vec::with_capacity(count);
         while values.len() < count {
             let wanted = (count - values.len()) as u64;
-            let histories = sight.catalog.as_ref().map_or(0, Catalog::histories);
+            let histories = snapshot.catalog.as_ref().map_or(0, Catalog::histories);
             let cached = self.sequences.0.lock().cached.remove(&sequence.uuid);
-            let cached = match (cached, &sight.catalog) {
-                // A catalog that was put back to an earlier state gives them to others.
-                (Some(Cached { taken, histories }), Some(catalog)) => {
+            let cached = match (cached, &snapshot.catalog) {
+                // A catalog restored to an earlier state allocates them again.
+                (Some(CachedRange { taken, histories }), Some(catalog)) => {
                     let is_given = catalog.is_allocated(sequence.id, &taken, histories).await;
                     is_given.map_err(explain)?.then_some(taken)
                 }
                 _ => None,
             };
-            let taken = match (cached, sight.values.get(&sequence.id), &sight.catalog) {
+            let taken = match (cached, snapshot.values.get(&sequence.id), &snapshot.catalog) {
                 (_, Some(own), _) => {
                     let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
                     sequence.allocate(&mut own, wanted).map_err(explain)?
@@ -153,7 +157,7 @@ impl WarehouseSession {
             values.extend((0..used).map(|at| taken.value(at)));
             let mut remembered = self.sequences.0.lock();
             if let Some(taken) = taken.skip(used) {
-                remembered.cached.insert(sequence.uuid.clone(), Cached { taken, histories });
+                remembered.cached.insert(sequence.uuid.clone(), CachedRange { taken, histories });
             }
             remembered.last.insert(sequence.uuid.clone(), taken.value(used - 1));
             remembered.latest = Some(sequence.uuid.clone());
@@ -161,10 +165,10 @@ impl WarehouseSession {
         Ok(values)
     }
 
-    /// The value that this session was given last of a sequence.
+    /// The last value that this session took from a sequence.
     ///
-    /// Errors: it was given none (55000).
-    pub(super) fn current_value(&self, named: &Named) -> Result<i64> {
+    /// Errors: none yet (55000).
+    pub(super) fn current_value(&self, named: &SequenceName) -> Result<i64> {
         let (_, sequence) = self.sequence(named, Use::Current)?;
         let last = self.sequences.0.lock().last.get(&sequence.uuid).copied();
         last.ok_or_else(|| {
@@ -174,29 +178,29 @@ impl WarehouseSession {
         })
     }
 
-    /// The value that this session was given last of all.
+    /// The last value that this session took from any sequence.
     ///
-    /// Errors: it was given none, or the sequence was dropped (55000).
+    /// Errors: none yet, or the sequence was dropped (55000).
     pub(super) fn last_value(&self) -> Result<i64> {
         let undefined = || {
             let message = "lastval is not yet defined in this session";
             harrier_sqlstate::external(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message))
         };
         let latest = self.sequences.0.lock().latest.clone().ok_or_else(undefined)?;
-        let state = self.names.sight().state;
+        let state = self.names.snapshot().state;
         if !state.is_some_and(|state| state.sequences.values().any(|sequence| sequence.uuid == latest)) {
             return Err(undefined());
         }
-        self.current_value(&Named::Uuid(latest))
+        self.current_value(&SequenceName::Uuid(latest))
     }
 
-    /// Says where a sequence is, at once and whatever becomes of the transaction.
+    /// Sets a sequence's value. Effective immediately, and not undone by a rollback.
     ///
-    /// Errors: the value is out of its bounds (22003).
-    pub(super) async fn set_value(&self, named: &Named, last: i64, is_called: bool) -> Result<i64> {
-        let (sight, sequence) = self.sequence(named, Use::Set)?;
+    /// Errors: the value is out of bounds (22003).
+    pub(super) async fn set_value(&self, named: &SequenceName, last: i64, is_called: bool) -> Result<i64> {
+        let (snapshot, sequence) = self.sequence(named, Use::Set)?;
         let value = SequenceValue { last, is_called };
-        match (sight.values.get(&sequence.id), &sight.catalog) {
+        match (snapshot.values.get(&sequence.id), &snapshot.catalog) {
             (Some(own), _) => {
                 sequence.check(last).map_err(explain)?;
                 *own.lock().unwrap_or_else(PoisonError::into_inner) = value;

@@ -1,5 +1,4 @@
-//! What a statement may write to identity columns: GENERATED ALWAYS takes no value, unless OVERRIDING says
-//! otherwise.
+//! Checks of values for identity columns: GENERATED ALWAYS accepts none, unless OVERRIDING is given.
 
 use std::sync::Arc;
 
@@ -15,18 +14,18 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{error, identity_of};
 use crate::planning::default_values::is_default;
-use crate::warehouse::name_resolver::Names;
+use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::relation::reference;
 use harrier_sql::identifier::plain;
 use harrier_sql::parser::sequence::{Identity, Overriding};
 
 const ALWAYS: SqlState = SqlState::GENERATED_ALWAYS;
 
-/// Errors: a value is written to a column that is GENERATED ALWAYS (428C9).
-pub(crate) fn check_written(
+/// Errors: a value for a GENERATED ALWAYS column (428C9).
+pub(crate) fn check_identity_values(
     statement: &ast::Statement,
     overriding: Option<Overriding>,
-    names: &Names,
+    names: &NameResolver,
 ) -> Result<()> {
     match statement {
         ast::Statement::Insert(insert) if overriding.is_none() => {
@@ -42,7 +41,7 @@ pub(crate) fn check_written(
                     let mut named = targets(&table, &insert.columns).into_iter().take(count);
                     named
                         .find(|column| is_always(&table, column))
-                        .map_or(Ok(()), |column| Err(refused(&column)))
+                        .map_or(Ok(()), |column| Err(non_default_value(&column)))
                 }
             }
         }
@@ -73,7 +72,7 @@ pub(crate) fn check_written(
 }
 
 /// The table, if it has identity columns.
-fn with_identity(name: &ObjectName, names: &Names) -> Result<Option<Arc<Table>>> {
+fn with_identity(name: &ObjectName, names: &NameResolver) -> Result<Option<Arc<Table>>> {
     let table = names.table(&reference(name)?);
     Ok(table.filter(|table| table.columns.iter().any(|column| identity_of(column).is_some())))
 }
@@ -83,7 +82,7 @@ fn is_always(table: &Table, name: &str) -> bool {
     column.and_then(identity_of) == Some(Identity::Always)
 }
 
-/// The columns that values are for, in their order.
+/// The columns that the values are for, in order.
 fn targets(table: &Table, named: &[ObjectName]) -> Vec<String> {
     match named.is_empty() {
         true => table.columns.iter().map(|column| column.name.clone()).collect(),
@@ -95,7 +94,7 @@ fn last_part(name: &ObjectName) -> String {
     name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
 }
 
-/// How many columns a query has, if that is seen.
+/// The number of a query's columns, if it is known from the syntax.
 fn columns_of(body: &SetExpr) -> Option<usize> {
     match body {
         SetExpr::Select(select) => {
@@ -113,7 +112,7 @@ fn columns_of(body: &SetExpr) -> Option<usize> {
 fn check_row(table: &Table, named: &[ObjectName], row: &[ast::Expr]) -> Result<()> {
     let mut written = targets(table, named).into_iter().zip(row);
     match written.find(|(column, value)| is_always(table, column) && !is_default(value)) {
-        Some((column, _)) => Err(refused(&column)),
+        Some((column, _)) => Err(non_default_value(&column)),
         None => Ok(()),
     }
 }
@@ -134,7 +133,7 @@ fn check_assignments(table: &Table, assignments: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-fn refused(column: &str) -> DataFusionError {
+fn non_default_value(column: &str) -> DataFusionError {
     let message = format!("cannot insert a non-DEFAULT value into column \"{column}\"");
     SqlError::new(ALWAYS, message)
         .with_detail(detail(column))
@@ -146,14 +145,14 @@ fn detail(column: &str) -> String {
     format!("Column \"{column}\" is an identity column defined as GENERATED ALWAYS.")
 }
 
-/// An INSERT with OVERRIDING USER VALUE as one that has DEFAULT for the values of identity columns; `None`
-/// for other statements.
+/// Replaces the values for identity columns by DEFAULT in an INSERT with OVERRIDING USER VALUE; `None` for
+/// other statements.
 ///
-/// Errors: its rows are those of a query that has such values (0A000).
-pub(crate) fn without_values(
+/// Errors: the rows come from a query with such values (0A000).
+pub(crate) fn with_identity_defaults(
     statement: &Statement,
     overriding: Option<Overriding>,
-    names: &Names,
+    names: &NameResolver,
 ) -> Result<Option<Statement>> {
     if overriding != Some(Overriding::UserValue) {
         return Ok(None);

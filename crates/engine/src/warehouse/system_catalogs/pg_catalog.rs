@@ -1,5 +1,5 @@
-//! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is
-//! connected.
+//! The source of PostgreSQL's catalogs for a session: the warehouse in the statement's snapshot, and the
+//! connected sessions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,93 +28,94 @@ use crate::types::declared::catalog_fields_of;
 use crate::types::names;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::keys;
-use crate::warehouse::name_resolver::Names;
-use crate::warehouse::public_schema::{is_public, other_name, told_name};
+use crate::warehouse::name_resolver::NameResolver;
+use crate::warehouse::public_schema::{is_public, other_name, schema_display_name};
 use crate::warehouse::sequences::{self, SEQUENCE_TAG, sequence_of};
-use crate::warehouse::snapshot::Sight;
-use crate::warehouse::temporary_tables::{self, OwnTable};
+use crate::warehouse::snapshot::StatementSnapshot;
+use crate::warehouse::temporary_tables::{self, TemporaryTable};
 
-/// The number of whoever everything belongs to and who is no role.
+/// Role id of the owner of everything that has no role.
 const OWNER_ID: i64 = 0;
-/// Who owns what roles do not, if none of them is a superuser.
+/// Name of the owner of objects without an owner, if no role is a superuser.
 const SYSTEM: &str = "harrier";
-/// What PostgreSQL shows of other roles' statements.
+/// PostgreSQL's placeholder for statements of other roles.
 const INSUFFICIENT: &str = "<insufficient privilege>";
 
-/// Who a session is for.
+/// The identity of a session's user.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub role: String,
     pub database: String,
-    /// By which others can cancel its statements.
+    /// Process number, by which other sessions can cancel its statements.
     pub process: i32,
-    /// `None`: over a local socket.
+    /// `None` for a local socket.
     pub client: Option<SocketAddr>,
     pub server: Option<SocketAddr>,
 }
 
-/// What there is around a session: the others, and the server.
+/// The server around a session, and its other sessions.
 pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
-    /// Who is connected and what they run.
+    /// Connected sessions and their statements.
     fn activity(&self) -> Vec<Activity>;
 
-    /// The advisory locks of all sessions.
+    /// Advisory locks of all sessions.
     fn locks(&self) -> Vec<AdvisoryLock> {
         vec![]
     }
 
-    /// Cancels what the session with this number runs, or ends it; false if there is none.
+    /// Cancels the statement of the session with this number, or terminates the session; false if there is
+    /// none.
     fn signal(&self, process: i32, terminate: bool) -> bool;
 
     fn since(&self) -> SystemTime;
 
-    /// How many sessions there may be at once.
+    /// Maximum number of sessions.
     fn sessions_max(&self) -> usize;
 }
 
-/// What the contents of the catalogs depend on beside the state.
+/// Cache key of the catalogs' contents, in addition to the state.
 #[derive(Debug, PartialEq, Eq)]
 struct ContentsKey {
-    /// The version of who may do what.
+    /// Version of roles and privileges.
     access: i64,
-    /// The statement says `main`.
-    says_main: bool,
-    /// Names that the search path does not lead to are shown with their schemas.
+    /// The statement is shown `main`.
+    shows_main: bool,
+    /// Names that are not visible in the search path are shown with their schemas.
     search_path: Vec<String>,
 }
 
-/// Finds PostgreSQL's names of the types of a plan's columns.
+/// Returns PostgreSQL's type names of a plan's columns.
 pub(crate) type TypeNames = fn(&LogicalPlan) -> Vec<Option<String>>;
 
 /// The catalogs of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSource {
     type_names: TypeNames,
-    /// Hold the catalogs, which hold this. Of a session without a warehouse there are none.
-    names: Weak<Names>,
+    /// Holds the catalogs, which hold this value, hence weak. Empty in a session without a warehouse.
+    names: Weak<NameResolver>,
     parameters: Arc<Parameters>,
     identity: Arc<Identity>,
-    /// `None`: the session is no client's, and alone.
+    /// `None` for a session without a client.
     surroundings: Option<Arc<dyn Surroundings>>,
     since: SystemTime,
-    /// Who may do what, as the session of the system was told last: it has no need to know for itself.
+    /// Roles and privileges, for the system's session, which does not load them for itself.
     access: Mutex<Arc<Access>>,
-    /// What there is without a warehouse, and the schema that names without one are in.
+    /// Contents of a session without a warehouse, and its default schema.
     listed: Mutex<Option<(Arc<Contents>, String)>>,
-    /// Made of the state that the statement sees, with what else they depend on.
+    /// Cached contents for the statement's state and key.
     contents: Mutex<Option<(Arc<State>, ContentsKey, Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
-    /// Of this session alone.
-    own: Mutex<Vec<OwnTable>>,
+    /// Temporary tables.
+    temporary: Mutex<Vec<TemporaryTable>>,
     named: Mutex<Named>,
-    /// Of what is committed, when it was last asked for.
+    /// Committed sizes, as of the last time they were loaded.
     sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
-    /// When it was last asked for.
+    /// Sequence values, as of the last time they were loaded.
     values: Mutex<BTreeMap<ObjectId, SequenceValue>>,
     analyses: Mutex<BTreeMap<ObjectId, Analysis>>,
 }
 
-/// What a session has under names of its own.
+/// A session's prepared statements and cursors.
 #[derive(Debug, Clone, Default)]
 pub struct Named {
     pub prepared: Vec<PreparedStatement>,
@@ -122,9 +123,9 @@ pub struct Named {
 }
 
 impl SessionSource {
-    /// `names`: those of a session with a warehouse.
+    /// `names`: of a session with a warehouse.
     pub(crate) fn new(
-        names: Option<&Arc<Names>>,
+        names: Option<&Arc<NameResolver>>,
         parameters: Arc<Parameters>,
         identity: Arc<Identity>,
         surroundings: Option<Arc<dyn Surroundings>>,
@@ -141,7 +142,7 @@ impl SessionSource {
             listed: Mutex::default(),
             contents: Mutex::default(),
             views: Mutex::default(),
-            own: Mutex::default(),
+            temporary: Mutex::default(),
             named: Mutex::default(),
             sizes: Mutex::default(),
             analyses: Mutex::default(),
@@ -149,32 +150,31 @@ impl SessionSource {
         }
     }
 
-    /// What the catalogs tell of the sizes of tables from now on.
+    /// Sets the table sizes that the catalogs show.
     pub(crate) fn set_sizes(&self, sizes: BTreeMap<ObjectId, TableSize>) {
         *self.sizes.lock() = sizes;
         *self.contents.lock() = None;
     }
 
-    /// What the catalogs tell of where sequences are from now on.
+    /// Sets the sequence values that the catalogs show.
     pub(crate) fn set_values(&self, values: BTreeMap<ObjectId, SequenceValue>) {
         *self.values.lock() = values;
         *self.contents.lock() = None;
     }
 
-    /// What the catalogs tell of the values of columns from now on.
+    /// Sets the column statistics that the catalogs show.
     pub(crate) fn set_analyses(&self, analyses: BTreeMap<ObjectId, Analysis>) {
         *self.analyses.lock() = analyses;
         *self.contents.lock() = None;
     }
 
-    /// What the catalogs tell of roles and privileges from now on, if the session is the system's.
+    /// Sets the roles and privileges that the catalogs show, if the session is the system's.
     pub(crate) fn set_access(&self, access: Arc<Access>) {
         *self.access.lock() = access;
         *self.contents.lock() = None;
     }
 
-    /// What there is from now on, if the session has no warehouse. `schema`: that which names without one are
-    /// in.
+    /// Sets the contents of a session without a warehouse. `schema`: the schema of unqualified names.
     pub(crate) fn set_listed(&self, contents: Contents, schema: String) {
         *self.listed.lock() = Some((Arc::new(contents), schema));
     }
@@ -190,13 +190,13 @@ impl SessionSource {
         }
     }
 
-    /// A session of a superuser is for superusers.
+    /// Only superusers may signal a superuser's session.
     fn may_signal(&self, user: &str) -> bool {
         self.viewer().is_superuser() || !self.access().rights(user).is_superuser()
     }
 
     fn column_id(&self, object: CatalogObject, name: &str) -> Option<ColumnId> {
-        let state = self.names.upgrade()?.sight().state?;
+        let state = self.names.upgrade()?.snapshot().state?;
         match object {
             CatalogObject::Table(id) => {
                 let column = state.tables.get(&id)?.columns.iter().find(|column| column.name == name);
@@ -211,14 +211,14 @@ impl SessionSource {
         }
     }
 
-    /// Finds out what columns the views have that the statement sees, and those of tables of the session
-    /// alone; to be called before the catalogs are read. A view that cannot be planned has none.
-    pub(crate) async fn look_at_views(&self) {
+    /// Loads the columns of the snapshot's views and of temporary tables. To be called before the catalogs
+    /// are read. A view that cannot be planned has no columns.
+    pub(crate) async fn load_views(&self) {
         let Some(names) = self.names.upgrade() else {
             return;
         };
-        *self.own.lock() = names.own_tables().await;
-        let Some(state) = names.sight().state else {
+        *self.temporary.lock() = names.temporary_tables().await;
+        let Some(state) = names.snapshot().state else {
             return;
         };
         let mut found = HashMap::new();
@@ -233,45 +233,47 @@ impl SessionSource {
         *self.contents.lock() = None;
     }
 
-    /// What the catalogs tell of the session's own names from now on.
+    /// Sets the session's prepared statements and cursors.
     pub(crate) fn set_named(&self, named: Named) {
         *self.named.lock() = named;
     }
 
-    fn contents_of(&self, state: &State, says_main: bool, path: &[String]) -> Result<Contents> {
+    fn contents_of(&self, state: &State, shows_main: bool, path: &[String]) -> Result<Contents> {
         let access = self.access();
-        let told = Told { access: &access, owner: self.owner() };
+        let ownership = Ownership { access: &access, owner: self.owner() };
         let schemas = state.schemas.values().map(|schema| Schema {
             id: schema.id,
-            name: told_name(state, schema, says_main).to_string(),
-            other_name: other_name(state, schema, says_main).map(str::to_string),
+            name: schema_display_name(state, schema, shows_main).to_string(),
+            other_name: other_name(state, schema, shows_main).map(str::to_string),
             is_public: is_public(state, schema),
-            owner: told.owner_of(CatalogObject::Schema(schema.id)),
+            owner: ownership.owner_of(CatalogObject::Schema(schema.id)),
             comment: schema.comment.clone(),
-            grants: told.grants(schema.id, WHOLE),
+            grants: ownership.grants(schema.id, WHOLE),
         });
         let mut relations = Vec::with_capacity(state.tables.len() + state.views.len());
         let sizes = self.sizes.lock();
         let analyses = self.analyses.lock();
         let viewer = self.viewer();
-        let mut keys = keys::told(state);
+        let mut keys = keys::catalog_keys(state);
         for table in state.tables.values() {
-            // One that has a column which cannot be read is listed all the same.
+            // A table with an unreadable column is listed too.
             let types = catalog_fields_of(&table.columns)?;
-            // Who sees some rows only is not told what is in the others.
+            // Statistics would reveal values of rows that a row filter hides.
             let analysis = analyses.get(&table.id).filter(|_| viewer.row_filters(table.id).is_none());
             let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
-                    _ if column.tags.contains_key(SEQUENCE_TAG) => next_value(state, column, says_main, path),
+                    _ if column.tags.contains_key(SEQUENCE_TAG) => {
+                        next_value(state, column, shows_main, path)
+                    }
                     Some(DefaultValue::Literal(text)) => Some(literal(field, text)),
                     Some(DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
                     None => None,
                 },
                 comment: column.comment.clone(),
-                grants: told.grants(table.id, column.id),
+                grants: ownership.grants(table.id, column.id),
                 statistics: analysis.and_then(|analysis| {
-                    Some(spread(field, analysis.rows, analysis.columns.get(&column.id)?))
+                    Some(column_statistics(field, analysis.rows, analysis.columns.get(&column.id)?))
                 }),
             });
             let size = sizes.get(&table.id);
@@ -280,18 +282,18 @@ impl SessionSource {
                 schema: table.schema,
                 name: table.name.clone(),
                 kind: Kind::Table,
-                owner: told.owner_of(CatalogObject::Table(table.id)),
+                owner: ownership.owner_of(CatalogObject::Table(table.id)),
                 comment: table.comment.clone(),
                 columns: columns.collect(),
                 keys: keys.remove(&table.id).unwrap_or_default(),
-                // Who sees some rows only is not told how many there are.
+                // The row count would reveal rows that a row filter hides.
                 rows: size
                     .filter(|_| viewer.row_filters(table.id).is_none())
                     .and_then(|size| size.rows.try_into().ok()),
                 bytes: size.and_then(|size| size.bytes.try_into().ok()),
                 definition: None,
                 reads: vec![],
-                grants: told.grants(table.id, WHOLE),
+                grants: ownership.grants(table.id, WHOLE),
             });
         }
         let known = self.views.lock();
@@ -302,7 +304,7 @@ impl SessionSource {
                 field: Arc::clone(field),
                 default: None,
                 comment: None,
-                grants: told.grants(view.id, at as ColumnId + 1),
+                grants: ownership.grants(view.id, at as ColumnId + 1),
                 statistics: None,
             });
             relations.push(Relation {
@@ -310,7 +312,7 @@ impl SessionSource {
                 schema: view.schema,
                 name: view.name.clone(),
                 kind: Kind::View,
-                owner: told.owner_of(CatalogObject::View(view.id)),
+                owner: ownership.owner_of(CatalogObject::View(view.id)),
                 comment: view.comment.clone(),
                 columns: columns.collect(),
                 keys: Default::default(),
@@ -318,20 +320,25 @@ impl SessionSource {
                 bytes: None,
                 definition: Some(view.sql.clone()),
                 reads: vec![],
-                grants: told.grants(view.id, WHOLE),
+                grants: ownership.grants(view.id, WHOLE),
             });
         }
         let mut contents = Contents { schemas: schemas.collect(), relations, sequences: vec![] };
-        self.add_sequences(state, &told, &mut contents);
-        temporary_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
+        self.add_sequences(state, &ownership, &mut contents);
+        temporary_tables::add(
+            &self.temporary.lock(),
+            &mut contents,
+            self.identity.process,
+            &self.identity.role,
+        );
         Ok(contents)
     }
 }
 
 impl SessionSource {
-    fn add_sequences(&self, state: &State, told: &Told<'_>, contents: &mut Contents) {
+    fn add_sequences(&self, state: &State, ownership: &Ownership<'_>, contents: &mut Contents) {
         let values = self.values.lock();
-        let own = self.names.upgrade().map(|names| names.sight().values).unwrap_or_default();
+        let own = self.names.upgrade().map(|names| names.snapshot().values).unwrap_or_default();
         for sequence in state.sequences.values() {
             let value = own.get(&sequence.id).map(get).or_else(|| values.get(&sequence.id).copied());
             let owner = sequence.owner.and_then(|owner| {
@@ -361,7 +368,7 @@ impl SessionSource {
                 schema: sequence.schema,
                 name: sequence.name.clone(),
                 kind: Kind::Sequence,
-                owner: told.owner_of(CatalogObject::Sequence(sequence.id)),
+                owner: ownership.owner_of(CatalogObject::Sequence(sequence.id)),
                 comment: sequence.comment.clone(),
                 columns: columns.map(column).to_vec(),
                 keys: Default::default(),
@@ -369,7 +376,7 @@ impl SessionSource {
                 bytes: None,
                 definition: None,
                 reads: vec![],
-                grants: told.grants(sequence.id, WHOLE),
+                grants: ownership.grants(sequence.id, WHOLE),
             });
             contents.sequences.push(Sequence {
                 relation: sequence.id,
@@ -391,12 +398,12 @@ impl SessionSource {
     }
 }
 
-/// The default of a column whose values come from a sequence: none of an identity column. As `regclass`, the
-/// name has its schema where the search path does not lead to it.
+/// The default of a column that takes values from a sequence; none for an identity column. As in `regclass`,
+/// the name is qualified if the search path does not find it.
 fn next_value(
     state: &State,
     column: &harrier_catalog::state::Column,
-    says_main: bool,
+    shows_main: bool,
     path: &[String],
 ) -> Option<String> {
     let sequence = sequence_of(state, column).filter(|_| sequences::identity_of(column).is_none())?;
@@ -416,12 +423,14 @@ fn next_value(
     let first = path.iter().filter_map(|name| Some(state.named_schema(name)?.id)).find(has_relation);
     let name = match first == Some(schema.id) {
         true => quoted(&sequence.name),
-        false => format!("{}.{}", quoted(told_name(state, schema, says_main)), quoted(&sequence.name)),
+        false => {
+            format!("{}.{}", quoted(schema_display_name(state, schema, shows_main)), quoted(&sequence.name))
+        }
     };
     Some(format!("nextval('{}'::regclass)", name.replace('\'', "''")))
 }
 
-/// A constant as an expression of SQL: `'x'::text`, and numbers and truth values as they are.
+/// A constant as an SQL expression: `'x'::text`; numbers and booleans unquoted.
 fn literal(field: &Field, text: &str) -> String {
     let (oid, _) = postgres_type_of_field(field);
     let is_plain = field.data_type().is_numeric() && text.parse::<f64>().is_ok_and(f64::is_finite)
@@ -432,13 +441,13 @@ fn literal(field: &Field, text: &str) -> String {
     }
 }
 
-/// Different values are told as a share of the rows if they are more than one of so many rows: they grow with
-/// the table.
-const GROWS_BY: i64 = 10;
+/// A distinct count above this fraction of the rows is shown as a share of them (negative, as in PostgreSQL),
+/// since it grows with the table.
+const DISTINCT_DIVISOR: i64 = 10;
 
-fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> ColumnStatistics {
+fn column_statistics(field: &Field, rows: i64, found: &ColumnAnalysis) -> ColumnStatistics {
     let rows = rows.max(1);
-    let distinct = match found.distinct > rows / GROWS_BY {
+    let distinct = match found.distinct > rows / DISTINCT_DIVISOR {
         true => -(found.distinct as f32 / rows as f32),
         false => found.distinct as f32,
     };
@@ -455,14 +464,14 @@ fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> ColumnStatistics 
     }
 }
 
-/// Who may do what, in PostgreSQL's words.
-struct Told<'a> {
+/// Owners and grants in PostgreSQL's form.
+struct Ownership<'a> {
     access: &'a Access,
-    /// Whose is what has no owner.
+    /// The owner of objects without an owner.
     owner: String,
 }
 
-impl Told<'_> {
+impl Ownership<'_> {
     fn owner_of(&self, object: CatalogObject) -> String {
         self.access.owner(object).unwrap_or(&self.owner).to_string()
     }
@@ -484,7 +493,7 @@ impl Told<'_> {
     }
 }
 
-fn told_role(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> Role {
+fn role_row(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> Role {
     let of = access.memberships.iter().filter(|((_, member), is)| *member == id && is.may_use);
     let of = of.filter_map(|((role, _), is)| Some((access.roles.get(role)?.name.clone(), is.may_administer)));
     Role {
@@ -517,13 +526,14 @@ impl Source for SessionSource {
             return Ok(Arc::clone(contents));
         }
         let names = self.names.upgrade();
-        let Sight { state, says_main, .. } = names.map(|names| names.sight()).unwrap_or_default();
+        let StatementSnapshot { state, shows_main, .. } =
+            names.map(|names| names.snapshot()).unwrap_or_default();
         let Some(state) = state else {
             let mut contents = Contents {
                 schemas: vec![Schema {
                     id: 0,
-                    name: if says_main { DEFAULT_SCHEMA } else { PUBLIC_SCHEMA }.to_string(),
-                    other_name: Some(if says_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA }.to_string()),
+                    name: if shows_main { DEFAULT_SCHEMA } else { PUBLIC_SCHEMA }.to_string(),
+                    other_name: Some(if shows_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA }.to_string()),
                     is_public: true,
                     owner: self.owner(),
                     comment: None,
@@ -533,7 +543,7 @@ impl Source for SessionSource {
                 sequences: vec![],
             };
             temporary_tables::add(
-                &self.own.lock(),
+                &self.temporary.lock(),
                 &mut contents,
                 self.identity.process,
                 &self.identity.role,
@@ -542,7 +552,7 @@ impl Source for SessionSource {
         };
         let key = ContentsKey {
             access: self.access().version,
-            says_main,
+            shows_main,
             search_path: self.parameters.search_path(),
         };
         if let Some((known, of, contents)) = &*self.contents.lock()
@@ -551,7 +561,7 @@ impl Source for SessionSource {
         {
             return Ok(Arc::clone(contents));
         }
-        let contents = Arc::new(self.contents_of(&state, says_main, &key.search_path)?);
+        let contents = Arc::new(self.contents_of(&state, shows_main, &key.search_path)?);
         *self.contents.lock() = Some((state, key, Arc::clone(&contents)));
         Ok(contents)
     }
@@ -560,7 +570,7 @@ impl Source for SessionSource {
         let access = self.access();
         let owner = self.owner();
         let mut roles: Vec<Role> =
-            access.roles.iter().map(|(id, role)| told_role(&access, *id, role)).collect();
+            access.roles.iter().map(|(id, role)| role_row(&access, *id, role)).collect();
         if roles.iter().all(|role| role.name != owner) {
             roles.push(Role {
                 id: OWNER_ID,
@@ -580,7 +590,7 @@ impl Source for SessionSource {
         self.identity.database.clone()
     }
 
-    /// The first superuser; as long as there are no roles, whoever asks.
+    /// The first superuser; while there are no roles, the session's user.
     fn owner(&self) -> String {
         let access = self.access();
         match access.roles.values().find(|role| role.is_superuser) {
@@ -590,7 +600,7 @@ impl Source for SessionSource {
         }
     }
 
-    /// The system is whom everything belongs to, as in PostgreSQL's single-user mode.
+    /// The system runs as the owner of everything, as in PostgreSQL's single-user mode.
     fn user(&self) -> String {
         self.viewer().name().map_or_else(|| self.owner(), str::to_string)
     }
@@ -612,11 +622,12 @@ impl Source for SessionSource {
                 || names.as_ref().is_some_and(|names| names.has_schema(schema))
         };
         let path = self.parameters.search_path().into_iter().filter(exists);
-        // As what the catalogs tell calls it.
-        let sight = names.as_ref().map(|names| names.sight()).unwrap_or_default();
-        let path = path.map(|schema| sight.told(&schema).to_string());
-        // Tables of the session hide others, but new ones are not put there.
-        let own = (!self.own.lock().is_empty()).then(|| temporary_tables::schema_name(self.identity.process));
+        // Under the names that the catalogs show.
+        let snapshot = names.as_ref().map(|names| names.snapshot()).unwrap_or_default();
+        let path = path.map(|schema| snapshot.display_schema(&schema).to_string());
+        // Temporary tables hide others, but new tables are not created in their schema.
+        let own =
+            (!self.temporary.lock().is_empty()).then(|| temporary_tables::schema_name(self.identity.process));
         path.chain(own).collect()
     }
 
@@ -678,7 +689,7 @@ impl Source for SessionSource {
 
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {
         if let Object::Schema(id) | Object::Relation(id) | Object::Column(id, _) = object
-            && temporary_tables::is_own(*id)
+            && temporary_tables::is_temporary_id(*id)
         {
             return role == self.user();
         }
@@ -688,7 +699,7 @@ impl Source for SessionSource {
         let (privilege, access) = (Privilege::of_name(privilege), self.access());
         let Some(privilege) = privilege else { return false };
         let rights = access.rights(role);
-        let state = || self.names.upgrade().and_then(|names| names.sight().state);
+        let state = || self.names.upgrade().and_then(|names| names.snapshot().state);
         let relation = |id: i64| CatalogObject::of_id(&*state()?, id);
         match object {
             Object::Database => rights.may(CatalogObject::Warehouse, privilege),
@@ -733,7 +744,7 @@ impl Source for SessionSource {
     }
 
     fn transaction_id(&self) -> i64 {
-        let state = self.names.upgrade().and_then(|names| names.sight().state);
+        let state = self.names.upgrade().and_then(|names| names.snapshot().state);
         state.map_or(0, |state| state.snapshot)
     }
 

@@ -1,4 +1,4 @@
-//! Tables of the schema `sys` that the process around the engine provides.
+//! Tables of the schema `sys` that the server provides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use futures::future::BoxFuture;
 
 use crate::warehouse::access::Viewer;
 
-/// The schema that the tables are in.
+/// The schema of these tables.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
 
-/// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
+/// A table of schema `sys` about the server process: sessions, running statements.
 #[derive(Clone)]
 pub struct ServerTable {
     pub name: &'static str,
     pub schema: SchemaRef,
-    /// Its rows at the moment, as far as somebody may see them; called for every scan.
+    /// Returns the current rows that a viewer may see; called for every scan.
     pub rows: Arc<dyn Fn(&Viewer) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>,
 }
 

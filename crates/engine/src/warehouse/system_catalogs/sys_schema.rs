@@ -1,8 +1,8 @@
-//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`,
-//! `column_analysis`, `data_files`, `snapshots` and `row_filters`.
+//! The schema `sys`, views of the catalog: `tables`, `table_partitions`, `columns`, `column_analysis`,
+//! `data_files`, `snapshots` and `row_filters`.
 //!
-//! They show what the statement sees, the changes of its own transaction included, except in `snapshots`,
-//! where only what was committed is.
+//! They show the statement's snapshot including its own transaction's changes, except `snapshots`, which
+//! shows committed snapshots only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use harrier_functions::parse::text_array::parse_array;
 use crate::types::columns::catalog_type_of;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
-use crate::warehouse::name_resolver::Names;
-use crate::warehouse::snapshot::Sight;
+use crate::warehouse::name_resolver::NameResolver;
+use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::system_catalogs::server_table::ServerTable;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::partitions::partitions_of;
@@ -36,14 +36,14 @@ use crate::warehouse::table::scanned_file::ScannedFile;
 const TABLES: [&str; 7] =
     ["column_analysis", "columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
 
-/// A table of the server in a session.
+/// A server table in a session.
 #[derive(Debug)]
-struct SeenTable {
+struct ServerTableProvider {
     table: ServerTable,
     viewer: Viewer,
 }
 
-impl SeenTable {
+impl ServerTableProvider {
     fn boxed_scan<'a>(
         &'a self,
         projection: Option<&'a Vec<usize>>,
@@ -58,7 +58,7 @@ impl SeenTable {
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl TableProvider for SeenTable {
+impl TableProvider for ServerTableProvider {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.table.schema)
     }
@@ -80,10 +80,10 @@ impl TableProvider for SeenTable {
 
 /// The schema `sys`.
 #[derive(Debug)]
-pub(crate) struct SystemSchema(Arc<Names>);
+pub(crate) struct SystemSchema(Arc<NameResolver>);
 
 impl SystemSchema {
-    pub(crate) fn over(names: Arc<Names>) -> Arc<dyn SchemaProvider> {
+    pub(crate) fn over(names: Arc<NameResolver>) -> Arc<dyn SchemaProvider> {
         Arc::new(Self(names))
     }
 
@@ -91,13 +91,13 @@ impl SystemSchema {
         async move {
             if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {
                 let viewer = self.0.role().viewer();
-                return Ok(Some(Arc::new(SeenTable { table: table.clone(), viewer }) as _));
+                return Ok(Some(Arc::new(ServerTableProvider { table: table.clone(), viewer }) as _));
             }
             let Some(name) = TABLES.into_iter().find(|known| *known == name) else {
                 return Ok(None);
             };
-            // What has no tables has the columns all the same, and asks nobody.
-            let schema = rows(&self.0, &Sight::default(), name).await?.schema();
+            // Without a catalog the tables have the same columns, and nothing is loaded.
+            let schema = rows(&self.0, &StatementSnapshot::default(), name).await?.schema();
             Ok(Some(Arc::new(SystemTable { names: Arc::clone(&self.0), name, schema }) as _))
         }
         .boxed()
@@ -129,10 +129,10 @@ impl SchemaProvider for SystemSchema {
     }
 }
 
-/// One of the tables; the catalog is asked when it is read, not when it is listed.
+/// One of the tables; the catalog is read by the scan, not by the lookup.
 #[derive(Debug)]
 struct SystemTable {
-    names: Arc<Names>,
+    names: Arc<NameResolver>,
     name: &'static str,
     schema: SchemaRef,
 }
@@ -143,7 +143,7 @@ impl SystemTable {
         projection: Option<&'a Vec<usize>>,
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move {
-            let rows = rows(&self.names, &self.names.sight(), self.name).await?;
+            let rows = rows(&self.names, &self.names.snapshot(), self.name).await?;
             let schema = Arc::clone(&self.schema);
             Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())? as _)
         }
@@ -172,15 +172,15 @@ impl TableProvider for SystemTable {
     }
 }
 
-async fn rows(names: &Names, sight: &Sight, name: &str) -> Result<RecordBatch> {
+async fn rows(names: &NameResolver, snapshot: &StatementSnapshot, name: &str) -> Result<RecordBatch> {
     let columns = match name {
-        "column_analysis" => column_analysis(sight).await?,
-        "columns" => columns(sight)?,
-        "data_files" => data_files(names, sight).await?,
-        "row_filters" => row_filters(sight).await?,
-        "snapshots" => snapshots(sight).await?,
-        "table_partitions" => table_partitions(names, sight).await?,
-        _ => tables(names, sight).await?,
+        "column_analysis" => column_analysis(snapshot).await?,
+        "columns" => columns(snapshot)?,
+        "data_files" => data_files(names, snapshot).await?,
+        "row_filters" => row_filters(snapshot).await?,
+        "snapshots" => snapshots(snapshot).await?,
+        "table_partitions" => table_partitions(names, snapshot).await?,
+        _ => tables(names, snapshot).await?,
     };
     let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns
         .into_iter()
@@ -199,35 +199,35 @@ fn numbers(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Int64Array>())
 }
 
-fn tables_of(sight: &Sight) -> Vec<(&State, &Arc<Table>)> {
-    let state = sight.state.as_deref();
+fn tables_of(snapshot: &StatementSnapshot) -> Vec<(&State, &Arc<Table>)> {
+    let state = snapshot.state.as_deref();
     let all = state.into_iter().flat_map(|state| state.tables.values().map(move |table| (state, table)));
-    all.filter(|(_, table)| sight.viewer.may_look_into(Object::Table(table.id))).collect()
+    all.filter(|(_, table)| snapshot.viewer.may_inspect(Object::Table(table.id))).collect()
 }
 
-async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
-    let all = tables_of(sight);
+async fn tables(names: &NameResolver, snapshot: &StatementSnapshot) -> Result<Columns> {
+    let all = tables_of(snapshot);
     let mut counts = Vec::with_capacity(all.len());
     for (_, table) in &all {
         let contents =
-            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
+            WarehouseTable::try_new(names.session()?, snapshot, Arc::clone(table))?.contents().await?;
         let deleted: i64 = contents.files.iter().map(ScannedFile::deleted_rows).sum();
         let in_files: i64 = contents.files.iter().map(|file| file.rows).sum();
-        let kept: usize = contents.kept.iter().map(|kept| kept.rows.len()).sum();
-        let kept = (kept + contents.added_kept.len()) as i64;
+        let kept: usize = contents.inlined.iter().map(|kept| kept.rows.len()).sum();
+        let kept = (kept + contents.added_inlined.len()) as i64;
         let bytes: i64 = contents.files.iter().map(|file| file.bytes).sum();
         counts.push((in_files - deleted + kept, contents.files.len() as i64, bytes, deleted, kept));
     }
     let count =
         |pick: fn(&(i64, i64, i64, i64, i64)) -> i64| numbers(counts.iter().map(|all| Some(pick(all))));
-    // Who sees some rows of a table only is not told how many others there are.
+    // The row count would reveal rows that a row filter hides.
     let of_rows = |pick: fn(&(i64, i64, i64, i64, i64)) -> i64| {
-        let sees_all = |table: &Table| sight.viewer.row_filters(table.id).is_none();
+        let sees_all = |table: &Table| snapshot.viewer.row_filters(table.id).is_none();
         numbers(all.iter().zip(&counts).map(|((_, table), all)| sees_all(table).then(|| pick(all))))
     };
     let partitioned_by = all.iter().map(|(_, table)| partitioning(table)).collect::<Result<Vec<_>>>()?;
     Ok(vec![
-        ("table_schema", texts(all.iter().map(|(_, table)| sight.schema_name(table)))),
+        ("table_schema", texts(all.iter().map(|(_, table)| snapshot.schema_name(table)))),
         ("table_name", texts(all.iter().map(|(_, table)| Some(&table.name)))),
         ("table_id", numbers(all.iter().map(|(_, table)| Some(table.id)))),
         ("rows", of_rows(|all| all.0)),
@@ -242,8 +242,8 @@ async fn tables(names: &Names, sight: &Sight) -> Result<Columns> {
     ])
 }
 
-fn columns(sight: &Sight) -> Result<Columns> {
-    let tables = tables_of(sight);
+fn columns(snapshot: &StatementSnapshot) -> Result<Columns> {
+    let tables = tables_of(snapshot);
     let all: Vec<_> = tables
         .iter()
         .flat_map(|(state, table)| {
@@ -259,7 +259,7 @@ fn columns(sight: &Sight) -> Result<Columns> {
         _ => None,
     };
     Ok(vec![
-        ("table_schema", texts(all.iter().map(|(_, table, ..)| sight.schema_name(table)))),
+        ("table_schema", texts(all.iter().map(|(_, table, ..)| snapshot.schema_name(table)))),
         ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
         ("column_name", texts(all.iter().map(|(.., column)| Some(&column.name)))),
         ("ordinal_position", numbers(all.iter().map(|(_, _, at, _)| Some(*at as i64 + 1)))),
@@ -274,22 +274,22 @@ fn columns(sight: &Sight) -> Result<Columns> {
     ])
 }
 
-/// What ANALYZE has found out, of the columns that may be read as a whole.
-async fn column_analysis(sight: &Sight) -> Result<Columns> {
-    let analyses = match &sight.catalog {
+/// Results of ANALYZE, for columns that may be read in all rows.
+async fn column_analysis(snapshot: &StatementSnapshot) -> Result<Columns> {
+    let analyses = match &snapshot.catalog {
         Some(catalog) => catalog.analyses().await.map_err(explain)?,
         None => Default::default(),
     };
     let mut all = Vec::new();
-    for (_, table) in tables_of(sight) {
-        let readable = sight.viewer.columns(Object::Table(table.id), Privilege::Select);
+    for (_, table) in tables_of(snapshot) {
+        let readable = snapshot.viewer.columns(Object::Table(table.id), Privilege::Select);
         let Some(analysis) = analyses.get(&table.id) else { continue };
-        if sight.viewer.row_filters(table.id).is_some() {
+        if snapshot.viewer.row_filters(table.id).is_some() {
             continue;
         }
         for column in table.columns.iter().filter(|column| readable.has(column.id)) {
             let found = analysis.columns.get(&column.id);
-            all.extend(found.map(|found| (sight.schema_name(table), table, column, analysis, found)));
+            all.extend(found.map(|found| (snapshot.schema_name(table), table, column, analysis, found)));
         }
     }
     let histograms = || all.iter().map(|(.., found)| found.histogram.as_ref());
@@ -312,14 +312,16 @@ async fn column_analysis(sight: &Sight) -> Result<Columns> {
     ])
 }
 
-async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
+async fn data_files(names: &NameResolver, snapshot: &StatementSnapshot) -> Result<Columns> {
     let mut all = Vec::new();
-    for (_, table) in tables_of(sight) {
+    for (_, table) in tables_of(snapshot) {
         let contents =
-            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
-        // Who is not to see all rows is not told how many there are of which key.
-        let sees_all = sight.viewer.row_filters(table.id).is_none();
-        all.extend(contents.files.into_iter().map(|file| (sight.schema_name(table), table, sees_all, file)));
+            WarehouseTable::try_new(names.session()?, snapshot, Arc::clone(table))?.contents().await?;
+        // Row counts per key would reveal rows that a row filter hides.
+        let sees_all = snapshot.viewer.row_filters(table.id).is_none();
+        all.extend(
+            contents.files.into_iter().map(|file| (snapshot.schema_name(table), table, sees_all, file)),
+        );
     }
     let mut partitions = Vec::with_capacity(all.len());
     let mut divided: Option<(i64, HashMap<i64, String>)> = None;
@@ -339,28 +341,28 @@ async fn data_files(names: &Names, sight: &Sight) -> Result<Columns> {
         let levels: Vec<String> = own.into_iter().chain(keys).collect();
         partitions.push((*sees_all && !levels.is_empty()).then(|| levels.join("/")));
     }
-    let told = |number: fn(&ScannedFile) -> i64| {
+    let visible = |number: fn(&ScannedFile) -> i64| {
         numbers(all.iter().map(move |(_, _, sees_all, file)| sees_all.then(|| number(file))))
     };
     Ok(vec![
         ("table_schema", texts(all.iter().map(|(schema, ..)| *schema))),
         ("table_name", texts(all.iter().map(|(_, table, ..)| Some(&table.name)))),
         ("path", texts(all.iter().map(|(_, _, sees_all, file)| sees_all.then_some(&file.location)))),
-        ("rows", told(|file| file.rows)),
-        ("deleted_rows", told(ScannedFile::deleted_rows)),
+        ("rows", visible(|file| file.rows)),
+        ("deleted_rows", visible(ScannedFile::deleted_rows)),
         ("bytes", numbers(all.iter().map(|(.., file)| Some(file.bytes)))),
         ("table_partition", texts(partitions)),
     ])
 }
 
-/// The ranges and lists that tables are divided by.
-async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
+/// Range and list partitions of tables.
+async fn table_partitions(names: &NameResolver, snapshot: &StatementSnapshot) -> Result<Columns> {
     let mut all = Vec::new();
-    for (_, table) in tables_of(sight) {
+    for (_, table) in tables_of(snapshot) {
         let Some(division) = partitions_of(table)? else { continue };
         let contents =
-            WarehouseTable::try_new(names.session()?, sight, Arc::clone(table))?.contents().await?;
-        let sees_all = sight.viewer.row_filters(table.id).is_none();
+            WarehouseTable::try_new(names.session()?, snapshot, Arc::clone(table))?.contents().await?;
+        let sees_all = snapshot.viewer.row_filters(table.id).is_none();
         let mut totals: HashMap<i64, [i64; 3]> = HashMap::new();
         for file in &contents.files {
             let Some(id) = file.table_partition else { continue };
@@ -372,7 +374,7 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
         for partition in division.partitions {
             let counts = totals.get(&partition.id).copied().unwrap_or_default();
             let counts = counts.map(|count| sees_all.then_some(count));
-            all.push((sight.schema_name(table), table, division.by, partition, counts));
+            all.push((snapshot.schema_name(table), table, division.by, partition, counts));
         }
     }
     let cut = |holds: &Holds, is_end: bool| match holds {
@@ -418,9 +420,9 @@ async fn table_partitions(names: &Names, sight: &Sight) -> Result<Columns> {
     ])
 }
 
-/// Whoever is filtered does not see by what.
-async fn row_filters(sight: &Sight) -> Result<Columns> {
-    let access = match &sight.catalog {
+/// Row filters are shown to table owners only.
+async fn row_filters(snapshot: &StatementSnapshot) -> Result<Columns> {
+    let access = match &snapshot.catalog {
         Some(catalog) => catalog.access().await.map_err(explain)?,
         None => Arc::default(),
     };
@@ -428,14 +430,14 @@ async fn row_filters(sight: &Sight) -> Result<Columns> {
         .row_filters
         .iter()
         .filter_map(|((table, role), predicate)| {
-            let state = sight.state.as_deref()?;
+            let state = snapshot.state.as_deref()?;
             let table = state.tables.get(table)?;
             let role = match *role {
                 PUBLIC => "public",
                 role => access.roles.get(&role)?.name.as_str(),
             };
-            let owns = sight.viewer.owns(Object::Table(table.id));
-            owns.then(|| (sight.schema_name(table), &table.name, role, predicate))
+            let owns = snapshot.viewer.owns(Object::Table(table.id));
+            owns.then(|| (snapshot.schema_name(table), &table.name, role, predicate))
         })
         .collect();
     Ok(vec![
@@ -446,13 +448,13 @@ async fn row_filters(sight: &Sight) -> Result<Columns> {
     ])
 }
 
-/// What was changed names tables, so that is for superusers.
-async fn snapshots(sight: &Sight) -> Result<Columns> {
-    let all = match &sight.catalog {
+/// Changes name tables, so they are shown to superusers only.
+async fn snapshots(snapshot: &StatementSnapshot) -> Result<Columns> {
+    let all = match &snapshot.catalog {
         Some(catalog) => catalog.snapshots().await.map_err(explain)?,
         None => vec![],
     };
-    let sees_all = sight.viewer.is_superuser();
+    let sees_all = snapshot.viewer.is_superuser();
     let shown = |text: Option<&String>| text.filter(|_| sees_all).cloned();
     let times: StringArray = all.iter().map(|snapshot| Some(snapshot.time.as_str())).collect();
     let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));

@@ -1,4 +1,4 @@
-//! The shape of the data files of a table: row groups, sizes, codecs.
+//! File layout of a table: row groups, file sizes, codecs.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use harrier_exec::data_files::{FileShape, check_compression};
 
 use crate::warehouse::table::partitions::partitions_of;
 
-/// How the table's files are written, or those of a table partition with options of its own.
+/// The file layout of the table, or of a table partition with its own options.
 pub(crate) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<String, String>>) -> FileShape {
     let option = |key: &str| match own.and_then(|own| own.get(key)) {
         Some(value) => Some(value.as_str()),
         None => state.option(table, key),
     };
     let codec = option("parquet_compression").unwrap_or(COMPRESSION);
-    // The level of the table is one of its codec.
+    // The table's level applies to the table's codec only.
     let level = match own {
         Some(own) if own.contains_key("parquet_compression") => {
             own.get("parquet_compression_level").map(String::as_str)
@@ -39,10 +39,9 @@ pub(crate) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<Str
     }
 }
 
-/// Whether there are files of the codecs and levels that the options of a table and of its table partitions
-/// say.
+/// Checks the codecs and levels in the options of a table and its table partitions.
 ///
-/// Errors: there are none of one of them (22023).
+/// Errors: an unsupported codec or level (22023).
 pub(crate) fn check_codecs(state: &State, table: &Table) -> Result<()> {
     let says = |options: &BTreeMap<String, String>| {
         ["parquet_compression", "parquet_compression_level"].iter().any(|key| options.contains_key(*key))
@@ -58,7 +57,7 @@ pub(crate) fn check_codecs(state: &State, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.
+/// Parses a size in DuckLake's options: `536870912`, `512MB`, `1GiB`.
 pub(crate) fn bytes_of(text: &str) -> Option<u64> {
     crate::runtime::memory_size::parse_bytes(text).ok()
 }

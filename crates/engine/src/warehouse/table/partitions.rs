@@ -1,8 +1,8 @@
-//! Tables that are divided by ranges or lists of values: which table partition a row and a file are in.
+//! Range and list partitioning: the table partition of a row and of a file.
 //!
-//! DuckLake has no words for such a division, so it is an option of the table, which other programs leave
-//! alone. What we write is in files of one table partition each, whose names begin with its id; files from
-//! elsewhere may have rows of several, or of none.
+//! DuckLake has no such partitioning, so it is stored as a table option, which other programs ignore. Each
+//! file Harrier writes belongs to one table partition, whose id begins the file's name; files of other
+//! programs may hold rows of several partitions, or of none.
 
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, cast};
@@ -13,7 +13,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::columns::type_of;
 
-/// How `table` is divided, if it is so.
+/// The range or list partitioning of `table`, if it has one.
 pub(crate) fn partitions_of(table: &Table) -> Result<Option<TablePartitions>> {
     table.options.get(TABLE_PARTITIONS_OPTION).map(|text| TablePartitions::parse(text)).transpose()
 }
@@ -22,20 +22,20 @@ pub(crate) fn is_divided(table: &Table) -> bool {
     table.options.contains_key(TABLE_PARTITIONS_OPTION)
 }
 
-/// The table partition that a file of the table's folder was written for; `None` for others.
+/// The table partition that a file in the table's folder was written for; `None` for other files.
 pub(crate) fn of_file(file: &Location) -> Option<i64> {
-    numbered(file, 'p')
+    number_in_name(file, 'p')
 }
 
-/// Of a file that OPTIMIZE wrote with rows of no table partition: [`TablePartitions::next`] as it was then.
-/// There is none for them until it is another.
+/// For a file that OPTIMIZE wrote with rows of no table partition: the value of [`TablePartitions::next`]
+/// then. As long as that is unchanged, no partition for these rows can exist.
 pub(crate) fn unplaced_before(file: &Location) -> Option<i64> {
-    numbered(file, 'n')
+    number_in_name(file, 'n')
 }
 
-/// The number in a name as we write them: `p7-<id of the statement>-0-0-0.parquet`. What is in other folders
-/// has names of others.
-fn numbered(file: &Location, kind: char) -> Option<i64> {
+/// Parses the number in a name as Harrier writes it: `p7-<id of the statement>-0-0-0.parquet`. Files in other
+/// folders have other programs' names.
+fn number_in_name(file: &Location, kind: char) -> Option<i64> {
     let name = file.path.rsplit('/').next().filter(|_| file.relative)?;
     let mut parts = name.strip_suffix(".parquet")?.strip_prefix(kind)?.split('-');
     let number = parts.next()?.parse().ok()?;
@@ -46,9 +46,9 @@ fn numbered(file: &Location, kind: char) -> Option<i64> {
     is_ours.then_some(number)
 }
 
-/// The column that `table` is divided by, with its place.
+/// The partitioning column of `table`, with its position.
 ///
-/// Errors: there is none (XX001).
+/// Errors: no such column (XX001).
 pub(crate) fn column_of<'t>(table: &'t Table, partitions: &TablePartitions) -> Result<(usize, &'t Column)> {
     let at = table.columns.iter().position(|column| column.id == partitions.column);
     at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
@@ -57,18 +57,18 @@ pub(crate) fn column_of<'t>(table: &'t Table, partitions: &TablePartitions) -> R
     })
 }
 
-/// What becomes of a row that is in no table partition.
+/// The result for a row that belongs to no table partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unplaced {
     Null,
-    /// An error (23514), which says where the row would be if whoever is told may know.
+    /// An error (23514), which shows the row's value if the user may read it.
     Error {
         shows_value: bool,
     },
 }
 
-/// The id of the table partition of rows that have `value` in the column that `table` is divided by; NULL for
-/// rows that are not written.
+/// The table partition's id for rows with `value` in the partitioning column; NULL for rows that are not
+/// written.
 pub(crate) fn of_rows(
     table: &Table,
     partitions: &TablePartitions,

@@ -1,4 +1,4 @@
-//! Which files of a table a filter needs, by what the catalog knows of their columns.
+//! File pruning by the catalog's column statistics.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use harrier_functions::hash::bucket::bucket_of;
 use crate::types::columns::{has_stats, has_unreliable_buckets};
 use crate::warehouse::table::stored_values;
 
-/// Files, as far as a filter may care.
+/// Statistics of files for pruning.
 #[derive(Default)]
 pub(crate) struct Candidates<'a> {
-    /// Of each file, those deleted since included.
+    /// Rows of each file, including deleted ones.
     pub rows: Vec<i64>,
-    /// What is known of a column in each file.
+    /// Statistics of a column in each file.
     pub stats: BTreeMap<ColumnId, Vec<Option<StatsRef<'a>>>>,
-    /// The type that a column had when each file was written, of columns that had another one in some.
+    /// The type of a column when each file was written, for columns whose type has changed.
     pub written: BTreeMap<ColumnId, Vec<ColumnType>>,
 }
 
-/// The columns that `filters` speak of, and of which the catalog knows something.
+/// The columns in `filters` for which the catalog has statistics.
 pub(crate) fn columns_in<'a>(filters: &[Expr], columns: &'a [Column]) -> Vec<&'a Column> {
     let mut names = HashSet::new();
     for filter in filters {
-        // What cannot be walked is not pruned by.
+        // A filter that cannot be traversed does not prune.
         let _ = expr_to_columns(filter, &mut names);
     }
     columns
@@ -44,7 +44,7 @@ pub(crate) fn columns_in<'a>(filters: &[Expr], columns: &'a [Column]) -> Vec<&'a
         .collect()
 }
 
-/// Which of `files` may have rows that pass all of `filters`; all if the filters are of no help.
+/// Which of `files` may contain rows that pass all of `filters`; all if the filters do not prune.
 pub(crate) fn may_match(
     session: &dyn Session,
     filters: &[Expr],
@@ -53,8 +53,8 @@ pub(crate) fn may_match(
     files: &Candidates<'_>,
 ) -> Result<Vec<bool>> {
     let all = vec![true; files.rows.len()];
-    // Columns of the table stand for themselves in statistics, whatever the table is called in the statement.
-    let filters: Vec<Expr> = filters.iter().cloned().map(unqualified).collect::<Result<_>>()?;
+    // Statistics refer to columns without a table's name or alias.
+    let filters: Vec<Expr> = filters.iter().cloned().map(unqualify).collect::<Result<_>>()?;
     let Some(filter) = conjunction(filters) else {
         return Ok(all);
     };
@@ -66,12 +66,12 @@ pub(crate) fn may_match(
     let Some(predicate) = pruning.build(predicate) else {
         return Ok(all);
     };
-    let known = Known { schema: Arc::clone(schema), columns, files };
+    let known = FileStatistics { schema: Arc::clone(schema), columns, files };
     Ok(predicate.prune(&known).unwrap_or(all))
 }
 
-/// The buckets of a table that rows which pass all of `filters` can be in; `None` if that may be any.
-pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef) -> Option<BTreeSet<u32>> {
+/// The buckets of a table that may contain rows passing all of `filters`; `None` for all.
+pub(crate) fn matching_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef) -> Option<BTreeSet<u32>> {
     let (key, count) = table.partition.iter().find_map(|key| match key.transform {
         Transform::Bucket(count) => Some((key, count)),
         _ => None,
@@ -86,7 +86,7 @@ pub(crate) fn wanted_buckets(filters: &[Expr], table: &Table, schema: &SchemaRef
     each.reduce(|one, other| one.intersection(&other).copied().collect())
 }
 
-/// The buckets of a table by its key.
+/// Bucket computation for a table's bucket key.
 struct Buckets<'a> {
     column: &'a str,
     kind: &'a DataType,
@@ -94,7 +94,7 @@ struct Buckets<'a> {
 }
 
 impl Buckets<'_> {
-    /// Those that rows which pass `filter` can be in; `None` if that may be any.
+    /// The buckets that may contain rows passing `filter`; `None` for all.
     fn of_filter(&self, filter: &Expr) -> Option<BTreeSet<u32>> {
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
@@ -126,7 +126,7 @@ impl Buckets<'_> {
         matches!(expr, Expr::Column(own) if own.name == self.column)
     }
 
-    /// Where the key equals a value: nowhere, if that is NULL.
+    /// The buckets in which the key equals a value: none for NULL.
     fn of_value(&self, value: &Expr) -> Option<BTreeSet<u32>> {
         match value {
             Expr::Literal(value, _) if value.is_null() => Some(BTreeSet::new()),
@@ -139,12 +139,12 @@ impl Buckets<'_> {
     }
 }
 
-/// Whether values of one type are the same as values of the other: no two of them become one by a cast.
+/// Whether casts between the types are injective.
 fn is_alike(one: &DataType, other: &DataType) -> bool {
     one == other || one.is_string() && other.is_string() || one.is_integer() && other.is_integer()
 }
 
-fn unqualified(expr: Expr) -> Result<Expr> {
+fn unqualify(expr: Expr) -> Result<Expr> {
     use datafusion::common::tree_node::{Transformed, TreeNode};
     expr.transform(|expr| {
         Ok(match expr {
@@ -157,13 +157,13 @@ fn unqualified(expr: Expr) -> Result<Expr> {
     .map(|transformed| transformed.data)
 }
 
-struct Known<'a> {
+struct FileStatistics<'a> {
     schema: SchemaRef,
     columns: &'a [Column],
     files: &'a Candidates<'a>,
 }
 
-impl Known<'_> {
+impl FileStatistics<'_> {
     fn stats(&self, column: &ColumnName) -> Option<(&Column, DataType, &[Option<StatsRef<'_>>])> {
         let own = self.columns.iter().find(|own| own.name == column.name)?;
         let kind = self.schema.field_with_name(&column.name).ok()?.data_type().clone();
@@ -177,7 +177,7 @@ impl Known<'_> {
         pick: impl Fn(&StatsRef<'s>) -> Option<&'s str>,
     ) -> Option<ArrayRef> {
         let (own, kind, stats) = self.stats(column)?;
-        // NaN is greater than all numbers here and not among the bounds.
+        // NaN is the greatest value here and not covered by the bounds.
         let is_sure = |stats: &&StatsRef<'s>| !kind.is_floating() || stats.nan == Some(false);
         let texts: StringArray =
             stats.iter().map(|stats| stats.as_ref().filter(is_sure).and_then(&pick)).collect();
@@ -186,7 +186,7 @@ impl Known<'_> {
     }
 }
 
-impl PruningStatistics for Known<'_> {
+impl PruningStatistics for FileStatistics<'_> {
     fn min_values(&self, column: &ColumnName) -> Option<ArrayRef> {
         self.bounds(column, true, |stats| stats.min)
     }

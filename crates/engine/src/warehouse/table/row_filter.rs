@@ -1,4 +1,4 @@
-//! What of a table a role may read: some columns, and the rows that its row filters let through.
+//! Column privileges and row filters of table scans.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use harrier_exec::data_files::VisibleRowsExec;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Asker, Condition};
-use crate::warehouse::access::denied;
+use crate::warehouse::access::permission_denied;
 use crate::warehouse::table::WarehouseTable;
 
 impl WarehouseTable {
@@ -40,14 +40,14 @@ impl WarehouseTable {
         };
         match may_read {
             true => Ok(()),
-            false => Err(denied(&self.object().describe(&self.state))),
+            false => Err(permission_denied(&self.object().describe(&self.state))),
         }
     }
 
-    /// To be called before rows are taken away that nobody looks at: with whole files, or all there are.
+    /// To be called before rows are removed without being read: whole files, or the whole table.
     ///
-    /// Errors: row filters hide some from whoever does it (42501).
-    pub(crate) fn check_sees_all(&self) -> Result<()> {
+    /// Errors: row filters hide some rows from the viewer (42501).
+    pub(crate) fn check_all_visible(&self) -> Result<()> {
         if self.visible.is_none() {
             return Ok(());
         }
@@ -58,7 +58,8 @@ impl WarehouseTable {
             .into_datafusion())
     }
 
-    /// The rows that are seen. What the statement filters by may find files, but sees no other row.
+    /// Scans the visible rows. The statement's own filters may prune files but are not evaluated on hidden
+    /// rows.
     pub(crate) async fn scan_visible(
         &self,
         session: &dyn Session,
@@ -75,14 +76,14 @@ impl WarehouseTable {
         }
         let all: Vec<Expr> = filters.iter().chain([visible]).cloned().collect();
         let rows = self.scan_rows(session, &read, &all, None).await?;
-        let schema = DFSchema::try_from(self.projected(&read)?)?;
+        let schema = DFSchema::try_from(self.projected_schema(&read)?)?;
         let predicate = session.create_physical_expr(visible.clone(), &schema)?;
         let seen = Arc::new(FilterExec::try_new(predicate, rows)?) as Arc<dyn ExecutionPlan>;
         let seen: Arc<dyn ExecutionPlan> = Arc::new(VisibleRowsExec::new(seen));
         if read.len() == projection.len() {
             return Ok(seen);
         }
-        let kept = self.projected(projection)?;
+        let kept = self.projected_schema(projection)?;
         let columns = kept.fields().iter().enumerate().map(|(at, field)| {
             (Arc::new(Place::new(field.name(), at)) as Arc<dyn PhysicalExpr>, field.name().clone())
         });
@@ -90,9 +91,9 @@ impl WarehouseTable {
     }
 }
 
-/// The row filters of a role: none lets no row be seen.
+/// Combines the row filters of a role with OR; without any, no row is visible.
 ///
-/// Errors: one cannot be used (42501): nothing is seen rather than too much.
+/// Errors: one cannot be used (42501), so that no row is shown by mistake.
 pub(crate) fn any_of(
     session: &SessionState,
     table: &Table,

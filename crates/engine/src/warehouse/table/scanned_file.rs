@@ -1,4 +1,4 @@
-//! The files of a scan, the statistics that they came with, and where rows are from.
+//! Files of a scan, their statistics, and row positions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::warehouse::table::stored_values;
 /// Length and magic after Parquet's footer.
 pub(crate) const FOOTER_END_BYTES: usize = 8;
 
-/// What is known of columns in single files that a snapshot has.
+/// Column statistics of committed files.
 #[derive(Default)]
 pub(crate) struct StatsByFile(pub(crate) BTreeMap<ColumnId, Arc<FileStats>>);
 
 impl StatsByFile {
-    /// The same of a file of a snapshot or of the transaction.
+    /// The statistics of a file, committed or added by the transaction.
     pub(crate) fn get<'s>(&'s self, file: &'s ScannedFile, column: ColumnId) -> Option<StatsRef<'s>> {
         match file.source {
             RowSource::File(id) => self.0.get(&column)?.get(id),
@@ -33,7 +33,7 @@ impl StatsByFile {
     }
 }
 
-/// A data file with everything that reading it takes.
+/// A data file, with everything needed to read it.
 #[derive(Debug, Clone)]
 pub(crate) struct ScannedFile {
     pub source: RowSource,
@@ -41,20 +41,20 @@ pub(crate) struct ScannedFile {
     pub rows: i64,
     pub bytes: i64,
     pub partition_values: Vec<Option<String>>,
-    /// Of a table that is divided by ranges or lists: the one that all of its rows are in.
+    /// In a range or list partitioned table: the table partition of all its rows.
     pub table_partition: Option<i64>,
     /// See [`partitions::unplaced_before`].
     pub unplaced_before: Option<i64>,
-    /// By the keys that the table has now, if it has an id for them.
+    /// Whether it is partitioned by the table's current keys.
     pub(crate) is_partitioned_now: bool,
     pub(crate) footer_bytes: Option<i64>,
     pub(crate) columns: Arc<Vec<Column>>,
     pub deleted: DeletedRows,
-    /// Those of `deleted` that the catalog has told of in an earlier snapshot.
+    /// The part of `deleted` that the catalog had inlined in an earlier snapshot.
     pub deleted_inline: BTreeSet<i64>,
-    /// Rows that are deleted, in all.
+    /// Total number of deleted rows.
     pub(crate) deleted_count: i64,
-    /// Of a file that no snapshot has yet.
+    /// Statistics of an uncommitted file.
     pub(crate) own_stats: BTreeMap<ColumnId, ColumnStats>,
 }
 
@@ -68,17 +68,18 @@ impl ScannedFile {
         (self.rows - self.deleted_count).max(0)
     }
 
-    /// Those that the table had when it was written.
+    /// The table's columns when the file was written.
     pub(crate) fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Whether its partition values are those of the keys that the table has.
+    /// Whether its partition values are those of the table's current keys.
     pub(crate) fn is_partitioned_as(&self, table: &Table) -> bool {
         self.is_partitioned_now && self.partition_values.len() == table.partition.len()
     }
 
-    /// Its partition values as they are written now: columns may have had another type when it was written.
+    /// Its partition values as they are written now: a column may have had another type when the file was
+    /// written.
     pub(crate) fn partition_values_now(&self, table: &Table) -> Result<Vec<Option<String>>> {
         let now = |(key, value): (&PartitionKey, &Option<String>)| {
             let column = table.columns.iter().find(|column| column.id == key.column);
@@ -93,8 +94,8 @@ impl ScannedFile {
         table.partition.iter().zip(&self.partition_values).map(now).collect()
     }
 
-    /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written
-    /// into them.
+    /// The bucket that contains all rows of the file, if the table has buckets and the file was written into
+    /// them.
     pub(crate) fn bucket(&self, table: &Table) -> Option<FileBucket> {
         let mut keys = table.partition.iter().zip(&self.partition_values);
         let (key, value, count) = keys.find_map(|(key, value)| match key.transform {
@@ -108,20 +109,20 @@ impl ScannedFile {
         if has_unreliable_buckets(column) {
             return None;
         }
-        // Its name in the file is what a scan knows it by.
+        // The scan knows the column by its name in the file.
         let in_file = self.columns.iter().find(|own| own.id == column.id)?;
         if !share_buckets(in_file.kind, column.kind) {
             return None;
         }
         let number = match value {
             Some(value) => value.parse().ok().filter(|number| *number < count)?,
-            // Of NULL, which equals nothing.
+            // NULL, which equals nothing.
             None => 0,
         };
         Some(FileBucket { column: in_file.name.clone(), count, number })
     }
 
-    pub(crate) fn partitioned(
+    pub(crate) fn partitioned_file(
         &self,
         by_row: bool,
         table: &Table,
@@ -129,7 +130,7 @@ impl ScannedFile {
     ) -> Result<PartitionedFile> {
         let meta = ObjectMeta {
             location: folder.path_of(&self.location)?,
-            // The same for all: a file never changes.
+            // Constant: files are immutable.
             last_modified: std::time::UNIX_EPOCH.into(),
             size: self.bytes as u64,
             e_tag: None,
@@ -149,16 +150,16 @@ impl ScannedFile {
     }
 }
 
-/// Where a row is that a statement is going to change: what [`FILE_COLUMN`] says.
+/// The source of a row to be changed: the value of [`FILE_COLUMN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowSource {
-    /// A data file of the snapshot, by its id.
+    /// A committed data file, by id.
     File(i64),
-    /// A file that the transaction has added, by its place among them.
+    /// A file added by the transaction, by index.
     Added(usize),
-    /// The catalog, among the rows of this schema version; the row is a row id.
+    /// Inlined rows of this schema version; the row is a row id.
     Inlined(i64),
-    /// The rows that the transaction has added for the catalog to keep; the row is the place among them.
+    /// Inlined rows added by the transaction; the row is an index.
     AddedInlined,
 }
 

@@ -1,4 +1,4 @@
-//! What planning is told of a table: bounds and counts that files came with, and what ANALYZE has found out.
+//! Table statistics for the planner: bounds and counts from files, and results of ANALYZE.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use crate::types::columns::{has_stats, type_of};
 use crate::warehouse::table::prune::Candidates;
 use crate::warehouse::table::scanned_file::{ScannedFile, StatsByFile};
 
-/// What planning may expect of a scan: all columns of its files, and the column with the file if there is
-/// one.
+/// The statistics of a scan: all columns of its files, and the file column if there is one.
 pub(crate) fn statistics_of(
     files: &[ScannedFile],
     stats: &StatsByFile,
@@ -60,7 +59,7 @@ fn column_statistics_of(
     if let Some(nulls) = all.iter().map(|stats| stats.nulls).sum::<Option<i64>>() {
         known.null_count = Precision::Inexact(nulls as usize);
     }
-    // Of UUIDs, those of what is read are bytes.
+    // UUIDs are scanned as bytes, unlike the bounds.
     if column.kind == ColumnType::Uuid {
         return Ok(known);
     }
@@ -74,8 +73,8 @@ fn column_statistics_of(
     Ok(known)
 }
 
-/// The least of some values that are written as texts, or the greatest. `None`: there is none; or some are no
-/// values of this kind, unless those are to be left out.
+/// The minimum or maximum of values in text form. `None` if there are no values; also if a text is not a
+/// value of this type, unless `leaves_out` skips such texts.
 fn first_of<'a>(
     texts: impl Iterator<Item = &'a str>,
     kind: &DataType,
@@ -92,25 +91,25 @@ fn first_of<'a>(
     Ok(value.filter(|value| !value.is_null()))
 }
 
-/// A column in which at least nine of ten values are different has new ones in new rows.
+/// A column with at least nine distinct values in ten is assumed to have new values in new rows.
 const UNIQUE_TENTHS: i64 = 9;
 
-/// Adds what ANALYZE has found to the statistics of a scan of `rows` rows, which may be more or fewer than it
-/// saw.
-pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i64, analysis: &Analysis) {
+/// Adds results of ANALYZE to the statistics of a scan of `rows` rows, which may differ from the number that
+/// ANALYZE saw.
+pub(crate) fn add_analysis(statistics: &mut Statistics, columns: &[Column], rows: i64, analysis: &Analysis) {
     for (column, known) in columns.iter().zip(&mut statistics.column_statistics) {
         let Some(found) = analysis.columns.get(&column.id) else { continue };
-        known.distinct_count = Precision::Inexact(scaled(found.distinct, analysis.rows, rows) as usize);
+        known.distinct_count =
+            Precision::Inexact(scale_distinct(found.distinct, analysis.rows, rows) as usize);
         if let Some(bytes) = found.mean_bytes {
             known.byte_size = Precision::Inexact((bytes * rows) as usize);
         }
     }
 }
 
-/// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now;
-/// `statistics`: of the files that are scanned, `columns` those that they have; `of_all`: the bounds of
-/// columns in all files, if these are more.
-pub(crate) fn spreads(
+/// The value distributions of columns with histograms in `analysis`. `rows`: of the table now; `statistics`:
+/// of the scanned files, with `columns`; `of_all`: bounds of columns in all files, if more files exist.
+pub(crate) fn distributions(
     statistics: &Statistics,
     of_all: Option<&Candidates<'_>>,
     columns: &[Column],
@@ -126,10 +125,11 @@ pub(crate) fn spreads(
             Some(all) => least_and_greatest(all, column)?,
             None => (known.min_value.get_value().cloned(), known.max_value.get_value().cloned()),
         };
-        let now = CurrentStatistics {
+        let now =
+            CurrentStatistics {
             min,
             max,
-            distinct: scaled(found.distinct, analysis.rows, rows) as f64,
+            distinct: scale_distinct(found.distinct, analysis.rows, rows) as f64,
             newer,
         };
         let nulls = found.nulls as f64 / analysis.rows.max(1) as f64;
@@ -145,7 +145,7 @@ pub(crate) fn spreads(
     Ok(spreads)
 }
 
-/// The least and the greatest value of a column in any file.
+/// The minimum and maximum of a column over all files.
 fn least_and_greatest(
     all: &Candidates<'_>,
     column: &Column,
@@ -157,8 +157,8 @@ fn least_and_greatest(
     Ok((least, greatest))
 }
 
-/// Different values in `rows` rows where there were `distinct` in `seen`.
-fn scaled(distinct: i64, seen: i64, rows: i64) -> i64 {
+/// The expected number of distinct values in `rows` rows, given `distinct` in `seen`.
+fn scale_distinct(distinct: i64, seen: i64, rows: i64) -> i64 {
     let is_unique = distinct * 10 >= seen * UNIQUE_TENTHS && seen > 0;
     let expected = match is_unique {
         true => (i128::from(distinct) * i128::from(rows) / i128::from(seen)) as i64,
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn distinct_counts_follow_the_rows() {
-        // Keys grow with the table, kinds do not.
-        assert_eq!(scaled(100, 100, 1000), 1000);
-        assert_eq!(scaled(95, 100, 200), 190);
-        assert_eq!(scaled(5, 100, 1000), 5);
-        assert_eq!(scaled(5, 100, 3), 3);
-        assert_eq!(scaled(0, 0, 10), 1);
-        assert_eq!(scaled(7, 10, 0), 0);
+        // Key columns grow with the table, category columns do not.
+        assert_eq!(scale_distinct(100, 100, 1000), 1000);
+        assert_eq!(scale_distinct(95, 100, 200), 190);
+        assert_eq!(scale_distinct(5, 100, 1000), 5);
+        assert_eq!(scale_distinct(5, 100, 3), 3);
+        assert_eq!(scale_distinct(0, 0, 10), 1);
+        assert_eq!(scale_distinct(7, 10, 0), 0);
     }
 }

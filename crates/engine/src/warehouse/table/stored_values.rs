@@ -1,4 +1,4 @@
-//! Values that the catalog keeps as text: statistics, and rows too few for a file of their own.
+//! Values stored as text in the catalog: statistics, and inlined rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::columns::type_of;
 
-/// Bounds of a column in files as values of the type that it has now. `written`: the types that it had when
-/// each file was written, if some had another one. Others may have merged such a file since, and written its
-/// bounds anew: what a text says as either type is covered. `is_lower`: which of the bounds these are.
+/// Converts a column's bounds in files to its current type. `written`: its type when each file was written,
+/// if some differ. Other programs may since have merged such a file and rewritten its bounds, so the result
+/// covers the text's meaning as either type. `is_lower`: whether these are lower bounds.
 pub(crate) fn bounds(
     texts: StringArray,
     column: &Column,
@@ -43,16 +43,16 @@ pub(crate) fn bounds(
         }
         seen.push(*old);
         let other = match column.kind {
-            // Texts have another order.
+            // Text has a different order.
             ColumnType::Varchar | ColumnType::Json => new_null_array(kind, texts.len()),
-            _ => cast(&parse_array(&texts, &type_of(&retyped(column, *old), false)?)?, kind)?,
+            _ => cast(&parse_array(&texts, &type_of(&with_type(column, *old), false)?)?, kind)?,
         };
         let is_first = match is_lower {
             true => cmp::lt_eq(&values, &other)?,
             false => cmp::gt_eq(&values, &other)?,
         };
-        // Where one of both is NULL it is the other: what is no value of the new type was written as the old
-        // one.
+        // Where one of both is NULL the other is used: a text that is not a value of the new type was written
+        // as the old one.
         let covering = zip(&is_first, &values, &other)?;
         let is_old: BooleanArray = written.unwrap_or_default().iter().map(|kind| Some(kind == old)).collect();
         values = zip(&is_old, &covering, &values)?;
@@ -60,23 +60,23 @@ pub(crate) fn bounds(
     Ok(values)
 }
 
-/// A column as it was when it had another type.
-fn retyped(column: &Column, kind: ColumnType) -> Column {
+/// The column with another type.
+fn with_type(column: &Column, kind: ColumnType) -> Column {
     Column { kind, ..column.clone() }
 }
 
-/// The text of a value that was written as another type, as it is written now; the same where it cannot be
-/// told.
+/// Rewrites the text of a value that was written as another type for the current one; unchanged if it cannot
+/// be converted.
 pub(crate) fn text_as_now(text: &str, column: &Column, written: ColumnType) -> Result<String> {
     if written == column.kind {
         return Ok(text.to_string());
     }
-    let old = parse_one(text, &type_of(&retyped(column, written), false)?)?;
+    let old = parse_one(text, &type_of(&with_type(column, written), false)?)?;
     let now = cast(&old.to_array()?, &type_of(column, false)?)?;
     Ok(constant(&now, &column.name)?.unwrap_or_else(|| text.to_string()))
 }
 
-/// One text as a value of `kind`, as [`constant`] writes it.
+/// Parses a text as a value of `kind`, as written by [`constant`].
 pub(crate) fn parse_one(text: &str, kind: &DataType) -> Result<ScalarValue> {
     if kind.is_binary() {
         return ScalarValue::BinaryView(bytes_of_text(text)).cast_to(kind);
@@ -84,9 +84,10 @@ pub(crate) fn parse_one(text: &str, kind: &DataType) -> Result<ScalarValue> {
     ScalarValue::try_from_array(&parse_array(&StringArray::from(vec![text]), kind)?, 0)
 }
 
-/// The value of an array of one as text in the catalog's encoding; `None` for NULL. `column` is whose it is.
+/// Formats the only value of an array in the catalog's encoding; `None` for NULL. `column`: its column, for
+/// errors.
 ///
-/// Errors: the catalog has no text for it.
+/// Errors: the catalog has no text form for it.
 pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>> {
     if value.data_type().is_binary() {
         let bytes = cast(value, &DataType::BinaryView)?;
@@ -101,8 +102,7 @@ pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>>
     Ok(texts.iter().next().flatten().map(str::to_string))
 }
 
-/// Bytes as DuckDB writes them: those that are no printable ASCII as `\xHH`, and quotation marks and the
-/// backslash, too.
+/// Encodes bytes as DuckDB does: all but printable ASCII as `\xHH`, also quotation marks and the backslash.
 fn text_of_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -115,7 +115,7 @@ fn text_of_bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of such a text; `None` if it is none.
+/// Decodes such a text; `None` if it is malformed.
 fn bytes_of_text(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -133,9 +133,9 @@ fn bytes_of_text(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places
-/// `from` gives, with the types that they had when these were written; where it gives none the column was
-/// added later, and has `missing`.
+/// Converts inlined rows to a batch of `schema`. `from`: the index of each column in `rows`, and its type
+/// when they were written; `None` for a column that was added later and has its
+/// [`missing_value`](super::missing_value).
 pub(crate) fn rows_of(
     rows: &[Vec<Cell>],
     columns: &[&Column],
@@ -150,7 +150,7 @@ pub(crate) fn rows_of(
                 column_of_cells(rows.iter().map(|row| &row[*at]), column, &kind)?
             }
             Some((at, written)) => {
-                let column = retyped(column, *written);
+                let column = with_type(column, *written);
                 let old = type_of(&column, false)?;
                 cast(&column_of_cells(rows.iter().map(|row| &row[*at]), &column, &old)?, &kind)?
             }
@@ -197,7 +197,7 @@ fn column_of_cells<'a>(
         Cell::Text(text) => Ok(Some(text.clone())),
         Cell::Blob(bytes) => match String::from_utf8(bytes.clone()) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(damaged(column)),
+            Err(_) => Err(corrupted_value(column)),
         },
     });
     let texts = texts.collect::<Result<Vec<_>>>()?;
@@ -216,13 +216,13 @@ fn column_of_cells<'a>(
                 let message = format!("a value of column \"{}\" is out of range for {kind}", column.name);
                 SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion()
             }
-            _ => damaged(column),
+            _ => corrupted_value(column),
         });
     }
     Ok(values)
 }
 
-fn damaged(column: &Column) -> datafusion::error::DataFusionError {
+fn corrupted_value(column: &Column) -> datafusion::error::DataFusionError {
     SqlError::new(
         SqlState::DATA_CORRUPTED,
         format!("the catalog keeps a value of column \"{}\" that is no {}", column.name, column.kind),
@@ -230,16 +230,16 @@ fn damaged(column: &Column) -> datafusion::error::DataFusionError {
     .into_datafusion()
 }
 
-/// Whether rows of these columns can be kept in the catalog.
-pub(crate) fn can_keep(columns: &[Column]) -> bool {
+/// Whether rows of these columns can be inlined in the catalog.
+pub(crate) fn can_inline(columns: &[Column]) -> bool {
     let is_kept = |kind: ColumnType| {
-        // Of UHUGEINT what is read is not all that may be written.
+        // UHUGEINT values are read as a type with a different range.
         !kind.is_nested() && kind != ColumnType::UInt128
     };
     columns.iter().all(|column| is_kept(column.kind))
 }
 
-/// The rows of a batch as the catalog keeps them.
+/// The rows of a batch as catalog cells.
 pub(crate) fn cells_of(batch: &RecordBatch) -> Result<Vec<Vec<Cell>>> {
     let columns = batch.columns().iter().map(cells_of_column).collect::<Result<Vec<_>>>()?;
     Ok((0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect())
@@ -277,7 +277,7 @@ fn cells_of_column(column: &ArrayRef) -> Result<Vec<Cell>> {
     })
 }
 
-/// What rows that the catalog keeps contribute to the statistics of their table.
+/// The statistics of inlined rows.
 pub(crate) fn stats_of_cells(
     rows: &[Vec<Cell>],
     columns: &[Column],
@@ -290,7 +290,7 @@ pub(crate) fn stats_of_cells(
     columns.iter().enumerate().map(stats).collect()
 }
 
-/// What the values of one column contribute to a table's statistics.
+/// The statistics of one column's values.
 pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
     let nulls = column.logical_null_count() as i64;
     let mut stats = ColumnStats {
@@ -298,7 +298,7 @@ pub(crate) fn stats_of(column: &ArrayRef) -> Result<ColumnStats> {
         nulls: Some(nulls),
         ..ColumnStats::default()
     };
-    // Intervals have another order in DuckDB.
+    // DuckDB orders intervals differently.
     if column.data_type().is_nested()
         || matches!(column.data_type(), DataType::BinaryView | DataType::Interval(_))
     {
@@ -387,14 +387,14 @@ mod tests {
         const SECOND: i64 = 1_000_000_000;
         let kind = DataType::Interval(IntervalUnit::MonthDayNano);
         for (text, expected) in [
-            // As DuckDB has them, in files of SQLite, and in defaults.
+            // As DuckDB writes them in SQLite catalogs and in defaults.
             ("1 year 2 months 3 days 04:05:06.789012", Some((14, 3, 14_706 * SECOND + 789_012_000))),
             ("-1 year -2 months 3 days -04:05:06.7", Some((-14, 3, -14_706 * SECOND - 700_000_000))),
             ("-1 day", Some((0, -1, 0))),
             ("100:00:00", Some((0, 0, 360_000 * SECOND))),
             ("00:00:00", Some((0, 0, 0))),
             ("-1 month 3 hours", Some((-1, 0, 10_800 * SECOND))),
-            // As they come from PostgreSQL, its words for months changed.
+            // As PostgreSQL writes them, with its word for months changed.
             ("-1 years -2 months 3 days -04:05:06", Some((-14, 3, -14_706 * SECOND))),
             ("3 moons", None),
         ] {
