@@ -62,5 +62,5 @@ pub use statement::write::{Write, Written};
 pub use warehouse::WarehouseOptions;
 pub use warehouse::access::Viewer;
 pub use warehouse::catalog_error;
-pub use warehouse::system_catalogs::pg_catalog::{Identity, Named, Surroundings};
+pub use warehouse::system_catalogs::pg_catalog::{Identity, NamedObjects, ServerContext};
 pub use warehouse::system_catalogs::server_table::ServerTable;

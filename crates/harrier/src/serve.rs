@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime};
 
 use harrier_engine::limits::Limits as StatementMax;
 use harrier_engine::{
-    Engine, EngineOptions, Fence, ServerFunction, ServerTable, Surroundings, WaitingFunction,
+    Engine, EngineOptions, Fence, ServerContext, ServerFunction, ServerTable, WaitingFunction,
 };
 use harrier_exec::frontend::client::Link;
 use harrier_mpi::descriptors;
@@ -113,7 +113,7 @@ pub(crate) struct Additions {
     pub(crate) tables: Vec<ServerTable>,
     pub(crate) functions: Vec<ServerFunction>,
     pub(crate) waiting_functions: Vec<WaitingFunction>,
-    pub(crate) surroundings: Arc<dyn Surroundings>,
+    pub(crate) surroundings: Arc<dyn ServerContext>,
 }
 
 impl Additions {

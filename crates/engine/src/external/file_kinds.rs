@@ -57,7 +57,7 @@ pub(crate) async fn files_of_one_kind(
     let Some((_, file, kind)) = known.first() else {
         return Ok((urls, files.into_iter().map(|(_, file)| file).collect(), None));
     };
-    if let Some((_, other, _)) = known.iter().find(|(.., other)| !other.is_of_table(kind)) {
+    if let Some((_, other, _)) = known.iter().find(|(.., other)| !other.is_same_table(kind)) {
         let own = |file: &ObjectMeta| file.location.filename().unwrap_or_default().to_string();
         let message = format!("\"{}\" has files of several kinds", relative_name(name));
         return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)

@@ -42,7 +42,7 @@ impl FileKind {
 
     /// Whether files of both kinds may belong to one table. The compression of text files may differ, since
     /// each file's name gives it.
-    pub(crate) fn is_of_table(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_table(&self, other: &Self) -> bool {
         let is_text = matches!(self.format, "csv" | "json");
         self.format == other.format
             && self.options == other.options

@@ -38,7 +38,7 @@ use crate::external::file_kinds::{check_endings, files_of_one_kind, list_matchin
 use crate::external::file_names::{
     FileKind, about_file, file_url, matches, no_match, object_store, parse_url, relative_name,
 };
-use crate::external::hive::{FolderOptions, FolderTable, Place};
+use crate::external::hive::{FolderLocation, FolderOptions, FolderTable};
 use crate::external::store_urls;
 use crate::object_stores::data_files::is_hidden;
 use crate::object_stores::options::{self, TableOptions};
@@ -254,7 +254,7 @@ async fn open(
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
-    match writable_place(&first)?.filter(|_| is_one && first.is_collection()) {
+    match writable_location(&first)?.filter(|_| is_one && first.is_collection()) {
         Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
         None => Ok(Arc::new(table)),
     }
@@ -282,17 +282,17 @@ pub(crate) fn is_empty_file(error: &DataFusionError) -> bool {
     harrier_sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
 }
 
-/// The place of a folder that statements can write to; `None` if it is read-only.
-fn writable_place(url: &ListingTableUrl) -> Result<Option<Place>> {
+/// The location of a folder that statements can write to; `None` if it is read-only.
+fn writable_location(url: &ListingTableUrl) -> Result<Option<FolderLocation>> {
     if let Some(folder) = local_path(url) {
-        return Ok(Some(Place::Local(folder)));
+        return Ok(Some(FolderLocation::Local(folder)));
     }
     if url.get_glob().is_some() || !matches!(url.scheme(), "s3" | "s3a" | "hdfs") {
         return Ok(None);
     }
     let folder = format!("{}{}/", url.object_store().as_str(), url.prefix());
     let root = store_root(&folder)?;
-    Ok(Some(Place::Store(folder, root)))
+    Ok(Some(FolderLocation::Store(folder, root)))
 }
 
 /// Names of all files that `plan` reads, without duplicates.
@@ -647,7 +647,7 @@ fn into_folder_table(
         return Ok(table);
     };
     let url = parse_url(location)?;
-    let place = writable_place(&url)?;
+    let place = writable_location(&url)?;
     let is_elsewhere = url.scheme() != "file";
     if !url.is_collection() || (place.is_none() && !is_elsewhere) {
         return Ok(table);

@@ -24,4 +24,4 @@ pub(crate) mod table;
 pub(crate) use insert::FolderWrite;
 pub(crate) use partition::insert_into_partition;
 pub(crate) use read_validation::ReadSet;
-pub(crate) use table::{FolderOptions, FolderTable, Place};
+pub(crate) use table::{FolderLocation, FolderOptions, FolderTable};

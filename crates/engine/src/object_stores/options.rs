@@ -25,14 +25,14 @@ use url::Url;
 /// Placeholder for a hidden value.
 const HIDDEN: &str = "********";
 
-/// Options of all stores that neither are nor can hold a secret; [`Kind::is_shown`] knows those of each kind.
+/// Options of all stores that neither are nor can hold a secret; [`StoreKind::is_shown`] knows those of each kind.
 const SHOWN: [&str; 4] = ["connect_seconds", "request_seconds", "retry_seconds", "retries"];
 
 /// Prefixes of Hadoop configuration keys.
 const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
 
 /// A kind of store.
-pub(crate) trait Kind: 'static + Send + Sync + std::fmt::Debug {
+pub(crate) trait StoreKind: 'static + Send + Sync + std::fmt::Debug {
     const PREFIX: &'static str;
 
     /// Whether an option specific to this kind neither is nor can hold a secret. All others are hidden, known
@@ -46,7 +46,7 @@ pub(crate) struct S3;
 #[derive(Debug)]
 pub(crate) struct Hdfs;
 
-impl Kind for S3 {
+impl StoreKind for S3 {
     const PREFIX: &'static str = "s3";
 
     fn is_shown(key: &str) -> bool {
@@ -54,7 +54,7 @@ impl Kind for S3 {
     }
 }
 
-impl Kind for Hdfs {
+impl StoreKind for Hdfs {
     const PREFIX: &'static str = "hdfs";
 
     /// Options by which HDFS is found and written. Other Hadoop keys may be passwords: of key stores, of
@@ -97,11 +97,11 @@ impl<K> Clone for StoreSettings<K> {
     }
 }
 
-impl<K: Kind> ConfigExtension for StoreSettings<K> {
+impl<K: StoreKind> ConfigExtension for StoreSettings<K> {
     const PREFIX: &'static str = K::PREFIX;
 }
 
-impl<K: Kind> ExtensionOptions for StoreSettings<K> {
+impl<K: StoreKind> ExtensionOptions for StoreSettings<K> {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -158,7 +158,7 @@ pub(crate) fn reset(options: &mut ConfigOptions, initial: &ConfigOptions, name: 
     reset_kind::<Hdfs>(options, initial, name)
 }
 
-fn reset_kind<K: Kind>(
+fn reset_kind<K: StoreKind>(
     options: &mut ConfigOptions,
     initial: &ConfigOptions,
     name: Option<&str>,
@@ -184,7 +184,7 @@ fn reset_kind<K: Kind>(
     Ok(())
 }
 
-fn of_session<K: Kind>(options: &ConfigOptions) -> Options {
+fn of_session<K: StoreKind>(options: &ConfigOptions) -> Options {
     options.extensions.get::<StoreSettings<K>>().map(|settings| settings.0.clone()).unwrap_or_default()
 }
 

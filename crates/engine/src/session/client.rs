@@ -19,7 +19,7 @@ use crate::engine::{server_functions, setting_error, waiting_functions};
 use crate::object_stores::options;
 use crate::session::Session;
 use crate::settings::{self, HarrierSettings, parameters};
-use crate::warehouse::system_catalogs::pg_catalog::{Identity, Named, SessionSource, Surroundings};
+use crate::warehouse::system_catalogs::pg_catalog::{Identity, NamedObjects, ServerContext, SessionSource};
 use crate::warehouse::transaction::{Defaults, Isolation};
 use crate::warehouse::{DEFAULT_SCHEMA, sequences};
 
@@ -59,7 +59,7 @@ impl Session {
     pub fn begin(
         &self,
         identity: Identity,
-        surroundings: Arc<dyn Surroundings>,
+        surroundings: Arc<dyn ServerContext>,
         settings: &[(String, String)],
     ) -> Result<(), SqlError> {
         let identity = Arc::new(identity);
@@ -106,7 +106,7 @@ impl Session {
         self.install_catalogs(Arc::new(identity), None);
     }
 
-    fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn Surroundings>>) {
+    fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn ServerContext>>) {
         let names = self.warehouse().map(|warehouse| &warehouse.names);
         let source =
             SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings, type_names::of);
@@ -181,7 +181,7 @@ impl Session {
 
     /// What the catalogs tell of names that whoever talks to the client knows; those of SQL's PREPARE are
     /// added.
-    pub fn set_named(&self, mut named: Named) {
+    pub fn set_named(&self, mut named: NamedObjects) {
         if let Some(source) = self.postgres().get() {
             named.prepared.extend(self.prepared().list());
             source.set_named(named);

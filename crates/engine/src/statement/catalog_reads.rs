@@ -12,7 +12,7 @@ use harrier_sql::desugar::result_columns;
 use crate::session::Session;
 use crate::statement::parsed::{CatalogReads, ParsedStatement};
 use crate::warehouse::public_schema::SchemaNameMentions;
-use crate::warehouse::system_catalogs::pg_catalog::Named;
+use crate::warehouse::system_catalogs::pg_catalog::NamedObjects;
 
 /// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins
 /// with `pg_`. In `harrier sql`, a statement with none of them costs no look at what there is.
@@ -51,7 +51,7 @@ impl Session {
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
-                source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
+                source.set_named(NamedObjects { prepared: self.prepared().list(), cursors: vec![] });
                 if let Some(warehouse) = self.engine().warehouse()
                     && let Some(catalog) = warehouse.open().await?
                 {
@@ -89,7 +89,7 @@ impl Session {
             let contents = own.contents(&source.session_user()).await;
             let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
             source.set_listed(contents, schema);
-            source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
+            source.set_named(NamedObjects { prepared: self.prepared().list(), cursors: vec![] });
         }
     }
 

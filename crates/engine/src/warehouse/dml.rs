@@ -46,7 +46,7 @@ use crate::warehouse::access::dml;
 use crate::warehouse::dml::overwrite::Removal;
 use crate::warehouse::dml::partition_keys::{folder_name, key_column, key_value};
 use crate::warehouse::table::file_shape::file_shape;
-use crate::warehouse::table::partitions::{self, Unplaced, is_divided, partitions_of};
+use crate::warehouse::table::partitions::{self, NoPartition, has_table_partitions, partitions_of};
 use crate::warehouse::table::scanned_file::{RowSource, ScannedFile};
 use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 use crate::warehouse::transaction::Transactions;
@@ -81,7 +81,7 @@ enum Work {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Count {
     Written,
-    Places,
+    Positions,
     /// MERGE: both, without counting updated rows twice.
     Merged,
 }
@@ -198,7 +198,7 @@ impl RowChanges {
         // Inlined rows have no bucket, so scans would have to redistribute them. Rows of ranges and lists are
         // checked when they are written to files.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
-        if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_inline() {
+        if few && !overwrite && !is_bucketed && !has_table_partitions(table) && target.can_inline() {
             let pending = PendingWrite::new(target, Work::Inline, Count::Written);
             return Ok(Self { rows: input, pending });
         }
@@ -222,7 +222,7 @@ impl RowChanges {
         let own = input.schema().columns().into_iter().take(own).map(Expr::Column);
         let rows: Vec<Expr> = own.chain([FILE_COLUMN, ROW_COLUMN].map(column)).collect();
         let rows = LogicalPlanBuilder::from(input).project(rows)?.build()?;
-        let pending = PendingWrite::new(target, Work::Delete, Count::Places);
+        let pending = PendingWrite::new(target, Work::Delete, Count::Positions);
         Ok(Self { rows, pending })
     }
 
@@ -234,14 +234,14 @@ impl RowChanges {
             replace_target_scan(LogicalPlan::clone(&projection.input), name, &target.with_positions())?;
         let mark = lit(true).alias("_harrier_write");
         // Unqualified, whatever rules do to the columns.
-        let places = [FILE_COLUMN, ROW_COLUMN]
+        let positions = [FILE_COLUMN, ROW_COLUMN]
             .map(|column| Expr::Column(ColumnName::new_unqualified(column)).alias(column));
         let mut values = projection.expr.clone();
         assignment::assign_values(target.table(), name, &mut values);
-        let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();
+        let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(positions).collect();
         let input = LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(inner))?);
         let rows = row_checks::add_checks(&target, input, None)?;
-        let pending = PendingWrite::new(target, Work::Files { overwrite: false }, Count::Places);
+        let pending = PendingWrite::new(target, Work::Files { overwrite: false }, Count::Positions);
         Ok(Self { rows, pending })
     }
 
@@ -374,12 +374,12 @@ impl PendingWrite {
                 // Marked with the next partition id, so that they are not rewritten before a new table
                 // partition may exist for them.
                 Work::Compact => {
-                    let id = partitions::of_rows(table, &divided, value, is_written, Unplaced::Null)?;
+                    let id = partitions::of_rows(table, &divided, value, is_written, NoPartition::Null)?;
                     coalesce(vec![id, lit(-divided.next)])
                 }
                 _ => {
                     let readable = self.target.viewer().columns(self.target.object(), Privilege::Select);
-                    let unplaced = Unplaced::Error { shows_value: readable.has(divided.column) };
+                    let unplaced = NoPartition::Error { shows_value: readable.has(divided.column) };
                     partitions::of_rows(table, &divided, value, is_written, unplaced)?
                 }
             };
@@ -491,27 +491,31 @@ impl PendingWrite {
         let written: Vec<String> =
             results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
         transactions.record_files(&self.name, written).await;
-        let places: u64 = results.places.values().map(|rows| rows.len() as u64).sum();
+        let positions: u64 = results.positions.values().map(|rows| rows.len() as u64).sum();
         let rows: u64 = results.records.iter().map(|record| record.rows as u64).sum();
         let count = match self.count {
             Count::Written => rows,
-            Count::Places => places,
+            Count::Positions => positions,
             Count::Merged => rows + results.deleted,
         };
         let overwrite = self.work == Work::Files { overwrite: true };
-        if results.places.is_empty() && results.records.is_empty() && !overwrite && self.work != Work::Compact
+        if results.positions.is_empty()
+            && results.records.is_empty()
+            && !overwrite
+            && self.work != Work::Compact
         {
             return Ok(count);
         }
-        let mut contents = match overwrite || !results.places.is_empty() {
+        let mut contents = match overwrite || !results.positions.is_empty() {
             true => self.target.contents().await?,
             false => Contents::default(),
         };
-        let deletes =
-            self.deletes(&mut contents, std::mem::take(&mut results.places), transactions, context).await?;
-        let is_divided = is_divided(self.target.table());
+        let deletes = self
+            .deletes(&mut contents, std::mem::take(&mut results.positions), transactions, context)
+            .await?;
+        let has_table_partitions = has_table_partitions(self.target.table());
         let added: Vec<NewFile> =
-            results.records.into_iter().map(|record| new_file(record, is_divided)).collect();
+            results.records.into_iter().map(|record| new_file(record, has_table_partitions)).collect();
         let is_compaction = self.work == Work::Compact;
         let replaced = match self.work {
             Work::Compact => Some(Removal::same_rows(&self.target.contents().await?)),
@@ -554,8 +558,8 @@ impl PendingWrite {
         let written: Vec<String> =
             results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
         transactions.record_files(&self.name, written).await;
-        let is_divided = is_divided(self.target.table());
-        Ok(results.records.into_iter().map(|record| new_file(record, is_divided)).collect())
+        let has_table_partitions = has_table_partitions(self.target.table());
+        Ok(results.records.into_iter().map(|record| new_file(record, has_table_partitions)).collect())
     }
 
     async fn inline(self, batches: Vec<RecordBatch>, transactions: &Transactions) -> Result<u64> {
@@ -621,25 +625,25 @@ impl PendingWrite {
         Ok(count)
     }
 
-    /// Computes the deletes of the rows at `places`. Few deletes of data files are inlined in the catalog,
+    /// Computes the deletes of the rows at `positions`. Few deletes of data files are inlined in the catalog,
     /// others get delete files.
     async fn deletes(
         &self,
         contents: &mut Contents,
-        places: BTreeMap<RowSource, BTreeSet<i64>>,
+        positions: BTreeMap<RowSource, BTreeSet<i64>>,
         transactions: &Transactions,
         context: &TaskContext,
     ) -> Result<Deletes> {
         let table = self.target.table();
         let folder = self.target.state().table_path(table);
         let inline_max = inline_rows_max(self.target.state(), table);
-        let in_files: usize = places
+        let in_files: usize = positions
             .iter()
             .filter(|(source, _)| matches!(source, RowSource::File(_)))
             .map(|(_, rows)| rows.len())
             .sum();
         let mut deletes = Deletes::default();
-        for (number, (source, rows)) in places.into_iter().enumerate() {
+        for (number, (source, rows)) in positions.into_iter().enumerate() {
             let file = contents.files.iter().find(|file| file.source == source);
             match (source, file) {
                 (RowSource::File(id), Some(file)) => {
@@ -711,17 +715,17 @@ impl PendingWrite {
     /// table is not partitioned.
     fn overwrite_removal(&self, contents: &Contents, added: &[NewFile]) -> Result<Removal> {
         let table = self.target.table();
-        let is_divided = is_divided(table);
-        if table.partition.is_empty() && !is_divided {
+        let has_table_partitions = has_table_partitions(table);
+        if table.partition.is_empty() && !has_table_partitions {
             return Ok(Removal::all(contents));
         }
         // A range or list partition is replaced with all its buckets.
         let key = |table_partition: Option<i64>, values: &[Option<String>]| {
             let is_bucket = |key: &PartitionKey| matches!(key.transform, Transform::Bucket(_));
             let values = table.partition.iter().zip(values);
-            let values = values.filter(|(key, _)| !is_divided || !is_bucket(key));
+            let values = values.filter(|(key, _)| !has_table_partitions || !is_bucket(key));
             (
-                table_partition.filter(|_| is_divided),
+                table_partition.filter(|_| has_table_partitions),
                 values.map(|(_, value)| value.clone()).collect::<Vec<_>>(),
             )
         };
@@ -729,7 +733,7 @@ impl PendingWrite {
             added.iter().map(|file| key(partitions::of_file(&file.path), &file.partition_values)).collect();
         let has_kept =
             !contents.added_inlined.is_empty() || contents.inlined.iter().any(|kept| !kept.rows.is_empty());
-        if has_kept && is_divided {
+        if has_kept && has_table_partitions {
             let message = format!(
                 "the catalog keeps rows of table \"{}\", which is divided by ranges or lists",
                 table.name
@@ -741,7 +745,7 @@ impl PendingWrite {
         let next = partitions_of(table)?.map(|divided| divided.next);
         let mut replaced = Removal::default();
         for file in &contents.files {
-            if is_divided && file.table_partition.is_none() {
+            if has_table_partitions && file.table_partition.is_none() {
                 if file.unplaced_before == next {
                     continue;
                 }
@@ -814,14 +818,14 @@ impl PendingWrite {
 #[derive(Default)]
 struct Results {
     records: Vec<FileRecord>,
-    places: BTreeMap<RowSource, BTreeSet<i64>>,
+    positions: BTreeMap<RowSource, BTreeSet<i64>>,
     /// Rows that were deleted and not rewritten.
     deleted: u64,
 }
 
 impl Results {
     fn add(&mut self, batch: &RecordBatch, work: &Work) -> Result<()> {
-        let places = match work {
+        let positions = match work {
             Work::Delete => 0,
             _ => {
                 let records = batch.column(0).as_binary::<i32>();
@@ -835,11 +839,11 @@ impl Results {
                 1
             }
         };
-        let files = batch.column(places).as_primitive::<Int64Type>();
-        let rows = batch.column(places + 1).as_primitive::<Int64Type>();
+        let files = batch.column(positions).as_primitive::<Int64Type>();
+        let rows = batch.column(positions + 1).as_primitive::<Int64Type>();
         for at in (0..batch.num_rows()).filter(|at| files.is_valid(*at)) {
             let source = RowSource::decode(files.value(at));
-            if !self.places.entry(source).or_default().insert(rows.value(at)) {
+            if !self.positions.entry(source).or_default().insert(rows.value(at)) {
                 return Err(SqlError::new(
                     SqlState::CARDINALITY_VIOLATION,
                     "the statement would change a row a second time",
@@ -916,7 +920,7 @@ fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) ->
 }
 
 /// `is_divided`: the first partition value is the table partition, which is in the file's path instead.
-fn new_file(record: FileRecord, is_divided: bool) -> NewFile {
+fn new_file(record: FileRecord, has_table_partitions: bool) -> NewFile {
     let rows = record.rows;
     let stats = record.stats.into_iter().map(|stats| {
         let known = ColumnStats {
@@ -937,7 +941,7 @@ fn new_file(record: FileRecord, is_divided: bool) -> NewFile {
         partition_values: record
             .partition
             .into_iter()
-            .skip(usize::from(is_divided))
+            .skip(usize::from(has_table_partitions))
             .map(|value| value.value)
             .collect(),
         stats: stats.collect(),

@@ -302,7 +302,7 @@ impl NameResolver {
         &self,
         schema: &str,
         name: &str,
-        place: &Place,
+        context: &LookupContext,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
         let mut snapshot = self.snapshot();
         let Some(catalog) = snapshot.catalog.clone() else {
@@ -316,13 +316,13 @@ impl NameResolver {
             let state = match past.parse::<SnapshotId>() {
                 Ok(id) => catalog.at(id).await,
                 Err(_) => {
-                    let moment = match place {
-                        Place::Session => {
+                    let moment = match context {
+                        LookupContext::Session => {
                             let TimeReading { zone, order } = time_reading(&self.session()?);
                             in_utc(past, &zone, order)
                         }
                         // A view's definition stores a time in UTC if it was created in another zone.
-                        Place::View { .. } => None,
+                        LookupContext::View { .. } => None,
                     };
                     catalog.at_time(moment.as_deref().unwrap_or(past)).await
                 }
@@ -330,20 +330,20 @@ impl NameResolver {
             snapshot.state = Some(state.map_err(explain)?);
             snapshot.data = Arc::default();
         }
-        if let Place::View { viewer, .. } = place {
+        if let LookupContext::View { viewer, .. } = context {
             snapshot.viewer = viewer.clone();
         }
         let (Some(state), Some(schema)) = (&snapshot.state, snapshot.schema(schema)) else {
             return Ok(None);
         };
         if let Some(table) = state.table(schema.id, name) {
-            self.check_usage(&snapshot, schema, place)?;
+            self.check_usage(&snapshot, schema, context)?;
             let table = WarehouseTable::try_new(self.session()?, &snapshot, Arc::clone(table))?;
             let table = match past {
                 Some(_) => table.into_as_of(),
                 None => table,
             };
-            return match place.columns_below(table.table()) {
+            return match context.columns_below(table.table()) {
                 Some(below) => {
                     view_columns::hide_later_columns(table, below).map(|view| Some(Arc::new(view) as _))
                 }
@@ -355,18 +355,18 @@ impl NameResolver {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         if let Some(sequence) = state.sequence(schema.id, name) {
-            self.check_usage(&snapshot, schema, place)?;
+            self.check_usage(&snapshot, schema, context)?;
             return sequences::table_of(&snapshot, sequence).await.map(Some);
         }
         let Some(view) = state.view(schema.id, name) else {
             return Ok(None);
         };
-        self.check_usage(&snapshot, schema, place)?;
+        self.check_usage(&snapshot, schema, context)?;
         let object = Object::View(view.id);
         match snapshot.viewer.columns(object, Privilege::Select) {
-            Columns::All => Ok(Some(Arc::new(self.view_in(view, place.around()).await?))),
+            Columns::All => Ok(Some(Arc::new(self.view_in(view, context.enclosing()).await?))),
             Columns::Some(columns) => {
-                let view = self.view_in(view, place.around()).await?;
+                let view = self.view_in(view, context.enclosing()).await?;
                 Ok(Some(Arc::new(RestrictedView::new(view, object.describe(state), columns))))
             }
             Columns::None => Err(permission_denied(&object.describe(state))),
@@ -374,9 +374,14 @@ impl NameResolver {
     }
 
     /// Usage of schemas within a view's definition was checked when the view was created.
-    fn check_usage(&self, snapshot: &StatementSnapshot, schema: &Schema, place: &Place) -> Result<()> {
-        match (place, &snapshot.state) {
-            (Place::Session, Some(state)) => {
+    fn check_usage(
+        &self,
+        snapshot: &StatementSnapshot,
+        schema: &Schema,
+        context: &LookupContext,
+    ) -> Result<()> {
+        match (context, &snapshot.state) {
+            (LookupContext::Session, Some(state)) => {
                 snapshot.viewer.check(Object::Schema(schema.id), Privilege::Usage, state)
             }
             _ => Ok(()),
@@ -390,23 +395,23 @@ impl NameResolver {
         self.view_in(view, &[]).await
     }
 
-    /// The same within the views `around`, whose definitions refer to it in turn.
+    /// The same within the views `enclosing`, whose definitions refer to it in turn.
     ///
     /// Errors: recursion: it is one of them (42P17).
-    async fn view_in(&self, view: &View, around: &[ObjectId]) -> Result<ViewTable> {
-        if around.contains(&view.id) {
+    async fn view_in(&self, view: &View, enclosing: &[ObjectId]) -> Result<ViewTable> {
+        if enclosing.contains(&view.id) {
             let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
             return Err(SqlError::new(SqlState::INVALID_OBJECT_DEFINITION, message).into_datafusion());
         }
-        let around: Arc<[ObjectId]> = around.iter().copied().chain([view.id]).collect();
+        let enclosing: Arc<[ObjectId]> = enclosing.iter().copied().chain([view.id]).collect();
         let mut state = self.session()?;
         let viewer = self.snapshot().viewer.owner_of(view.id);
         let reads_files = viewer.is_superuser();
         let names = self.this.upgrade();
         let names = names.ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))?;
         let columns_below = Arc::new(view.columns_below.clone());
-        let place = Place::View { viewer, around, columns_below };
-        let catalogs = Arc::new(SessionCatalog { names, place });
+        let context = LookupContext::View { viewer, enclosing, columns_below };
+        let catalogs = Arc::new(SessionCatalog { names, context });
         let list = MemoryCatalogProviderList::new();
         list.register_catalog(DEFAULT_CATALOG.to_string(), catalogs);
         let list: Arc<dyn CatalogProviderList> = Arc::new(list);
@@ -446,18 +451,18 @@ impl NameResolver {
 
 /// The context in which names are looked up.
 #[derive(Debug, Clone)]
-enum Place {
+enum LookupContext {
     /// A statement of the session.
     Session,
-    /// The definition of the last view of `around`, read as `viewer`.
-    View { viewer: Viewer, around: Arc<[ObjectId]>, columns_below: Arc<BTreeMap<ObjectId, ColumnId>> },
+    /// The definition of the last view of `enclosing`, read as `viewer`.
+    View { viewer: Viewer, enclosing: Arc<[ObjectId]>, columns_below: Arc<BTreeMap<ObjectId, ColumnId>> },
 }
 
-impl Place {
-    fn around(&self) -> &[ObjectId] {
+impl LookupContext {
+    fn enclosing(&self) -> &[ObjectId] {
         match self {
             Self::Session => &[],
-            Self::View { around, .. } => around,
+            Self::View { enclosing, .. } => enclosing,
         }
     }
 
@@ -478,12 +483,12 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct SessionCatalog {
     names: Arc<NameResolver>,
-    place: Place,
+    context: LookupContext,
 }
 
 impl SessionCatalog {
     pub(crate) fn new(names: Arc<NameResolver>) -> Self {
-        Self { names, place: Place::Session }
+        Self { names, context: LookupContext::Session }
     }
 }
 
@@ -515,15 +520,15 @@ impl CatalogProvider for SessionCatalog {
         if name == SYSTEM_SCHEMA && !known {
             return Some((self.names.system_schema)(Arc::clone(&self.names)));
         }
-        let (names, place) = (Arc::clone(&self.names), self.place.clone());
-        known.then(|| Arc::new(SessionSchema { names, place, name: name.to_string() }) as _)
+        let (names, context) = (Arc::clone(&self.names), self.context.clone());
+        known.then(|| Arc::new(SessionSchema { names, context, name: name.to_string() }) as _)
     }
 }
 
 #[derive(Debug)]
 struct SessionSchema {
     names: Arc<NameResolver>,
-    place: Place,
+    context: LookupContext,
     name: String,
 }
 
@@ -531,7 +536,7 @@ impl SessionSchema {
     /// Whether temporary tables are found in this schema; never from a view's definition.
     fn has_temporary(&self) -> bool {
         let is_first = || self.name == self.names.default_schema();
-        matches!(self.place, Place::Session) && (is_default(&self.name) || is_first())
+        matches!(self.context, LookupContext::Session) && (is_default(&self.name) || is_first())
     }
 
     fn boxed_table<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
@@ -541,7 +546,7 @@ impl SessionSchema {
             {
                 return Ok(Some(own));
             }
-            if let Some(found) = self.names.provider(&self.name, name, &self.place).await? {
+            if let Some(found) = self.names.provider(&self.name, name, &self.context).await? {
                 return Ok(Some(found));
             }
             match self.names.postgres.get() {

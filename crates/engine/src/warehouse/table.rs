@@ -229,13 +229,13 @@ impl WarehouseTable {
         let changes = self.changes();
         let files = self.sources(&committed, &changes)?;
         let folder = self.state.table_path(&self.table);
-        let mut contents = self.contents_without_files(&committed, &changes);
+        let mut contents = self.inlined_contents(&committed, &changes);
         contents.files = files.iter().map(|file| self.scanned_file(file, &folder, &changes)).collect();
         Ok(contents)
     }
 
     /// The inlined rows, committed or added by the transaction.
-    fn contents_without_files(&self, committed: &Committed, changes: &TableChanges) -> Contents {
+    fn inlined_contents(&self, committed: &Committed, changes: &TableChanges) -> Contents {
         let mut contents = Contents::default();
         if !changes.removed_inlined {
             contents.inlined = committed.data.inlined.clone();
@@ -972,7 +972,7 @@ impl WarehouseTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let committed = self.load_committed().await?;
         let changes = self.changes();
-        let contents = self.contents_without_files(&committed, &changes);
+        let contents = self.inlined_contents(&committed, &changes);
         let files = self.sources(&committed, &changes)?;
         let rows = files.iter().map(|file| file.live_rows(&changes)).sum();
         let filtered = prune::columns_in(filters, &self.table.columns);

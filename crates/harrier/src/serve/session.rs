@@ -21,8 +21,8 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
-    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, StatementKind,
-    Surroundings, Written,
+    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, ServerContext,
+    StatementKind, Written,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admit, Admitted};
@@ -58,7 +58,7 @@ pub(super) const DATABASE: &str = "warehouse";
 pub(super) struct Sessions {
     pub(super) engine: Engine,
     pub(super) threads: Threads,
-    pub(super) surroundings: Arc<dyn Surroundings>,
+    pub(super) surroundings: Arc<dyn ServerContext>,
     pub(super) queues: RoleQueues,
     /// Applied before the client's startup settings.
     pub(super) settings: RwLock<Vec<(String, String)>>,
@@ -620,7 +620,7 @@ impl Session for EngineSession {
     fn set_client_objects(&self, named: Vec<ClientObject>) {
         let us =
             |since: SystemTime| since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-        let mut named_objects = harrier_engine::Named::default();
+        let mut named_objects = harrier_engine::NamedObjects::default();
         for ClientObject { name, text, since, cursor } in named {
             let since = us(since);
             match cursor {

@@ -11,7 +11,7 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use futures::FutureExt;
-use harrier_engine::{Activity, AdvisoryLock, ServerTable, Surroundings, Viewer};
+use harrier_engine::{Activity, AdvisoryLock, ServerContext, ServerTable, Viewer};
 use harrier_resources::spill_disks::{DiskStatus, Disks};
 use harrier_server::queues::{QueueSnapshot, Queues};
 use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
@@ -292,7 +292,7 @@ impl fmt::Debug for Server {
     }
 }
 
-impl Surroundings for Server {
+impl ServerContext for Server {
     fn activity(&self) -> Vec<Activity> {
         let us =
             |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);

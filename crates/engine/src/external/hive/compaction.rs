@@ -43,7 +43,7 @@ impl FolderWrite {
         table: &FolderTable,
         name: &str,
     ) -> Result<Option<(LogicalPlan, Self)>> {
-        let (Some(written), Some(_)) = (table.output_format()?, table.place()) else {
+        let (Some(written), Some(_)) = (table.output_format()?, table.location()) else {
             let message = format!("the files of \"{name}\" can only be read");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };

@@ -29,13 +29,13 @@ use prost::Message;
 
 use crate::external::hive::partition::{static_folder, unrepresentable_value};
 use crate::external::hive::partition_spelling::{ReplacedPartitions, value_of};
-use crate::external::hive::table::{FolderTable, OutputFormat, Place, run_blocking};
+use crate::external::hive::table::{FolderLocation, FolderTable, OutputFormat, run_blocking};
 
 /// A statement whose files are being staged. Dropping it removes them.
 #[derive(Debug)]
 pub(crate) struct FolderWrite {
     statement: Staging,
-    place: Place,
+    location: FolderLocation,
     /// The table's partition keys.
     keys: Vec<(String, DataType)>,
     overwrite: bool,
@@ -82,13 +82,13 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
         }
         _ => return Ok(None),
     };
-    if table.place().is_none() {
+    if table.location().is_none() {
         return refused(
             "external tables can be written in local folders, on S3 and on HDFS",
             "tables of a warehouse (--data) can be written there; COPY … TO writes files",
         );
     }
-    if matches!(table.place(), Some(Place::Store(..))) && table.output_format()?.is_none() {
+    if matches!(table.location(), Some(FolderLocation::Store(..))) && table.output_format()?.is_none() {
         return refused(
             "files of this format can only be read in object stores",
             "Parquet, ORC, Avro, CSV, JSON and TEXTFILE can be written there",
@@ -145,11 +145,11 @@ impl FolderWrite {
         let Effects { overwrite, emptied, merged } = effects;
         written.format.check(&table.file_schema())?;
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let place = table.place().cloned();
-        let place =
-            place.ok_or_else(|| DataFusionError::Internal("the table is in no folder".to_string()))?;
-        let (statement, folder, staging, replaced_files) = match &place {
-            Place::Local(folder) => {
+        let location = table.location().cloned();
+        let location =
+            location.ok_or_else(|| DataFusionError::Internal("the table is in no folder".to_string()))?;
+        let (statement, folder, staging, replaced_files) = match &location {
+            FolderLocation::Local(folder) => {
                 let (folder, id) = (folder.clone(), id.clone());
                 let (root, statement) = run_blocking(move || {
                     let root = Root::create(&folder)?;
@@ -160,7 +160,7 @@ impl FolderWrite {
                 let (folder, staging) = (format!("{}/", text(root.path())?), text(statement.staging())?);
                 (Staging::Local(statement), folder, staging, ReplacedFiles::None)
             }
-            Place::Store(folder, root) => {
+            FolderLocation::Store(folder, root) => {
                 let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
                 let replaced_files = match (overwrite, merged.is_empty()) {
                     (true, _) => ReplacedFiles::Any,
@@ -185,7 +185,7 @@ impl FolderWrite {
             input,
             Destination { folder, id, staging, replaced_files, one_writer },
         )?;
-        Ok((plan, Self { statement, place, keys: table.keys().to_vec(), overwrite, emptied, merged }))
+        Ok((plan, Self { statement, location, keys: table.keys().to_vec(), overwrite, emptied, merged }))
     }
 
     /// The plan that would stage the rows of `dml`, for EXPLAIN.
@@ -196,9 +196,9 @@ impl FolderWrite {
         let Some(written) = table.output_format()? else {
             return Ok(None);
         };
-        let folder = match table.place() {
-            Some(Place::Local(folder)) => format!("{}/", folder.display()),
-            Some(Place::Store(folder, _)) => folder.clone(),
+        let folder = match table.location() {
+            Some(FolderLocation::Local(folder)) => format!("{}/", folder.display()),
+            Some(FolderLocation::Store(folder, _)) => folder.clone(),
             None => return Ok(None),
         };
         let to = Destination {
@@ -221,16 +221,16 @@ impl FolderWrite {
             records.push(record);
         }
         let rows: u64 = records.iter().map(|record| record.rows as u64).sum();
-        let Self { statement, place, keys, overwrite, mut emptied, merged } = self;
+        let Self { statement, location, keys, overwrite, mut emptied, merged } = self;
         for record in &records {
             check_keys(&record.path, &keys)?;
         }
         if overwrite && !keys.is_empty() {
             let written = records.iter().map(|record| record.path.rsplit_once('/').unwrap_or_default().0);
             let replaced = ReplacedPartitions::of(&keys, written.chain(emptied.iter().map(String::as_str)));
-            emptied.extend(match place {
-                Place::Local(folder) => run_blocking(move || replaced.find_aliases(&folder)).await?,
-                Place::Store(_, root) => {
+            emptied.extend(match location {
+                FolderLocation::Local(folder) => run_blocking(move || replaced.find_aliases(&folder)).await?,
+                FolderLocation::Store(_, root) => {
                     let others = replaced.find_aliases_in_store(&root).await;
                     others.map_err(|error| cannot_stage_in_store(&error))?
                 }
@@ -354,7 +354,7 @@ fn plan(
     to: Destination,
 ) -> Result<LogicalPlan> {
     // A store's folder gets one file, since only one object can be replaced atomically.
-    let is_store = matches!(table.place(), Some(Place::Store(..)));
+    let is_store = matches!(table.location(), Some(FolderLocation::Store(..)));
     let schema = table.file_schema();
     let columns = input.schema().columns();
     let own = schema.fields().len();

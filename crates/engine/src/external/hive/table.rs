@@ -98,13 +98,13 @@ pub(crate) struct FolderTable {
     /// DataFusion's schema with nullable keys.
     schema: SchemaRef,
     /// `None` for a read-only store.
-    place: Option<Place>,
+    location: Option<FolderLocation>,
     options: FolderOptions,
 }
 
 /// Location of a folder.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum FolderLocation {
     Local(PathBuf),
     /// The folder's URL, with a trailing `/`.
     Store(String, StoreRoot),
@@ -119,7 +119,11 @@ pub(crate) struct OutputFormat {
 }
 
 impl FolderTable {
-    pub(crate) fn new(listing: ListingTable, place: Option<Place>, options: FolderOptions) -> Self {
+    pub(crate) fn new(
+        listing: ListingTable,
+        location: Option<FolderLocation>,
+        options: FolderOptions,
+    ) -> Self {
         let all = listing.schema();
         let keys = &listing.options().table_partition_cols;
         let fields = all.fields().iter().map(|field| match keys.iter().any(|(key, _)| key == field.name()) {
@@ -127,11 +131,11 @@ impl FolderTable {
             false => Arc::clone(field),
         });
         let schema = Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), all.metadata().clone()));
-        Self { listing, schema, place, options }
+        Self { listing, schema, location, options }
     }
 
-    pub(crate) fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    pub(crate) fn location(&self) -> Option<&FolderLocation> {
+        self.location.as_ref()
     }
 
     pub(crate) fn listing(&self) -> &ListingTable {
@@ -289,10 +293,10 @@ impl FolderTable {
         limit: Option<usize>,
     ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move {
-            let folder = match &self.place {
+            let folder = match &self.location {
                 None => return self.listing.scan(session, projection, &never_null(filters), limit).await,
-                Some(Place::Local(folder)) => folder.clone(),
-                Some(Place::Store(_, root)) => {
+                Some(FolderLocation::Local(folder)) => folder.clone(),
+                Some(FolderLocation::Store(_, root)) => {
                     return self.scan_store(root, session, projection, filters, limit).await;
                 }
             };

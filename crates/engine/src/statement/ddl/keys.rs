@@ -16,7 +16,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::statement::ddl::Ddl;
 use crate::warehouse::keys::change::{self, error};
-use crate::warehouse::keys::declaration::{Declaration, of_constraint};
+use crate::warehouse::keys::declaration::{KeyKind, of_constraint};
 use crate::warehouse::keys::{
     Index, IndexKey, Item, KeyDeclaration, Keys, column_named, expressions, keys_notice, naming,
 };
@@ -52,10 +52,10 @@ impl Ddl<'_> {
 
     fn add_key(&self, state: &State, table: &mut Table, key: &KeyDeclaration) -> Result<()> {
         let target = match &key.what {
-            Declaration::Check { condition, not_valid } => {
+            KeyKind::Check { condition, not_valid } => {
                 return self.add_check(state, table, key.name.as_deref(), condition, *not_valid).map(drop);
             }
-            Declaration::Foreign { table: name, .. } => Some(self.referenced(state, name, table)?),
+            KeyKind::Foreign { table: name, .. } => Some(self.referenced(state, name, table)?),
             _ => None,
         };
         change::add(state, table, key, target.as_ref())
@@ -104,15 +104,15 @@ impl Ddl<'_> {
         match operation {
             AlterTableOperation::AddConstraint { constraint, not_valid } => {
                 let Some(key) = of_constraint(constraint)? else { return Ok(false) };
-                if let Declaration::Check { condition, .. } = &key.what {
+                if let KeyKind::Check { condition, .. } = &key.what {
                     let name = self.add_check(state, table, key.name.as_deref(), condition, *not_valid)?;
                     if !*not_valid {
                         self.check_rows(table, &name, written).await?;
                     }
                     return Ok(true);
                 }
-                if *not_valid && !matches!(key.what, Declaration::Foreign { .. }) {
-                    let kind = if key.what == Declaration::Primary { "PRIMARY KEY" } else { "UNIQUE" };
+                if *not_valid && !matches!(key.what, KeyKind::Foreign { .. }) {
+                    let kind = if key.what == KeyKind::Primary { "PRIMARY KEY" } else { "UNIQUE" };
                     let message = format!("{kind} constraints cannot be marked NOT VALID");
                     return Err(error(SqlState::FEATURE_NOT_SUPPORTED, message));
                 }
@@ -186,7 +186,7 @@ impl Ddl<'_> {
         let (Some(state), false) = (&snapshot.state, declared.is_empty()) else { return Ok(()) };
         for key in declared {
             match &key.what {
-                Declaration::Check { condition, .. } => {
+                KeyKind::Check { condition, .. } => {
                     let name = self.add_check(state, table, key.name.as_deref(), condition, false)?;
                     self.check_rows(table, &name, written).await?;
                 }

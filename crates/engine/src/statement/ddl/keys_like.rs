@@ -7,7 +7,7 @@ use datafusion::error::Result;
 use harrier_catalog::state::{ColumnId, State, Table};
 
 use crate::statement::ddl::Ddl;
-use crate::warehouse::keys::declaration::Declaration;
+use crate::warehouse::keys::declaration::KeyKind;
 use crate::warehouse::keys::keys_notice;
 use crate::warehouse::keys::{
     Expression, Index, IndexKey, Item, KeyDeclaration, Keys, Kind, change, name_of, naming,
@@ -62,9 +62,9 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
                 change::add_check(state, table, Some(&constraint.name), ids, check)?;
                 continue;
             }
-            Kind::Primary if options.indexes => Declaration::Primary,
+            Kind::Primary if options.indexes => KeyKind::Primary,
             Kind::Unique { nulls_not_distinct } if options.indexes => {
-                Declaration::Unique { nulls_not_distinct: *nulls_not_distinct }
+                KeyKind::Unique { nulls_not_distinct: *nulls_not_distinct }
             }
             _ => continue,
         };

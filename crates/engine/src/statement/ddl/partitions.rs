@@ -28,7 +28,7 @@ use crate::types::columns::type_of;
 use crate::warehouse::dml::{Dml, PendingWrite, column as row_value};
 use crate::warehouse::relation::reference;
 use crate::warehouse::table::WarehouseTable;
-use crate::warehouse::table::partitions::{Unplaced, column_of, of_rows, partitions_of};
+use crate::warehouse::table::partitions::{NoPartition, column_of, of_rows, partitions_of};
 use crate::warehouse::table::stored_values::parse_one;
 use harrier_planner::analyzer::session_time_zone::session_zone;
 use harrier_planner::analyzer::text_constants::{TimeReading, readable};
@@ -220,7 +220,7 @@ impl Ddl<'_> {
             return Ok(None);
         }
         let (_, column) = column_of(&table, &partitions)?;
-        let of_row = of_rows(&table, &partitions, row_value(&column.name), lit(true), Unplaced::Null)?;
+        let of_row = of_rows(&table, &partitions, row_value(&column.name), lit(true), NoPartition::Null)?;
         Dml::delete_where(target.with_sources(elsewhere), of_row.eq(lit(id))).map(Some)
     }
 
@@ -319,9 +319,9 @@ impl Ddl<'_> {
         sources.extend(contents.of_partition(rest.id).map(|file| file.source));
         let (_, column) = column_of(table, after)?;
         let value = row_value(&column.name);
-        let is_moved = of_rows(table, before, value.clone(), lit(true), Unplaced::Null)?
+        let is_moved = of_rows(table, before, value.clone(), lit(true), NoPartition::Null)?
             .eq(lit(rest.id))
-            .and(of_rows(table, after, value, lit(true), Unplaced::Null)?.not_eq(lit(rest.id)));
+            .and(of_rows(table, after, value, lit(true), NoPartition::Null)?.not_eq(lit(rest.id)));
         let source = provider_as_source(Arc::new(target.with_sources(sources)));
         let plan = LogicalPlanBuilder::scan(table.name.as_str(), source, None)?
             .filter(is_moved)?

@@ -12,7 +12,7 @@ use super::{
     Check, Constraint, Foreign, Index, IndexKey, KeyDeclaration, Keys, Kind, TAG, column_named, name_of,
     naming,
 };
-use crate::warehouse::keys::declaration::{Declaration, check_columns, several_primary};
+use crate::warehouse::keys::declaration::{KeyKind, check_columns, several_primary};
 
 pub(crate) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
     SqlError::new(state, message).into_datafusion()
@@ -94,7 +94,7 @@ pub(crate) fn add(
         }
     };
     let (name, columns, kind, number) = match &key.what {
-        Declaration::Primary => {
+        KeyKind::Primary => {
             if keys.primary().is_some() {
                 return Err(several_primary(&table.name));
             }
@@ -102,12 +102,12 @@ pub(crate) fn add(
             check_name(&used, &name, true)?;
             (name, columns, Kind::Primary, None)
         }
-        Declaration::Unique { nulls_not_distinct } => {
+        KeyKind::Unique { nulls_not_distinct } => {
             let name = given_or_generated(true, "key", &|name| used.is_either(name));
             check_name(&used, &name, true)?;
             (name, columns, Kind::Unique { nulls_not_distinct: *nulls_not_distinct }, None)
         }
-        Declaration::Foreign { referenced, on_update, on_delete, full, .. } => {
+        KeyKind::Foreign { referenced, on_update, on_delete, full, .. } => {
             let target =
                 target.ok_or_else(|| DataFusionError::Internal("a key without a table".to_string()))?;
             let (number, names) = referenced_key(target, referenced, columns.len())?;
@@ -124,10 +124,10 @@ pub(crate) fn add(
             };
             (name, columns, Kind::Foreign(foreign), None)
         }
-        Declaration::Check { .. } => {
+        KeyKind::Check { .. } => {
             return Err(DataFusionError::Internal("a check constraint is no key".to_string()));
         }
-        Declaration::UsingIndex { index, is_primary } => {
+        KeyKind::UsingIndex { index, is_primary } => {
             if *is_primary && keys.primary().is_some() {
                 return Err(several_primary(&table.name));
             }

@@ -24,18 +24,18 @@ pub(crate) struct KeyDeclaration {
     pub(crate) columns: Vec<String>,
     pub(crate) deferrable: bool,
     pub(crate) deferred: bool,
-    pub(crate) what: Declaration,
+    pub(crate) what: KeyKind,
 }
 
 impl KeyDeclaration {
     /// Whether it is a CHECK constraint and not a key.
     pub(crate) fn is_check(&self) -> bool {
-        matches!(self.what, Declaration::Check { .. })
+        matches!(self.what, KeyKind::Check { .. })
     }
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Declaration {
+pub(crate) enum KeyKind {
     Primary,
     Unique {
         nulls_not_distinct: bool,
@@ -92,14 +92,14 @@ pub(crate) fn extract_keys(statement: &Statement) -> Result<(Cow<'_, Statement>,
             .into_datafusion());
     }
     let table = create.name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default();
-    if declared.iter().filter(|key| key.what == Declaration::Primary).count() > 1 {
+    if declared.iter().filter(|key| key.what == KeyKind::Primary).count() > 1 {
         return Err(several_primary(&table));
     }
     for key in &declared {
         let names: Vec<String> = create.columns.iter().map(|column| plain(&column.name)).collect();
         check_columns(key, |name| names.iter().any(|column| column == name))?;
     }
-    if let Some(primary) = declared.iter().find(|key| key.what == Declaration::Primary) {
+    if let Some(primary) = declared.iter().find(|key| key.what == KeyKind::Primary) {
         for column in
             create.columns.iter_mut().filter(|column| primary.columns.contains(&plain(&column.name)))
         {
@@ -116,9 +116,9 @@ pub(crate) fn extract_keys(statement: &Statement) -> Result<(Cow<'_, Statement>,
         }
     }
     let rank = |key: &KeyDeclaration| match key.what {
-        Declaration::Primary => 0,
-        Declaration::Foreign { .. } => 2,
-        Declaration::Check { .. } => 3,
+        KeyKind::Primary => 0,
+        KeyKind::Foreign { .. } => 2,
+        KeyKind::Check { .. } => 3,
         _ => 1,
     };
     declared.sort_by_key(rank);
@@ -152,10 +152,10 @@ pub(crate) fn of_column(column: &mut ast::ColumnDef) -> Result<Vec<KeyDeclaratio
         let name = option.name.as_ref().map(plain);
         let key = match &option.option {
             ColumnOption::PrimaryKey(key) => {
-                Some(key_declaration(name, own.clone(), key.characteristics, Declaration::Primary)?)
+                Some(key_declaration(name, own.clone(), key.characteristics, KeyKind::Primary)?)
             }
             ColumnOption::Unique(key) => {
-                let what = Declaration::Unique { nulls_not_distinct: not_distinct(&key.nulls_distinct) };
+                let what = KeyKind::Unique { nulls_not_distinct: not_distinct(&key.nulls_distinct) };
                 Some(key_declaration(name, own.clone(), key.characteristics, what)?)
             }
             ColumnOption::ForeignKey(key) => {
@@ -185,13 +185,13 @@ pub(crate) fn of_constraint(constraint: &TableConstraint) -> Result<Option<KeyDe
             let is_plain =
                 key.index_name.is_none() && key.index_type.is_none() && key.index_options.is_empty();
             plain_key(is_plain)?;
-            (&key.name, names(&key.columns)?, key.characteristics, Declaration::Primary)
+            (&key.name, names(&key.columns)?, key.characteristics, KeyKind::Primary)
         }
         TableConstraint::Unique(key) => {
             let is_plain =
                 key.index_name.is_none() && key.index_type.is_none() && key.index_options.is_empty();
             plain_key(is_plain)?;
-            let what = Declaration::Unique { nulls_not_distinct: not_distinct(&key.nulls_distinct) };
+            let what = KeyKind::Unique { nulls_not_distinct: not_distinct(&key.nulls_distinct) };
             (&key.name, names(&key.columns)?, key.characteristics, what)
         }
         TableConstraint::ForeignKey(key) => {
@@ -200,7 +200,7 @@ pub(crate) fn of_constraint(constraint: &TableConstraint) -> Result<Option<KeyDe
         }
         TableConstraint::PrimaryKeyUsingIndex(key) | TableConstraint::UniqueUsingIndex(key) => {
             let is_primary = matches!(constraint, TableConstraint::PrimaryKeyUsingIndex(_));
-            let what = Declaration::UsingIndex { index: plain(&key.index_name), is_primary };
+            let what = KeyKind::UsingIndex { index: plain(&key.index_name), is_primary };
             (&key.name, vec![], key.characteristics, what)
         }
         TableConstraint::Check(check) => return of_check(check.name.as_ref().map(plain), check).map(Some),
@@ -215,7 +215,7 @@ pub(crate) fn check_columns(key: &KeyDeclaration, has: impl Fn(&str) -> bool) ->
     for name in &key.columns {
         if !has(name) {
             let message = match key.what {
-                Declaration::Foreign { .. } => {
+                KeyKind::Foreign { .. } => {
                     format!("column \"{name}\" referenced in foreign key constraint does not exist")
                 }
                 _ => format!("column \"{name}\" named in key does not exist"),
@@ -223,8 +223,8 @@ pub(crate) fn check_columns(key: &KeyDeclaration, has: impl Fn(&str) -> bool) ->
             return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
         }
         let kind = match key.what {
-            Declaration::Primary => "primary key",
-            Declaration::Unique { .. } => "unique",
+            KeyKind::Primary => "primary key",
+            KeyKind::Unique { .. } => "unique",
             _ => continue,
         };
         if !seen.insert(name) {
@@ -245,9 +245,9 @@ fn merge(declared: &mut Vec<KeyDeclaration>) {
     let mut kept: Vec<KeyDeclaration> = vec![];
     for key in std::mem::take(declared) {
         let is_same = |other: &&mut KeyDeclaration| {
-            let has_index = matches!(key.what, Declaration::Unique { .. });
+            let has_index = matches!(key.what, KeyKind::Unique { .. });
             has_index
-                && (other.what == key.what || other.what == Declaration::Primary)
+                && (other.what == key.what || other.what == KeyKind::Primary)
                 && other.columns == key.columns
                 && (other.deferrable, other.deferred) == (key.deferrable, key.deferred)
                 && (other.name.is_none() || key.name.is_none())
@@ -265,7 +265,7 @@ fn key_declaration(
     name: Option<String>,
     columns: Vec<String>,
     characteristics: Option<ConstraintCharacteristics>,
-    what: Declaration,
+    what: KeyKind,
 ) -> Result<KeyDeclaration> {
     let ConstraintCharacteristics { deferrable, initially, enforced } = characteristics.unwrap_or_default();
     if enforced == Some(true) {
@@ -287,16 +287,16 @@ fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<KeyDec
         let message = "check constraints cannot be NOT ENFORCED";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
-    let what = Declaration::Check { condition: check.expr.clone(), not_valid: false };
+    let what = KeyKind::Check { condition: check.expr.clone(), not_valid: false };
     Ok(KeyDeclaration { name, columns: vec![], deferrable: false, deferred: false, what })
 }
 
-fn foreign(key: &ForeignKeyConstraint) -> Result<Declaration> {
+fn foreign(key: &ForeignKeyConstraint) -> Result<KeyKind> {
     if key.match_kind == Some(ConstraintReferenceMatchKind::Partial) {
         let message = "MATCH PARTIAL not yet implemented";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
-    Ok(Declaration::Foreign {
+    Ok(KeyKind::Foreign {
         table: key.foreign_table.clone(),
         referenced: key.referred_columns.iter().map(plain).collect(),
         on_update: action(key.on_update),
@@ -346,7 +346,7 @@ fn names(columns: &[IndexColumn]) -> Result<Vec<String>> {
 pub(crate) fn extract_column_keys(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec<KeyDeclaration>)> {
     let mut column = column.clone();
     let declared = of_column(&mut column)?;
-    if declared.iter().any(|key| key.what == Declaration::Primary)
+    if declared.iter().any(|key| key.what == KeyKind::Primary)
         && !column.options.iter().any(|option| matches!(option.option, ast::ColumnOption::NotNull))
     {
         let option = ast::ColumnOption::NotNull;

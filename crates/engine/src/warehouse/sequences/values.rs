@@ -33,7 +33,7 @@ pub(super) enum SequenceName {
 
 /// The operation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum SequenceUse {
     Next,
     Current,
     Set,
@@ -46,7 +46,7 @@ impl WarehouseSession {
     pub(super) fn sequence(
         &self,
         named: &SequenceName,
-        what: Use,
+        what: SequenceUse,
     ) -> Result<(StatementSnapshot, Arc<Sequence>)> {
         let snapshot = self.names.snapshot();
         let missing =
@@ -64,7 +64,9 @@ impl WarehouseSession {
                 let found = sequences.find(|sequence| sequence.uuid == *uuid).ok_or_else(gone)?;
                 // A role that may write to an identity column may take its next values without a privilege on
                 // the sequence.
-                if let Some(owner) = found.owner.filter(|owner| owner.is_identity && what == Use::Next) {
+                if let Some(owner) =
+                    found.owner.filter(|owner| owner.is_identity && what == SequenceUse::Next)
+                {
                     let table = Object::Table(owner.table);
                     let may = |privilege| snapshot.viewer.columns(table, privilege) != Columns::None;
                     if may(Privilege::Insert) || may(Privilege::Update) {
@@ -102,9 +104,9 @@ impl WarehouseSession {
         };
         let object = Object::Sequence(found.id);
         let privileges: &[Privilege] = match what {
-            Use::Next => &[Privilege::Usage, Privilege::Update],
-            Use::Current => &[Privilege::Usage, Privilege::Select],
-            Use::Set => &[Privilege::Update],
+            SequenceUse::Next => &[Privilege::Usage, Privilege::Update],
+            SequenceUse::Current => &[Privilege::Usage, Privilege::Select],
+            SequenceUse::Set => &[Privilege::Update],
         };
         match privileges.iter().any(|privilege| snapshot.viewer.may(object, *privilege)) {
             true => Ok((snapshot, found)),
@@ -127,7 +129,7 @@ impl WarehouseSession {
     ///
     /// Errors: the sequence is exhausted (2200H); values allocated before that are lost.
     pub(super) async fn next_values(&self, named: &SequenceName, count: usize) -> Result<Vec<i64>> {
-        let (snapshot, sequence) = self.sequence(named, Use::Next)?;
+        let (snapshot, sequence) = self.sequence(named, SequenceUse::Next)?;
         let mut values = Vec::with_capacity(count);
         while values.len() < count {
             let wanted = (count - values.len()) as u64;
@@ -169,7 +171,7 @@ impl WarehouseSession {
     ///
     /// Errors: none yet (55000).
     pub(super) fn current_value(&self, named: &SequenceName) -> Result<i64> {
-        let (_, sequence) = self.sequence(named, Use::Current)?;
+        let (_, sequence) = self.sequence(named, SequenceUse::Current)?;
         let last = self.sequences.0.lock().last.get(&sequence.uuid).copied();
         last.ok_or_else(|| {
             let message =
@@ -198,7 +200,7 @@ impl WarehouseSession {
     ///
     /// Errors: the value is out of bounds (22003).
     pub(super) async fn set_value(&self, named: &SequenceName, last: i64, is_called: bool) -> Result<i64> {
-        let (snapshot, sequence) = self.sequence(named, Use::Set)?;
+        let (snapshot, sequence) = self.sequence(named, SequenceUse::Set)?;
         let value = SequenceValue { last, is_called };
         match (snapshot.values.get(&sequence.id), &snapshot.catalog) {
             (Some(own), _) => {

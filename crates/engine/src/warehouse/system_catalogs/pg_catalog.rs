@@ -54,7 +54,7 @@ pub struct Identity {
 }
 
 /// The server around a session, and its other sessions.
-pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
+pub trait ServerContext: fmt::Debug + Send + Sync + 'static {
     /// Connected sessions and their statements.
     fn activity(&self) -> Vec<Activity>;
 
@@ -96,7 +96,7 @@ pub(crate) struct SessionSource {
     parameters: Arc<Parameters>,
     identity: Arc<Identity>,
     /// `None` for a session without a client.
-    surroundings: Option<Arc<dyn Surroundings>>,
+    server: Option<Arc<dyn ServerContext>>,
     since: SystemTime,
     /// Roles and privileges, for the system's session, which does not load them for itself.
     access: Mutex<Arc<Access>>,
@@ -107,7 +107,7 @@ pub(crate) struct SessionSource {
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
     /// Temporary tables.
     temporary: Mutex<Vec<TemporaryTable>>,
-    named: Mutex<Named>,
+    named: Mutex<NamedObjects>,
     /// Committed sizes, as of the last time they were loaded.
     sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
     /// Sequence values, as of the last time they were loaded.
@@ -117,7 +117,7 @@ pub(crate) struct SessionSource {
 
 /// A session's prepared statements and cursors.
 #[derive(Debug, Clone, Default)]
-pub struct Named {
+pub struct NamedObjects {
     pub prepared: Vec<PreparedStatement>,
     pub cursors: Vec<Cursor>,
 }
@@ -128,7 +128,7 @@ impl SessionSource {
         names: Option<&Arc<NameResolver>>,
         parameters: Arc<Parameters>,
         identity: Arc<Identity>,
-        surroundings: Option<Arc<dyn Surroundings>>,
+        server: Option<Arc<dyn ServerContext>>,
         type_names: TypeNames,
     ) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl SessionSource {
             names: names.map(Arc::downgrade).unwrap_or_default(),
             parameters,
             identity,
-            surroundings,
+            server,
             since: SystemTime::now(),
             access: Mutex::default(),
             listed: Mutex::default(),
@@ -234,7 +234,7 @@ impl SessionSource {
     }
 
     /// Sets the session's prepared statements and cursors.
-    pub(crate) fn set_named(&self, named: Named) {
+    pub(crate) fn set_named(&self, named: NamedObjects) {
         *self.named.lock() = named;
     }
 
@@ -661,7 +661,7 @@ impl Source for SessionSource {
     }
 
     fn activity(&self) -> Vec<Activity> {
-        let Some(surroundings) = &self.surroundings else {
+        let Some(server) = &self.server else {
             return vec![Activity {
                 pid: self.identity.process,
                 user: self.user(),
@@ -671,7 +671,7 @@ impl Source for SessionSource {
             }];
         };
         let viewer = self.viewer();
-        let mut all = surroundings.activity();
+        let mut all = server.activity();
         for other in all.iter_mut().filter(|other| !viewer.has_privileges_of(&other.user)) {
             *other = Activity {
                 pid: other.pid,
@@ -684,7 +684,7 @@ impl Source for SessionSource {
     }
 
     fn locks(&self) -> Vec<AdvisoryLock> {
-        self.surroundings.as_ref().map(|surroundings| surroundings.locks()).unwrap_or_default()
+        self.server.as_ref().map(|server| server.locks()).unwrap_or_default()
     }
 
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {
@@ -725,13 +725,13 @@ impl Source for SessionSource {
     }
 
     fn signal(&self, pid: i32, terminate: bool) -> Result<bool> {
-        let Some(surroundings) = &self.surroundings else { return Ok(false) };
-        let target = surroundings.activity().into_iter().find(|other| other.pid == pid);
+        let Some(server) = &self.server else { return Ok(false) };
+        let target = server.activity().into_iter().find(|other| other.pid == pid);
         let viewer = self.viewer();
         match target {
             None => Ok(false),
             Some(target) if viewer.has_privileges_of(&target.user) && self.may_signal(&target.user) => {
-                Ok(surroundings.signal(pid, terminate))
+                Ok(server.signal(pid, terminate))
             }
             Some(_) => {
                 let what = if terminate { "terminate process" } else { "cancel query" };
@@ -757,6 +757,6 @@ impl Source for SessionSource {
     }
 
     fn started(&self) -> i64 {
-        microseconds(self.surroundings.as_ref().map_or(self.since, |surroundings| surroundings.since()))
+        microseconds(self.server.as_ref().map_or(self.since, |server| server.since()))
     }
 }

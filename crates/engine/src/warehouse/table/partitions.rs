@@ -18,7 +18,7 @@ pub(crate) fn partitions_of(table: &Table) -> Result<Option<TablePartitions>> {
     table.options.get(TABLE_PARTITIONS_OPTION).map(|text| TablePartitions::parse(text)).transpose()
 }
 
-pub(crate) fn is_divided(table: &Table) -> bool {
+pub(crate) fn has_table_partitions(table: &Table) -> bool {
     table.options.contains_key(TABLE_PARTITIONS_OPTION)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn column_of<'t>(table: &'t Table, partitions: &TablePartitions) -> R
 
 /// The result for a row that belongs to no table partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unplaced {
+pub(crate) enum NoPartition {
     Null,
     /// An error (23514), which shows the row's value if the user may read it.
     Error {
@@ -74,13 +74,13 @@ pub(crate) fn of_rows(
     partitions: &TablePartitions,
     value: Expr,
     is_written: Expr,
-    unplaced: Unplaced,
+    unplaced: NoPartition,
 ) -> Result<Expr> {
     let (_, column) = column_of(table, partitions)?;
     let value = cast(value, type_of(column, false)?);
     let (table, column) = match unplaced {
-        Unplaced::Null => (None, ""),
-        Unplaced::Error { shows_value } => {
+        NoPartition::Null => (None, ""),
+        NoPartition::Error { shows_value } => {
             (Some(table.name.as_str()), if shows_value { column.name.as_str() } else { "" })
         }
     };
