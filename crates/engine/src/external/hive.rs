@@ -2,12 +2,12 @@
 //! files completely or not at all.
 //!
 //! ```text
-//!   INSERT [OVERWRITE] ─► rows on ranks ─► staged files ─► records ─► journal, exchange  insert.rs, exec, committer
-//!   PARTITION (k = 'v') ─► columns of the rows                                           partition.rs
-//!   OVERWRITE ─► folders of the same keys by other names (`k=01`)                        partition_spelling.rs
-//!   SELECT ─► listed while no writer publishes                                           table.rs
-//!             in object stores, validated after the read                                 read_validation.rs
-//!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                      compaction.rs
+//!   INSERT [OVERWRITE] ─► staged files on all ranks ─► records ─► journal, exchange insert.rs, exec, committer
+//!   PARTITION (k = 'v') ─► columns of the rows                                      partition.rs
+//!   OVERWRITE ─► folders of the same keys by other names (`k=01`)                   partition_spelling.rs
+//!   SELECT ─► listed while no writer publishes                                      table.rs
+//!             in object stores, validated after the read                            read_validation.rs
+//!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                 compaction.rs
 //! ```
 //!
 //! A statement takes effect when it ends, even inside a transaction block, because other readers of the

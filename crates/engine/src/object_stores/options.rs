@@ -25,7 +25,8 @@ use url::Url;
 /// Placeholder for a hidden value.
 const HIDDEN: &str = "********";
 
-/// Options of all stores that neither are nor can hold a secret; [`StoreKind::is_shown`] knows those of each kind.
+/// Options of all stores that neither are nor can hold a secret; [`StoreKind::is_shown`] knows those of each
+/// kind.
 const SHOWN: [&str; 4] = ["connect_seconds", "request_seconds", "retry_seconds", "retries"];
 
 /// Prefixes of Hadoop configuration keys.
