@@ -919,7 +919,8 @@ fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) ->
     Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion())
 }
 
-/// `is_divided`: the first partition value is the table partition, which is in the file's path instead.
+/// `has_table_partitions`: the first partition value is the table partition, which is in the file's path
+/// instead.
 fn new_file(record: FileRecord, has_table_partitions: bool) -> NewFile {
     let rows = record.rows;
     let stats = record.stats.into_iter().map(|stats| {
