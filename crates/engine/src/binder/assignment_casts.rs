@@ -1,8 +1,8 @@
-//! What statements put into columns: only values of types that PostgreSQL converts there by itself. The
-//! planner casts whatever can be cast, a number to a day as well.
+//! Assignment casts: statements that write rows may only assign values that PostgreSQL converts to the
+//! column's type implicitly. DataFusion's planner inserts any possible cast, even from a number to a date.
 //!
-//! Where it has cast VALUES and what UPDATE sets, its casts look like those of the user, who may cast more:
-//! the statement as it was parsed tells them apart.
+//! In VALUES and in UPDATE's assignments the planner's casts look like explicit casts, which may convert
+//! more: the parsed statement distinguishes them.
 
 use crate::types::names::type_name;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use harrier_sql::identifier::plain;
 
 const HINT: &str = "you will need to rewrite or cast the expression";
 
-/// Types whose values are converted into each other wherever they are assigned.
+/// Types that convert into each other on assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Number,
@@ -37,7 +37,7 @@ enum Family {
     Bytes,
 }
 
-/// `None`: NULL of no type, and nested types.
+/// `None`: untyped NULL, and nested types.
 fn family(kind: &DataType) -> Option<Family> {
     Some(match kind {
         kind if kind.is_numeric() => Family::Number,
@@ -54,9 +54,9 @@ fn family(kind: &DataType) -> Option<Family> {
     })
 }
 
-/// Whether values of a type are assigned to one of another. A text is: nothing tells it from a literal, whose
-/// type is not known yet.
-pub(crate) fn fits(from: &DataType, to: &DataType) -> bool {
+/// Whether a value of type `from` can be assigned to type `to`. Text always can: it is indistinguishable from
+/// a literal of unknown type.
+pub(crate) fn is_assignable(from: &DataType, to: &DataType) -> bool {
     use Family::{Date, Interval, Text, Time, Timestamp};
     match (family(from), family(to)) {
         (None, _) | (_, None) => true,
@@ -72,11 +72,11 @@ pub(crate) fn fits(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// A value of `kind` for parameter `number`, which is `expected`.
+/// Checks that a value of type `kind` converts to `expected`, the type of parameter `number`.
 ///
-/// Errors: it is not converted to that (42804).
+/// Errors: it does not (42804).
 pub(crate) fn check_parameter(number: usize, kind: &DataType, expected: &DataType) -> Result<()> {
-    if fits(kind, expected) {
+    if is_assignable(kind, expected) {
         return Ok(());
     }
     let (kind, expected) = (type_name(kind), type_name(expected));
@@ -85,14 +85,14 @@ pub(crate) fn check_parameter(number: usize, kind: &DataType, expected: &DataTyp
     Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
 }
 
-/// Checks the plan of a statement that writes rows, or of its EXPLAIN. `statement`: as it was parsed, if it
-/// was.
+/// Checks the plan of a statement that writes rows, or of its EXPLAIN. `statement`: the parsed statement, if
+/// there is one.
 ///
-/// Errors: a value is not converted to the type of its column (42804).
+/// Errors: a value does not convert to the type of its column (42804).
 pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> Result<()> {
     match plan {
-        LogicalPlan::Explain(asked) => check(&asked.plan, statement),
-        LogicalPlan::Analyze(asked) => check(&asked.input, statement),
+        LogicalPlan::Explain(explain) => check(&explain.plan, statement),
+        LogicalPlan::Analyze(explain) => check(&explain.input, statement),
         LogicalPlan::Dml(dml) => match (&dml.op, statement) {
             (WriteOp::Insert(_), Some(ast::Statement::Insert(insert))) => {
                 check_rows(dml)?;
@@ -107,21 +107,21 @@ pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> R
     }
 }
 
-/// Checks the columns that a statement assigns to.
+/// Checks the target columns of a statement's assignments.
 ///
-/// Errors: it assigns to one of them twice (42601).
+/// Errors: one column is assigned twice (42601).
 pub(crate) fn check_targets(statement: &ast::Statement) -> Result<()> {
     match statement {
-        ast::Statement::Update(update) => no_target_twice(&update.assignments),
+        ast::Statement::Update(update) => check_distinct_targets(&update.assignments),
         ast::Statement::Merge(merge) => merge.clauses.iter().try_for_each(|clause| match &clause.action {
-            ast::MergeAction::Update(update) => no_target_twice(&update.assignments),
+            ast::MergeAction::Update(update) => check_distinct_targets(&update.assignments),
             _ => Ok(()),
         }),
         _ => Ok(()),
     }
 }
 
-fn no_target_twice(assignments: &[ast::Assignment]) -> Result<()> {
+fn check_distinct_targets(assignments: &[ast::Assignment]) -> Result<()> {
     let mut columns = HashSet::new();
     match assignments.iter().filter_map(target).find(|column| !columns.insert(column.clone())) {
         Some(column) => {
@@ -132,13 +132,13 @@ fn no_target_twice(assignments: &[ast::Assignment]) -> Result<()> {
     }
 }
 
-/// What the planner casts above the rows of an INSERT.
+/// Checks the casts that the planner puts above the source rows of an INSERT.
 fn check_rows(dml: &DmlStatement) -> Result<()> {
     let LogicalPlan::Projection(projection) = dml.input.as_ref() else { return Ok(()) };
     let schema = dml.target.schema();
     for (field, value) in schema.fields().iter().zip(&projection.expr) {
-        // Another than a column is a default.
-        if let Expr::Cast(cast) = unaliased(value)
+        // Any other expression than a column is a default.
+        if let Expr::Cast(cast) = strip_alias(value)
             && matches!(cast.expr.as_ref(), Expr::Column(_))
         {
             check_value(field, &cast.expr, projection.input.schema())?;
@@ -147,7 +147,8 @@ fn check_rows(dml: &DmlStatement) -> Result<()> {
     Ok(())
 }
 
-/// Lists of VALUES in an INSERT, which the planner casts to the columns of the table wherever they stand.
+/// Checks the VALUES lists of an INSERT: the planner casts their values to the table's columns wherever the
+/// lists stand.
 fn check_listed(dml: &DmlStatement, insert: &ast::Insert) -> Result<()> {
     let schema = dml.target.schema();
     let named = |name: &ast::ObjectName| {
@@ -163,8 +164,8 @@ fn check_listed(dml: &DmlStatement, insert: &ast::Insert) -> Result<()> {
         let LogicalPlan::Values(values) = node else { return Ok(TreeNodeRecursion::Continue) };
         for (row, listed) in values.values.iter().enumerate() {
             for (at, (field, value)) in fields.iter().zip(listed).enumerate() {
-                let checked = check_value(field, uncast(value), &no_columns);
-                if checked.is_err() && !is_cast_in(insert, values, (row, at), casts(value)) {
+                let checked = check_value(field, strip_cast(value), &no_columns);
+                if checked.is_err() && !is_cast_in(insert, values, (row, at), count_casts(value)) {
                     return checked.map(|()| TreeNodeRecursion::Continue);
                 }
             }
@@ -178,12 +179,12 @@ fn check_update(dml: &DmlStatement, assignments: &[ast::Assignment]) -> Result<(
     let LogicalPlan::Projection(projection) = dml.input.as_ref() else { return Ok(()) };
     let schema = dml.target.schema();
     for (field, value) in schema.fields().iter().zip(&projection.expr) {
-        let value = unaliased(value);
-        let checked = check_value(field, uncast(value), projection.input.schema());
+        let value = strip_alias(value);
+        let checked = check_value(field, strip_cast(value), projection.input.schema());
         let is_cast = || {
             let assigned =
                 assignments.iter().find(|assignment| target(assignment).as_ref() == Some(field.name()));
-            assigned.is_some_and(|assignment| written_casts(&assignment.value) >= casts(value))
+            assigned.is_some_and(|assignment| count_written_casts(&assignment.value) >= count_casts(value))
         };
         if checked.is_err() && !is_cast() {
             return checked;
@@ -192,7 +193,7 @@ fn check_update(dml: &DmlStatement, assignments: &[ast::Assignment]) -> Result<(
     Ok(())
 }
 
-/// The planner casts none of the values.
+/// Checks the values of MERGE, where the planner inserts no casts.
 fn check_merge(dml: &DmlStatement, merge: &MergeIntoOp) -> Result<()> {
     let own = dml.target.schema();
     let schema = DFSchema::try_from_qualified_schema(dml.table_name.clone(), &own)?;
@@ -219,13 +220,13 @@ fn check_merge(dml: &DmlStatement, merge: &MergeIntoOp) -> Result<()> {
 }
 
 fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
-    // What has no type has parameters without values.
+    // Without a type, the expression contains unbound parameters.
     let Ok(kind) = value.get_type(schema) else { return Ok(()) };
-    if fits(&kind, field.data_type()) && json::takes(field, &kind) {
+    if is_assignable(&kind, field.data_type()) && json::is_assignable(field, &kind) {
         return Ok(());
     }
     let given = match value {
-        // As PostgreSQL takes numbers that stand in a statement.
+        // PostgreSQL types integer literals that fit as `integer`.
         Expr::Literal(ScalarValue::Int64(Some(number)), _) if i32::try_from(*number).is_ok() => {
             type_name(&DataType::Int32)
         }
@@ -239,39 +240,39 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
     Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
 }
 
-fn unaliased(expr: &Expr) -> &Expr {
+fn strip_alias(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => unaliased(&alias.expr),
+        Expr::Alias(alias) => strip_alias(&alias.expr),
         other => other,
     }
 }
 
-/// What the outermost cast is of.
-fn uncast(expr: &Expr) -> &Expr {
+/// Strips the outermost cast.
+fn strip_cast(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast(cast) => &cast.expr,
         other => other,
     }
 }
 
-/// How many casts an expression ends with.
-fn casts(expr: &Expr) -> usize {
+/// Number of nested casts at the top of an expression.
+fn count_casts(expr: &Expr) -> usize {
     match expr {
-        Expr::Cast(cast) => 1 + casts(&cast.expr),
+        Expr::Cast(cast) => 1 + count_casts(&cast.expr),
         _ => 0,
     }
 }
 
-/// The same of an expression as it was written.
-fn written_casts(expr: &ast::Expr) -> usize {
+/// Number of nested casts at the top of a parsed expression.
+fn count_written_casts(expr: &ast::Expr) -> usize {
     match expr {
-        ast::Expr::Nested(inner) => written_casts(inner),
-        ast::Expr::Cast { expr, .. } => 1 + written_casts(expr),
+        ast::Expr::Nested(inner) => count_written_casts(inner),
+        ast::Expr::Cast { expr, .. } => 1 + count_written_casts(expr),
         _ => 0,
     }
 }
 
-/// Whether all casts of a value that a list has at `place`, row and column, were written there.
+/// Whether the statement itself contains all casts of the value at `place` (row, column) of a VALUES list.
 fn is_cast_in(insert: &ast::Insert, values: &Values, place: (usize, usize), casts: usize) -> bool {
     let (row, at) = place;
     let mut lists = Lists::default();
@@ -281,21 +282,21 @@ fn is_cast_in(insert: &ast::Insert, values: &Values, place: (usize, usize), cast
     let is_same = |list: &ast::Values| list.rows.len() == values.values.len();
     lists.0.iter().filter(|list| is_same(list)).any(|list| {
         let written = list.rows[row].content.get(at);
-        casts > 0 && written.is_some_and(|written| written_casts(written) >= casts)
+        casts > 0 && written.is_some_and(|written| count_written_casts(written) >= casts)
     })
 }
 
-/// The lists of VALUES in a query.
+/// The VALUES lists of a query.
 #[derive(Default)]
 struct Lists(Vec<ast::Values>);
 
 impl Lists {
-    fn take(&mut self, body: &ast::SetExpr) {
+    fn collect(&mut self, body: &ast::SetExpr) {
         match body {
             ast::SetExpr::Values(values) => self.0.push(values.clone()),
             ast::SetExpr::SetOperation { left, right, .. } => {
-                self.take(left);
-                self.take(right);
+                self.collect(left);
+                self.collect(right);
             }
             _ => {}
         }
@@ -306,12 +307,12 @@ impl Visitor for Lists {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        self.take(&query.body);
+        self.collect(&query.body);
         ControlFlow::Continue(())
     }
 }
 
-/// The column that a value is assigned to.
+/// The target column of an assignment.
 fn target(assignment: &ast::Assignment) -> Option<String> {
     match &assignment.target {
         ast::AssignmentTarget::ColumnName(name) => Some(plain(name.0.last()?.as_ident()?)),
@@ -346,7 +347,7 @@ mod tests {
             (DataType::Int64, list()),
             (DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)), time()),
         ] {
-            assert!(fits(&from, &to), "{from} to {to}");
+            assert!(is_assignable(&from, &to), "{from} to {to}");
         }
         for (from, to) in [
             (DataType::Int64, DataType::Date32),
@@ -363,7 +364,7 @@ mod tests {
             (DataType::Boolean, DataType::Date32),
             (DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Int64)), DataType::Date32),
         ] {
-            assert!(!fits(&from, &to), "{from} to {to}");
+            assert!(!is_assignable(&from, &to), "{from} to {to}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which columns of tables the columns of a result are, for clients: drivers ask by these numbers for names
-//! of tables, and for what is NOT NULL or has a default.
+//! Origins of result columns in table columns, for clients: drivers use these numbers to look up table names,
+//! NOT NULL and defaults.
 //!
-//! As in PostgreSQL, a column keeps where it is from through subqueries and joins, whatever it is called, and
-//! loses it in expressions and set operations. One of a view is the view's there; here nothing is told of it.
+//! As in PostgreSQL, a column keeps its origin through subqueries and joins, whatever its alias, and loses it
+//! in expressions and set operations. PostgreSQL reports a view's own columns; here they have no origin.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use harrier_pgcatalog::{ORIGIN_KEY, oid};
 use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::table::WarehouseTable;
 
-/// The number of a table in `pg_class`, and that of a column in it.
+/// OID of a table in `pg_class`, and a column's number in it.
 pub(crate) type Origin = (i32, usize);
 
-/// Of each column of a plan, as far as it is one of a table. `names`: what tells views.
+/// Origin of each column of a plan; `None` if it is not a table's column. `names` identifies views.
 pub(crate) fn of(plan: &LogicalPlan, names: &NameResolver) -> Vec<Option<Origin>> {
     let below = |input: &LogicalPlan| of(input, names);
     let of_all = |exprs: &[Expr], input: &LogicalPlan| {
@@ -48,7 +48,7 @@ pub(crate) fn of(plan: &LogicalPlan, names: &NameResolver) -> Vec<Option<Origin>
         LogicalPlan::TableScan(scan) => of_scan(scan),
         LogicalPlan::Join(join) => {
             let mut found = below(&join.left);
-            // Of joins that show one side alone, the other has no columns.
+            // Semi and anti joins output only one side; the other has no columns.
             if found.len() < plan.schema().fields().len() {
                 found.extend(below(&join.right));
             }
@@ -60,7 +60,7 @@ pub(crate) fn of(plan: &LogicalPlan, names: &NameResolver) -> Vec<Option<Origin>
     found
 }
 
-/// Whether a relation in FROM is called as a view is, which is planned as a subquery of that name.
+/// Whether a relation in FROM has the name of a view: views are planned as subqueries of that name.
 fn is_view(name: &TableReference, names: &NameResolver) -> bool {
     names.has_view(name)
 }
@@ -82,7 +82,7 @@ fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<Origin>]) -> Option<O
     match expr {
         Expr::Column(column) => *below.get(schema.maybe_index_of_column(column)?)?,
         Expr::Alias(alias) => of_expr(&alias.expr, schema, below),
-        // The planner's own, between texts that are one type to clients.
+        // Casts that the planner inserts between string types, which are one type to clients.
         Expr::Cast(cast) => {
             let (to, from) = (expr.get_type(schema).ok()?, cast.expr.get_type(schema).ok()?);
             let is_own = cast.field.metadata().is_empty() && to.is_string() && from.is_string();
@@ -92,8 +92,8 @@ fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<Origin>]) -> Option<O
     }
 }
 
-/// A schema whose fields tell where they are from.
-pub(crate) fn told(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
+/// Stores the origins in the metadata of a schema's fields.
+pub(crate) fn with_origins(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
     if origins.len() != schema.fields().len() || origins.iter().all(Option::is_none) {
         return Arc::clone(schema);
     }

@@ -1,4 +1,4 @@
-//! `CREATE TABLE t (LIKE u)`: a table with the columns of another one, and no row of it.
+//! `CREATE TABLE t (LIKE u)`: an empty table with the columns of another one.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::planning::default_values::provider;
 use crate::types::declared::declared_schema_of;
 use crate::warehouse::table::WarehouseTable;
 
-/// The table that another one is to be made like.
+/// The LIKE clause: the source table and its options.
 pub(crate) struct Like {
     name: ObjectName,
     with_defaults: bool,
 }
 
-/// A statement without the clause, and the clause; `None` if it has none.
-pub(crate) fn cut(statement: &Statement) -> Option<(Statement, Like)> {
+/// Splits a statement into itself without the LIKE clause, and the clause; `None` if it has none.
+pub(crate) fn split_like_clause(statement: &Statement) -> Option<(Statement, Like)> {
     let Statement::Statement(statement) = statement else { return None };
     let ast::Statement::CreateTable(create) = statement.as_ref() else { return None };
     let (CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) =
@@ -34,17 +34,17 @@ pub(crate) fn cut(statement: &Statement) -> Option<(Statement, Like)> {
 }
 
 impl Like {
-    /// The plan of the statement without the clause, with the columns of the table: their names, types, NOT
-    /// NULL and, if it says so, their defaults.
+    /// Adds the source table's columns to the plan of the statement without the clause: names, types, NOT
+    /// NULL and, with INCLUDING DEFAULTS, defaults.
     ///
-    /// Errors: there is no such table (42P01).
+    /// Errors: the source table does not exist (42P01).
     pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
         let table = provider(state, &self.name).await?.ok_or_else(|| {
             let message = format!("relation \"{}\" does not exist", self.name);
             harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
         })?;
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
-        // Plans do not rely on what is NOT NULL.
+        // Scan schemas are nullable; read NOT NULL from the table itself.
         let schema = match table.downcast_ref::<WarehouseTable>() {
             Some(own) => declared_schema_of(&own.table().columns)?,
             None => table.schema(),

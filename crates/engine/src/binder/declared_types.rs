@@ -1,6 +1,6 @@
-//! Types as columns are declared with them: `varchar(n)`, `char(n)`, `uuid`, `time(n)`. Plans know no
-//! lengths: a column of a warehouse has its declared type in a tag, casts become functions that cut off, and
-//! what is written into a column is checked (`docs/decisions/0038-declared-types.md`).
+//! Declared column types: `varchar(n)`, `char(n)`, `uuid`, `time(n)`. Arrow types have no lengths: a
+//! warehouse column carries its declared type in field metadata, casts become functions that truncate, and
+//! writes check the values (`docs/decisions/0038-declared-types.md`).
 
 use crate::types::declared::UUID_ARRAY;
 use crate::types::declared::of_field;
@@ -25,42 +25,42 @@ use crate::binder::type_names;
 use crate::warehouse::table::WarehouseTable;
 use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 
-/// The columns of a table, with the types that they were declared as.
-pub(crate) fn told_fields(table: &dyn TableProvider) -> Vec<FieldRef> {
+/// The columns of a table, with their declared types in the field metadata.
+pub(crate) fn declared_fields(table: &dyn TableProvider) -> Vec<FieldRef> {
     let own = table.downcast_ref::<WarehouseTable>().map(|own| own.table());
-    let told = |(at, field): (usize, &FieldRef)| match own.and_then(|own| own.columns.get(at)) {
+    let with_type = |(at, field): (usize, &FieldRef)| match own.and_then(|own| own.columns.get(at)) {
         Some(column) => Arc::new(with_declared_type(Field::clone(field), column)),
         None => Arc::clone(field),
     };
-    table.schema().fields().iter().enumerate().map(told).collect()
+    table.schema().fields().iter().enumerate().map(with_type).collect()
 }
 
-/// The columns that the expressions of a node speak of, `schema`, with what they were declared as.
-pub(crate) fn told_schema(node: &LogicalPlan, schema: DFSchema) -> DFSchema {
+/// Adds the declared types to `schema`, the input columns of a node's expressions.
+pub(crate) fn declared_schema(node: &LogicalPlan, schema: DFSchema) -> DFSchema {
     let names: Vec<Option<String>> = node.inputs().into_iter().flat_map(type_names::of).collect();
     if names.len() != schema.fields().len() || names.iter().all(Option::is_none) {
         return schema;
     }
-    let told = schema.iter().zip(names).map(|((table, field), name)| {
+    let fields = schema.iter().zip(names).map(|((table, field), name)| {
         let field = match name {
             Some(name) => Arc::new(named_field(Field::clone(field), &name)),
             None => Arc::clone(field),
         };
         (table.cloned(), field)
     });
-    DFSchema::new_with_metadata(told.collect(), schema.metadata().clone()).unwrap_or(schema)
+    DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone()).unwrap_or(schema)
 }
 
-/// A plan that makes a table of the session alone, or over files: nobody keeps lengths there.
-pub(crate) fn forgotten(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Removes declared types from a plan that creates a temporary or external table: these do not store lengths.
+pub(crate) fn strip_from_ddl(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Ddl(ddl) = plan else { return Ok(plan) };
     Ok(LogicalPlan::Ddl(match ddl {
         DdlStatement::CreateMemoryTable(mut create) => {
-            create.input = Arc::new(without_names(Arc::unwrap_or_clone(create.input))?);
+            create.input = Arc::new(strip_from_input(Arc::unwrap_or_clone(create.input))?);
             DdlStatement::CreateMemoryTable(create)
         }
         DdlStatement::CreateExternalTable(mut create) => {
-            if has_any(create.schema.inner()) {
+            if has_declared_type(create.schema.inner()) {
                 create.schema = Arc::new(plain(create.schema.inner()).to_dfschema()?);
             }
             DdlStatement::CreateExternalTable(create)
@@ -69,10 +69,10 @@ pub(crate) fn forgotten(plan: LogicalPlan) -> Result<LogicalPlan> {
     }))
 }
 
-/// The columns of a table that is made without rows, without their declared types.
-pub(crate) fn without_names(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Removes declared types from the columns of a table that is created without rows.
+pub(crate) fn strip_from_input(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(match plan {
-        LogicalPlan::EmptyRelation(empty) if has_any(empty.schema.inner()) => {
+        LogicalPlan::EmptyRelation(empty) if has_declared_type(empty.schema.inner()) => {
             let schema = Arc::new(plain(empty.schema.inner()).to_dfschema()?);
             LogicalPlan::EmptyRelation(EmptyRelation { schema, ..empty })
         }
@@ -80,7 +80,7 @@ pub(crate) fn without_names(plan: LogicalPlan) -> Result<LogicalPlan> {
     })
 }
 
-fn has_any(schema: &Schema) -> bool {
+fn has_declared_type(schema: &Schema) -> bool {
     schema.fields().iter().any(|field| of_field(field).is_some())
 }
 
@@ -96,8 +96,8 @@ fn plain(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Vec<_>>()))
 }
 
-/// The rule: casts to declared types cut off and round, and literals beside a `char(n)` or a UUID are written
-/// as these are. To stand before the coercion of types.
+/// Analyzer rule: casts to declared types truncate and round, and literals beside a `char(n)` or a UUID are
+/// normalized to it. Must run before type coercion.
 #[derive(Debug)]
 pub(crate) struct DeclaredTypes;
 
@@ -107,14 +107,14 @@ impl AnalyzerRule for DeclaredTypes {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(typed)?.data)
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 }
 
-/// One node with the rule applied.
+/// Applies the rule to one node.
 ///
-/// Errors: a literal beside a UUID is none (22P02).
-pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Errors: a literal beside a UUID is not a valid one (22P02).
+pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let mut has_texts = false;
     let mut has_casts = false;
     let mut asks = false;
@@ -122,7 +122,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         expr.apply(|part| {
             has_texts |= literal_text(part).is_some();
             has_casts |= cast_of(part).is_some();
-            asks |= asked_type(part).is_some();
+            asks |= pg_typeof_argument(part).is_some();
             Ok(TreeNodeRecursion::Continue)
         })
     })?;
@@ -140,7 +140,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             return Ok(Transformed::yes(cast_to(expr, to, kind, &schema)));
         }
         let named = |expr: &Expr| type_names::of_expr(expr, &schema, &below);
-        if let Some(name) = asked_type(&expr).and_then(|argument| named(argument)?.parse().ok()) {
+        if let Some(name) = pg_typeof_argument(&expr).and_then(|argument| named(argument)?.parse().ok()) {
             let name = match name {
                 DeclaredType::Varchar(_) => DeclaredType::Varchar(None).to_string(),
                 DeclaredType::Char(_) => "character".to_string(),
@@ -154,7 +154,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         let mut changed = Ok(false);
         let mut level = |sides: &mut [&mut Expr]| {
-            changed = level_literals(sides, named);
+            changed = normalize_literals(sides, named);
             matches!(changed, Ok(true))
         };
         map_comparison_sides(&mut expr, &mut level);
@@ -174,15 +174,15 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// The value whose type an expression asks for, if it does.
-fn asked_type(expr: &Expr) -> Option<&Expr> {
+/// The argument of `pg_typeof`, if the expression is a call of it.
+fn pg_typeof_argument(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::ScalarFunction(function) if function.name() == "pg_typeof" => function.args.first(),
         _ => None,
     }
 }
 
-/// The declared type and the Arrow type that an expression casts to, if it does.
+/// The declared type and the Arrow type of a cast; `None` for other expressions.
 fn cast_of(expr: &Expr) -> Option<(DeclaredType, DataType)> {
     let (Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. })) = expr else { return None };
     let kind = field.data_type().clone();
@@ -215,9 +215,8 @@ fn cast_to(expr: Expr, to: DeclaredType, kind: DataType, schema: &DFSchema) -> E
     }
 }
 
-/// Has literals be written as values of the declared type beside them are; tells whether that changed
-/// anything.
-fn level_literals(sides: &mut [&mut Expr], name: impl Fn(&Expr) -> Option<String>) -> Result<bool> {
+/// Normalizes literals to the declared type of the values beside them. Returns whether any changed.
+fn normalize_literals(sides: &mut [&mut Expr], name: impl Fn(&Expr) -> Option<String>) -> Result<bool> {
     if !sides.iter().any(|side| literal_text(side).is_some()) {
         return Ok(false);
     }
@@ -250,8 +249,8 @@ fn literal_text(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// A query whose columns of type `char(n)` are filled up with blanks; other plans stay what they are.
-pub(crate) fn shown(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Pads the columns of type `char(n)` of a query with blanks; leaves other plans unchanged.
+pub(crate) fn pad_char_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     if matches!(
         plan,
         LogicalPlan::Dml(_)

@@ -1,5 +1,5 @@
-//! What `information_schema` is made of for a statement that shows one relation, or lists them: a view that
-//! cannot be planned, or may not be read, stands in the way of nobody who has not asked for it.
+//! Restricts `information_schema` to the relations that a statement needs: a view that cannot be planned or
+//! read does not fail statements about other relations.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use datafusion::sql::sqlparser::ast::{self, ObjectName, visit_relations};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// The planner makes its lists of all relations there are, each with its columns. Returns a session that has
-/// none beside those that `statement` needs, if it has such a list made.
+/// The planner builds its lists from all relations and their columns. Returns a session that contains filter
+/// the relations `statement` needs; `None` if it needs no such list.
 ///
-/// Errors: the name of what is shown has too many parts.
-pub(crate) fn of(state: &SessionState, statement: &Statement) -> Result<Option<SessionState>> {
+/// Errors: the relation's name has too many parts.
+pub(crate) fn restrict(state: &SessionState, statement: &Statement) -> Result<Option<SessionState>> {
     let Statement::Statement(statement) = statement else { return Ok(None) };
-    let only = match statement.as_ref() {
+    let filter = match statement.as_ref() {
         ast::Statement::ShowColumns { show_options, .. } => {
             show_options.show_in.as_ref().and_then(|within| within.parent_name.as_ref())
         }
@@ -29,10 +29,10 @@ pub(crate) fn of(state: &SessionState, statement: &Statement) -> Result<Option<S
         other if lists(other) => None,
         _ => return Ok(None),
     };
-    let only = only.map(|name| resolved(state, name)).transpose()?;
+    let filter = filter.map(|name| resolve(state, name)).transpose()?;
     let mut listing = state.clone();
     let inner = Arc::clone(state.catalog_list());
-    listing.register_catalog_list(Arc::new(Catalogs { inner, only: only.map(Arc::new) }));
+    listing.register_catalog_list(Arc::new(Catalogs { inner, filter: filter.map(Arc::new) }));
     Ok(Some(listing))
 }
 
@@ -51,19 +51,19 @@ fn lists(statement: &ast::Statement) -> bool {
     .is_break()
 }
 
-fn resolved(state: &SessionState, name: &ObjectName) -> Result<ResolvedTableReference> {
+fn resolve(state: &SessionState, name: &ObjectName) -> Result<ResolvedTableReference> {
     let defaults = &state.config_options().catalog;
     let name = object_name_to_table_reference(name.clone(), true)?;
     Ok(name.resolve(&defaults.default_catalog, &defaults.default_schema))
 }
 
-/// `None`: all relations that can be planned; otherwise this one, or the error that planning it gives.
-type Only = Option<Arc<ResolvedTableReference>>;
+/// `None`: all relations that can be planned; otherwise only this one, whose planning errors are returned.
+type RelationFilter = Option<Arc<ResolvedTableReference>>;
 
 #[derive(Debug)]
 struct Catalogs {
     inner: Arc<dyn CatalogProviderList>,
-    only: Only,
+    filter: RelationFilter,
 }
 
 impl CatalogProviderList for Catalogs {
@@ -76,49 +76,49 @@ impl CatalogProviderList for Catalogs {
     }
 
     fn catalog_names(&self) -> Vec<String> {
-        match &self.only {
-            Some(only) => vec![only.catalog.to_string()],
+        match &self.filter {
+            Some(filter) => vec![filter.catalog.to_string()],
             None => self.inner.catalog_names(),
         }
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
         let inner = self.inner.catalog(name)?;
-        Some(Arc::new(Schemas { inner, only: self.only.clone() }))
+        Some(Arc::new(Schemas { inner, filter: self.filter.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct Schemas {
     inner: Arc<dyn CatalogProvider>,
-    only: Only,
+    filter: RelationFilter,
 }
 
 impl CatalogProvider for Schemas {
     fn schema_names(&self) -> Vec<String> {
-        match &self.only {
-            Some(only) => vec![only.schema.to_string()],
+        match &self.filter {
+            Some(filter) => vec![filter.schema.to_string()],
             None => self.inner.schema_names(),
         }
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         let inner = self.inner.schema(name)?;
-        Some(Arc::new(Relations { inner, only: self.only.clone() }))
+        Some(Arc::new(Relations { inner, filter: self.filter.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct Relations {
     inner: Arc<dyn SchemaProvider>,
-    only: Only,
+    filter: RelationFilter,
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+// Methods are expanded to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl SchemaProvider for Relations {
     fn table_names(&self) -> Vec<String> {
-        match &self.only {
-            Some(only) => vec![only.table.to_string()],
+        match &self.filter {
+            Some(filter) => vec![filter.table.to_string()],
             None => self.inner.table_names(),
         }
     }
@@ -128,7 +128,7 @@ impl SchemaProvider for Relations {
         name: &'b str,
     ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
         async move {
-            match (self.inner.table(name).await, &self.only) {
+            match (self.inner.table(name).await, &self.filter) {
                 (Err(error), None) => {
                     tracing::debug!(name, %error, "a relation is left out of a list");
                     Ok(None)
@@ -141,8 +141,8 @@ impl SchemaProvider for Relations {
 
     fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
         async move {
-            match (self.inner.table_type(name).await, &self.only) {
-                // Where the kind is known from the plan alone: nothing but a view has one that can fail.
+            match (self.inner.table_type(name).await, &self.filter) {
+                // The kind follows from the plan; filter views can fail to be planned.
                 (Err(_), None) => Ok(Some(TableType::View)),
                 (found, _) => found,
             }

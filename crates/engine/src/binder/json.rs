@@ -1,16 +1,15 @@
-//! Columns of `json` and `jsonb`: which operators of PostgreSQL's they have, how they are compared, grouped
-//! and sorted, and what becomes one of them where it is stored. What they are, and the functions of them, is
-//! [`harrier_functions::json`].
+//! Columns of `json` and `jsonb`: their operators, comparison, grouping and sorting, and the conversion of
+//! stored values. The types themselves and their functions are in [`harrier_functions::json`].
 //!
 //! ```text
-//! j -> 'a'            ──►  harrier_json_get(j, 'a')                    as the statement is planned: operators.rs
-//! j = '{"a": 1.0}'    ──►  key(j) = key(harrier_jsonb('{"a": 1.0}'))   by a rule, which knows types that fields have lost: values.rs
+//! j -> 'a'            ──►  harrier_json_get(j, 'a')                    planner extension: operators.rs
+//! j = '{"a": 1.0}'    ──►  key(j) = key(harrier_jsonb('{"a": 1.0}'))   analyzer rule: values.rs
 //! GROUP BY j          ──►  GROUP BY key(j), with first_value(j)
-//! INSERT … (j)        ──►  harrier_jsonb(…)                            stored.rs
+//! INSERT … (j)        ──►  harrier_jsonb(…)                            assignment.rs
 //! ```
 
+pub(crate) mod assignment;
 pub(crate) mod operators;
-pub(crate) mod stored;
 pub(crate) mod values;
 
 use crate::types::names;
@@ -26,37 +25,36 @@ use crate::binder::type_names;
 use crate::types::names::type_name;
 use harrier_planner::rewrite::input_schema;
 
+pub(crate) use assignment::coerce_written_values;
 pub(crate) use operators::JsonOperators;
-pub(crate) use stored::stored;
-pub(crate) use values::{JsonValues, typed};
+pub(crate) use values::{JsonValues, rewrite_node};
 
-/// A call of one of the functions of JSON.
+/// A call of a JSON function.
 fn call(name: &str, arguments: Vec<Expr>) -> Result<Expr> {
     let function = json::by_name(name)
         .ok_or_else(|| DataFusionError::Internal(format!("there is no function {name} of JSON")))?;
     Ok(function.call(arguments))
 }
 
-/// A text as a value of a type.
-fn read(kind: Kind, text: Expr) -> Result<Expr> {
+/// Parses a text as `json` or `jsonb`.
+fn parse_text(kind: Kind, text: Expr) -> Result<Expr> {
     call(&format!("harrier_{}", kind.name()), vec![text])
 }
 
-/// A text that is said to be in a column of a table and has not been checked: it becomes what such a column
-/// has.
-pub(crate) fn read_again(field: &Field, text: Expr) -> Result<Expr> {
+/// Parses unvalidated text of a JSON column again and normalizes it; other columns stay as they are.
+pub(crate) fn normalize_text(field: &Field, text: Expr) -> Result<Expr> {
     match Kind::of_field(field) {
-        Some(kind) => read(kind, call("harrier_json_text", vec![text])?),
+        Some(kind) => parse_text(kind, call("harrier_json_text", vec![text])?),
         None => Ok(text),
     }
 }
 
-/// What a value of `jsonb` is compared by.
+/// The sort and comparison key of a `jsonb` value.
 fn key(value: Expr) -> Result<Expr> {
     call("harrier_jsonb_key", vec![value])
 }
 
-/// Of arrays whose elements are not known to be of the type.
+/// The error for arrays whose elements are not known to be of the type.
 fn no_array(kind: Kind) -> DataFusionError {
     let message = format!("texts and other arrays are not converted to {}[]", kind.name());
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
@@ -64,12 +62,12 @@ fn no_array(kind: Kind) -> DataFusionError {
         .into_datafusion()
 }
 
-/// Whether values of a type are assigned to a column: to one of JSON texts alone are.
-pub(crate) fn takes(column: &Field, given: &DataType) -> bool {
+/// Whether a value of a type can be assigned to a column: JSON columns accept text only.
+pub(crate) fn is_assignable(column: &Field, given: &DataType) -> bool {
     Kind::of_field(column).is_none() || given.is_string() || given.is_null()
 }
 
-/// Whether an expression is of whatever type is asked of it: a text in quotes, NULL, or a parameter.
+/// Whether an expression takes its type from the context: a quoted literal, NULL, or a parameter.
 fn is_open(expr: &Expr) -> bool {
     matches!(
         expr,
@@ -78,7 +76,7 @@ fn is_open(expr: &Expr) -> bool {
     )
 }
 
-/// Of which types the columns are that the expressions of a node speak of.
+/// Types of the input columns of a node's expressions.
 struct Types {
     schema: DFSchema,
     names: Vec<Option<String>>,
@@ -98,8 +96,8 @@ impl Types {
         Ok(Self { schema, names })
     }
 
-    /// As fields tell it, which lose it at times.
-    fn told(schema: &DFSchema) -> Self {
+    /// Reads the types from the fields' metadata, which some operators lose.
+    fn from_fields(schema: &DFSchema) -> Self {
         let names = schema.fields().iter().map(|field| names::field_type_name(field)).collect();
         Self { schema: schema.clone(), names }
     }
@@ -116,8 +114,8 @@ impl Types {
         expr.get_type(&self.schema).ok()
     }
 
-    /// As messages call the type of an expression.
-    fn shown(&self, expr: &Expr) -> String {
+    /// The type of an expression as error messages name it.
+    fn display_type(&self, expr: &Expr) -> String {
         match self.name(expr) {
             Some(name) => name,
             None if is_open(expr) => "unknown".to_string(),
@@ -126,8 +124,11 @@ impl Types {
     }
 
     fn no_operator(&self, left: &Expr, operator: &str, right: &Expr) -> DataFusionError {
-        let message =
-            format!("operator does not exist: {} {operator} {}", self.shown(left), self.shown(right));
+        let message = format!(
+            "operator does not exist: {} {operator} {}",
+            self.display_type(left),
+            self.display_type(right)
+        );
         SqlError::new(SqlState::UNDEFINED_FUNCTION, message)
             .with_hint(
                 "No operator matches the given name and argument types. You might need to add explicit type casts.",

@@ -1,9 +1,9 @@
-//! Of which types the parameters of a statement are, as PostgreSQL tells them: by what a parameter is cast
-//! to, compared or put together with, by the function or clause that it is an argument of, by the column that
-//! it goes into. What nothing tells is text.
+//! Infers the types of a statement's parameters as PostgreSQL does: from casts, comparisons, set operations,
+//! the function or clause that takes the parameter as an argument, or the column it is written to. The
+//! default is text.
 //!
-//! The first place that says a type is right, as in PostgreSQL; what a client has said of a parameter comes
-//! before all.
+//! The first place that determines a type wins, as in PostgreSQL; types declared by the client take
+//! precedence.
 
 use crate::types::names;
 use std::collections::BTreeMap;
@@ -25,29 +25,29 @@ use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::{TYPE_KEY, cast_type};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::declared_types::{told_fields, told_schema};
+use crate::binder::declared_types::{declared_fields, declared_schema};
 use crate::types::names::plain_type;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::input_schema;
 
-/// Parameters of a statement, at most, as in PostgreSQL's protocol.
+/// Most parameters of one statement, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// A number of as many digits as it has.
+/// NUMERIC without a fixed precision.
 const NUMERIC: DataType = DataType::Decimal128(38, 10);
 
-/// What is known of a parameter.
+/// Inferred type of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub data_type: DataType,
-    /// PostgreSQL's name of the type, where the Arrow type does not say it.
+    /// PostgreSQL's name of the type, if the Arrow type does not determine it.
     pub name: Option<String>,
 }
 
 impl Parameter {
     fn of(field: &Field) -> Self {
         let data_type = match plain_type(field.data_type().clone()) {
-            // What has more digits than the column is rounded as it is written.
+            // Extra fractional digits are rounded when the value is written.
             DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
                 DataType::Timestamp(TimeUnit::Microsecond, zone)
             }
@@ -55,7 +55,7 @@ impl Parameter {
             other => other,
         };
         let name = field.metadata().get(TYPE_KEY);
-        // A value may be longer than what it is put into or compared with.
+        // A value may be longer than the column it is written to or compared with.
         let name = name.and_then(|name| names::without_size(name.clone()));
         Self { data_type, name }
     }
@@ -65,57 +65,57 @@ impl Parameter {
     }
 }
 
-/// The parameters `$1`, `$2`, … of the plans of a statement. `asked`: the statement as it was sent; `known`:
-/// what a client says of them.
+/// Types of the parameters `$1`, `$2`, … of a statement's plans. `original`: the statement as the client sent
+/// it; `known`: types declared by the client.
 ///
-/// Errors: there is no parameter of a name (42P02).
+/// Errors: a parameter name is not a valid number (42P02).
 pub(crate) fn of(
     plans: &[&LogicalPlan],
-    asked: Option<&ast::Statement>,
+    original: Option<&ast::Statement>,
     known: &[Option<DataType>],
 ) -> Result<Vec<Parameter>> {
-    let mut found = Found::default();
-    asked.into_iter().for_each(|asked| found.in_casts(asked));
+    let mut inference = Inference::default();
+    original.into_iter().for_each(|original| inference.in_casts(original));
     for plan in plans {
-        found.in_plan(plan)?;
+        inference.in_plan(plan)?;
     }
-    let last = found.planned.keys().next_back().copied().unwrap_or(0);
-    let count = last.max(found.said.keys().next_back().copied().unwrap_or(0)).max(known.len());
+    let last = inference.planned.keys().next_back().copied().unwrap_or(0);
+    let count = last.max(inference.types.keys().next_back().copied().unwrap_or(0)).max(known.len());
     Ok((1..=count)
         .map(|number| {
             if let Some(Some(data_type)) = known.get(number - 1) {
                 return Parameter { data_type: data_type.clone(), name: None };
             }
-            let planned = || found.planned.get(&number).cloned().flatten();
-            let said = found.said.get(&number).cloned().or_else(planned);
-            said.filter(|said| said.data_type != DataType::Null).unwrap_or_else(Parameter::text)
+            let planned = || inference.planned.get(&number).cloned().flatten();
+            let found = inference.types.get(&number).cloned().or_else(planned);
+            found.filter(|found| found.data_type != DataType::Null).unwrap_or_else(Parameter::text)
         })
         .collect())
 }
 
-/// What was found out so far, by the numbers of parameters.
+/// Types inferred so far, by parameter number.
 #[derive(Default)]
-struct Found {
-    said: BTreeMap<usize, Parameter>,
-    /// All that there are, with what the planner says of them.
+struct Inference {
+    types: BTreeMap<usize, Parameter>,
+    /// All parameters of the statement, with the planner's types.
     planned: BTreeMap<usize, Option<Parameter>>,
 }
 
-/// The number of a parameter by its name.
+/// The number of a parameter name such as `$1`.
 fn number_of(name: &str) -> Option<usize> {
     let number = name.strip_prefix('$')?.parse().ok()?;
     (1..=PARAMETERS_MAX).contains(&number).then_some(number)
 }
 
-impl Found {
-    fn say(&mut self, id: &str, parameter: impl FnOnce() -> Parameter) {
+impl Inference {
+    fn infer(&mut self, id: &str, parameter: impl FnOnce() -> Parameter) {
         if let Some(number) = number_of(id) {
-            self.said.entry(number).or_insert_with(parameter);
+            self.types.entry(number).or_insert_with(parameter);
         }
     }
 
-    /// What casts say, which plans do not know by PostgreSQL's names. And parameters of functions in FROM,
-    /// which plans have not at all.
+    /// Collects types from casts, whose PostgreSQL names plans do not keep, and from parameters of table
+    /// functions in FROM, which plans do not contain.
     fn in_casts(&mut self, statement: &ast::Statement) {
         for (id, cast) in table_functions::parameters(statement) {
             if let Some(number) = number_of(&id) {
@@ -123,8 +123,8 @@ impl Found {
                     Some(cast) => type_of_cast(&cast),
                     None => Some(DataType::Int32),
                 };
-                let told = data_type.map(|data_type| Parameter { data_type, name: None });
-                self.planned.entry(number).or_insert(told);
+                let parameter = data_type.map(|data_type| Parameter { data_type, name: None });
+                self.planned.entry(number).or_insert(parameter);
             }
         }
         let _ = ast::visit_expressions(statement, |expr| {
@@ -133,7 +133,7 @@ impl Found {
                 && let ast::Value::Placeholder(id) = &value.value
                 && let Some((data_type, name)) = cast_type(data_type)
             {
-                self.say(id, || Parameter { data_type, name: Some(name) });
+                self.infer(id, || Parameter { data_type, name: Some(name) });
             }
             ControlFlow::<()>::Continue(())
         });
@@ -144,7 +144,7 @@ impl Found {
             && matches!(dml.op, WriteOp::Insert(_) | WriteOp::Update)
         {
             let fields = match source_as_provider(&dml.target) {
-                Ok(table) => told_fields(table.as_ref()),
+                Ok(table) => declared_fields(table.as_ref()),
                 Err(_) => dml.target.schema().fields().iter().cloned().collect(),
             };
             self.in_rows(&dml.input, &fields);
@@ -156,7 +156,7 @@ impl Found {
         Ok(())
     }
 
-    /// Rows whose columns go into others, whatever the planner has put between them.
+    /// Rows written to the columns `wanted`, through any nodes that the planner puts between.
     fn in_rows(&mut self, plan: &LogicalPlan, wanted: &[FieldRef]) {
         match plan {
             LogicalPlan::Projection(projection) => {
@@ -164,7 +164,9 @@ impl Found {
                 let mut below: Vec<Option<FieldRef>> = vec![None; input.fields().len()];
                 for (expr, wanted) in projection.expr.iter().zip(wanted) {
                     match without_casts(expr) {
-                        Expr::Placeholder(placeholder) => self.say(&placeholder.id, || Parameter::of(wanted)),
+                        Expr::Placeholder(placeholder) => {
+                            self.infer(&placeholder.id, || Parameter::of(wanted))
+                        }
                         Expr::Column(column) => {
                             if let Some(at) = input.maybe_index_of_column(column) {
                                 below[at] = Some(Arc::clone(wanted));
@@ -194,7 +196,7 @@ impl Found {
 
     fn in_node(&mut self, node: &LogicalPlan) -> Result<()> {
         let schema = input_schema(node).unwrap_or_else(|_| DFSchema::empty());
-        let schema = told_schema(node, schema);
+        let schema = declared_schema(node, schema);
         if let LogicalPlan::Limit(limit) = node {
             let bigint = Arc::new(Field::new("", DataType::Int64, true));
             for expr in limit.skip.iter().chain(&limit.fetch) {
@@ -203,7 +205,7 @@ impl Found {
             return Ok(());
         }
         if let LogicalPlan::Union(union) = node {
-            // What one side does not say the other does.
+            // One input may determine the types of the other.
             let fields: Vec<FieldRef> = union.schema.fields().iter().cloned().collect();
             union.inputs.iter().for_each(|input| self.in_rows(input, &fields));
         }
@@ -220,7 +222,7 @@ impl Found {
         Ok(())
     }
 
-    /// `wanted`: what the value has to be.
+    /// `wanted`: the type required of the value.
     fn in_expr(&mut self, expr: &Expr, wanted: Option<&FieldRef>, schema: &DFSchema) -> Result<()> {
         match expr {
             Expr::Placeholder(placeholder) => {
@@ -234,19 +236,19 @@ impl Found {
                     *entry = planned;
                 }
                 if let Some(wanted) = wanted.filter(|wanted| !wanted.data_type().is_null()) {
-                    self.say(&placeholder.id, || Parameter::of(wanted));
+                    self.infer(&placeholder.id, || Parameter::of(wanted));
                 }
                 return Ok(());
             }
             Expr::Alias(alias) => return self.in_expr(&alias.expr, wanted, schema),
             Expr::Negative(inner) => return self.in_expr(inner, wanted, schema),
             Expr::Cast(cast) => {
-                let sent = sent_as(&cast.field);
-                return self.in_expr(&cast.expr, only_for(&cast.expr, &sent), schema);
+                let sent = client_type(&cast.field);
+                return self.in_expr(&cast.expr, for_parameter(&cast.expr, &sent), schema);
             }
             Expr::TryCast(cast) => {
-                let sent = sent_as(&cast.field);
-                return self.in_expr(&cast.expr, only_for(&cast.expr, &sent), schema);
+                let sent = client_type(&cast.field);
+                return self.in_expr(&cast.expr, for_parameter(&cast.expr, &sent), schema);
             }
             Expr::Not(inner)
             | Expr::IsTrue(inner)
@@ -260,14 +262,14 @@ impl Found {
             Expr::BinaryExpr(binary) => return self.in_binary(binary, schema),
             Expr::Between(between) => {
                 let sides = [between.expr.as_ref(), &between.low, &between.high];
-                return self.alike(&sides, None, schema);
+                return self.infer_common(&sides, None, schema);
             }
             Expr::InList(InList { expr, list, .. }) => {
                 let sides: Vec<&Expr> = std::iter::once(expr.as_ref()).chain(list).collect();
-                return self.alike(&sides, None, schema);
+                return self.infer_common(&sides, None, schema);
             }
             Expr::Like(Like { expr, pattern, .. }) | Expr::SimilarTo(Like { expr, pattern, .. }) => {
-                return self.alike(&[expr.as_ref(), pattern], Some(&field(DataType::Utf8)), schema);
+                return self.infer_common(&[expr.as_ref(), pattern], Some(&field(DataType::Utf8)), schema);
             }
             Expr::InSubquery(query) => {
                 let other = query.subquery.subquery.schema().fields().first().cloned();
@@ -300,11 +302,16 @@ impl Found {
         done
     }
 
-    /// Expressions that have one type, that of the first which says one; `otherwise` where none does.
-    fn alike(&mut self, sides: &[&Expr], otherwise: Option<&FieldRef>, schema: &DFSchema) -> Result<()> {
-        let told = sides.iter().find_map(|side| told(side, schema));
-        let told = told.as_ref().or(otherwise);
-        sides.iter().try_for_each(|side| self.in_expr(side, told, schema))
+    /// Expressions of a common type: that of the first typed one, or `otherwise`.
+    fn infer_common(
+        &mut self,
+        sides: &[&Expr],
+        otherwise: Option<&FieldRef>,
+        schema: &DFSchema,
+    ) -> Result<()> {
+        let common = sides.iter().find_map(|side| own_type(side, schema));
+        let common = common.as_ref().or(otherwise);
+        sides.iter().try_for_each(|side| self.in_expr(side, common, schema))
     }
 
     fn in_binary(&mut self, binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
@@ -314,19 +321,19 @@ impl Found {
             self.in_expr(left, Some(&boolean), schema)?;
             return self.in_expr(right, Some(&boolean), schema);
         }
-        // `x < ANY ($1)` is planned as a comparison with the least or the largest of the array.
+        // `x < ANY ($1)` is planned as a comparison with the minimum or maximum of the array.
         for (side, other) in [(left, right), (right, left)] {
             if let Expr::ScalarFunction(function) = side.as_ref()
                 && matches!(function.name(), "array_min" | "array_max")
                 && let [Expr::Placeholder(placeholder)] = function.args.as_slice()
-                && let Some(item) = told(other, schema)
+                && let Some(item) = own_type(other, schema)
             {
-                self.say(&placeholder.id, || array_of(&item));
+                self.infer(&placeholder.id, || array_of(&item));
             }
         }
-        let (of_left, of_right) = (told(left, schema), told(right, schema));
+        let (of_left, of_right) = (own_type(left, schema), own_type(right, schema));
         let wanted = |other: &Option<FieldRef>| match other {
-            Some(other) => Some(beside(*op, other)),
+            Some(other) => Some(operand_type(*op, other)),
             None => match op {
                 Operator::StringConcat | Operator::Eq | Operator::NotEq => Some(field(DataType::Utf8)),
                 _ => None,
@@ -341,7 +348,7 @@ impl Found {
         match &case.expr {
             Some(base) => {
                 let sides: Vec<&Expr> = std::iter::once(base.as_ref()).chain(whens).collect();
-                self.alike(&sides, Some(&field(DataType::Utf8)), schema)?;
+                self.infer_common(&sides, Some(&field(DataType::Utf8)), schema)?;
             }
             None => {
                 let boolean = field(DataType::Boolean);
@@ -350,7 +357,7 @@ impl Found {
         }
         let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
         let results: Vec<&Expr> = results.chain(case.else_expr.as_deref()).collect();
-        self.alike(&results, wanted, schema)
+        self.infer_common(&results, wanted, schema)
     }
 
     fn in_function(
@@ -363,18 +370,18 @@ impl Found {
         match (function.name(), arguments.as_slice()) {
             ("coalesce" | "nvl" | "ifnull" | "greatest" | "least" | "nullif" | "mod" | "gcd" | "lcm", _) => {
                 let sides: Vec<&Expr> = arguments.iter().collect();
-                return self.alike(&sides, wanted, schema);
+                return self.infer_common(&sides, wanted, schema);
             }
             ("make_array", _) => {
                 let sides: Vec<&Expr> = arguments.iter().collect();
-                return self.alike(&sides, None, schema);
+                return self.infer_common(&sides, None, schema);
             }
             // `x = ANY (array)`.
             ("array_has", [array, item]) => {
-                if let (Expr::Placeholder(placeholder), Some(item)) = (array, told(item, schema)) {
-                    self.say(&placeholder.id, || array_of(&item));
+                if let (Expr::Placeholder(placeholder), Some(item)) = (array, own_type(item, schema)) {
+                    self.infer(&placeholder.id, || array_of(&item));
                 }
-                let item_of = told(array, schema).and_then(|array| match array.data_type() {
+                let item_of = own_type(array, schema).and_then(|array| match array.data_type() {
                     DataType::List(item) => Some(Arc::clone(item)),
                     _ => None,
                 });
@@ -397,7 +404,7 @@ impl Found {
 
     fn in_window(&mut self, function: &WindowFunction, schema: &DFSchema) -> Result<()> {
         let params = &function.params;
-        let first = params.args.first().and_then(|first| told(first, schema));
+        let first = params.args.first().and_then(|first| own_type(first, schema));
         for (at, argument) in params.args.iter().enumerate() {
             let wanted = match (function.fun.name(), at) {
                 ("ntile", 0) | ("lag" | "lead" | "nth_value", 1) => Some(field(DataType::Int32)),
@@ -411,8 +418,7 @@ impl Found {
     }
 }
 
-/// Says of parameters beside an operator what they are, before the planner takes them for what the other side
-/// is.
+/// Types parameters beside an operator before the planner gives them the type of the other side.
 #[derive(Debug)]
 pub(crate) struct TypedParameters;
 
@@ -430,20 +436,19 @@ impl ExprPlanner for TypedParameters {
             ast::BinaryOperator::StringConcat => Operator::StringConcat,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        // What the other side is, which takes a while to find out in long chains, is asked only where that
-        // matters.
-        let say = |side: &mut Expr, other: &Expr| {
+        // The type of the other side is expensive in long chains: compute it only for parameters.
+        let set_type = |side: &mut Expr, other: &Expr| {
             if let Expr::Placeholder(placeholder) = side
                 && placeholder.field.is_none()
             {
-                placeholder.field = match told(other, schema) {
-                    Some(other) => Some(beside(op, &other)),
+                placeholder.field = match own_type(other, schema) {
+                    Some(other) => Some(operand_type(op, &other)),
                     None => (op == Operator::StringConcat).then(|| field(DataType::Utf8)),
                 };
             }
         };
-        say(&mut expr.left, &expr.right);
-        say(&mut expr.right, &expr.left);
+        set_type(&mut expr.left, &expr.right);
+        set_type(&mut expr.right, &expr.left);
         Ok(PlannerResult::Original(expr))
     }
 }
@@ -452,7 +457,7 @@ fn field(data_type: DataType) -> FieldRef {
     Arc::new(Field::new("", data_type, true))
 }
 
-/// Whether an expression of a join is one of its keys, which are values of any type.
+/// Whether an expression is an equi-join key; keys may have any type.
 fn is_key(node: &LogicalPlan, expr: &Expr) -> bool {
     match node {
         LogicalPlan::Join(join) => join.on.iter().any(|(left, right)| left == expr || right == expr),
@@ -460,14 +465,14 @@ fn is_key(node: &LogicalPlan, expr: &Expr) -> bool {
     }
 }
 
-/// What an expression says of its type by itself.
-fn told(expr: &Expr, schema: &DFSchema) -> Option<FieldRef> {
+/// Type that an expression has by itself, without context.
+fn own_type(expr: &Expr, schema: &DFSchema) -> Option<FieldRef> {
     if let Expr::Placeholder(_) | Expr::Negative(_) = expr
         && is_open(expr)
     {
         return None;
     }
-    // A whole number is one of four bytes, if it is no larger.
+    // PostgreSQL types integer literals that fit as four bytes.
     if let Expr::Literal(ScalarValue::Int64(Some(number)), _) = expr
         && i32::try_from(*number).is_ok()
     {
@@ -477,7 +482,7 @@ fn told(expr: &Expr, schema: &DFSchema) -> Option<FieldRef> {
     found.filter(|field| !field.data_type().is_null())
 }
 
-/// Whether nothing but a parameter says what an expression is.
+/// Whether the type depends on a parameter alone.
 fn is_open(expr: &Expr) -> bool {
     match expr {
         Expr::Placeholder(_) => true,
@@ -486,14 +491,13 @@ fn is_open(expr: &Expr) -> bool {
     }
 }
 
-/// The type of the cast for a parameter below it, and nothing for others.
-fn only_for<'f>(inner: &Expr, sent: &'f FieldRef) -> Option<&'f FieldRef> {
+/// `sent` if `inner` is a parameter, otherwise nothing.
+fn for_parameter<'f>(inner: &Expr, sent: &'f FieldRef) -> Option<&'f FieldRef> {
     matches!(inner, Expr::Placeholder(_)).then_some(sent)
 }
 
-/// What a client sends for a value that is cast to a type: all that the value has, of which the cast takes
-/// what fits.
-fn sent_as(cast: &Field) -> FieldRef {
+/// Type that a client sends for a parameter below a cast: at full precision; the cast rounds it.
+fn client_type(cast: &Field) -> FieldRef {
     let data_type = match plain_type(cast.data_type().clone()) {
         kind if kind.is_decimal() => NUMERIC,
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone),
@@ -503,8 +507,8 @@ fn sent_as(cast: &Field) -> FieldRef {
     Arc::new(Field::new("", data_type, true).with_metadata(cast.metadata().clone()))
 }
 
-/// The type of a parameter on the other side of an operator.
-fn beside(op: Operator, other: &FieldRef) -> FieldRef {
+/// Type of a parameter opposite an operand of type `other`.
+fn operand_type(op: Operator, other: &FieldRef) -> FieldRef {
     const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
     let kind = other.data_type();
     field(match (op, kind) {
@@ -529,7 +533,7 @@ fn beside(op: Operator, other: &FieldRef) -> FieldRef {
     })
 }
 
-/// An array of values as the other side of a comparison has them.
+/// Array of `item`, for the array side of a comparison.
 fn array_of(item: &Field) -> Parameter {
     let item = Parameter::of(item);
     let data_type = DataType::List(Arc::new(Field::new_list_field(item.data_type, true)));
@@ -539,14 +543,14 @@ fn array_of(item: &Field) -> Parameter {
 fn without_casts(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast(cast) if !matches!(*cast.expr, Expr::Placeholder(_)) => without_casts(&cast.expr),
-        // The planner's own, to the type of the column: what a statement says itself was found before.
+        // Cast inserted by the planner to the column's type; explicit casts were collected before.
         Expr::Cast(cast) => &cast.expr,
         Expr::Alias(alias) => without_casts(&alias.expr),
         other => other,
     }
 }
 
-/// Types that bounds of series are of.
+/// Types that `generate_series` takes as bounds.
 fn type_of_cast(data_type: &ast::DataType) -> Option<DataType> {
     use ast::DataType as Sql;
     Some(match data_type {
@@ -571,8 +575,7 @@ fn without_parentheses(expr: &ast::Expr) -> &ast::Expr {
     }
 }
 
-/// The types of a function's arguments, where PostgreSQL tells them of one whose arguments say nothing
-/// themselves.
+/// Argument types of a function that PostgreSQL fixes even if all arguments are untyped.
 fn function_arguments(name: &str) -> &'static [DataType] {
     use DataType::{Boolean, Float64, Int32, Int64, Utf8};
     const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);

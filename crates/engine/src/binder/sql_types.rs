@@ -1,4 +1,4 @@
-//! Types of SQL that are others here than in DataFusion by itself.
+//! SQL types that DataFusion maps differently or not at all.
 
 use crate::types::declared;
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
@@ -9,14 +9,14 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// The types of casts and of columns.
+/// Type planner for casts and column definitions.
 #[derive(Debug)]
 pub(crate) struct SqlTypes;
 
 impl TypePlanner for SqlTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
         Ok(match sql_type {
-            // To the microsecond, as tables and clients have it, with which it can be compared then.
+            // In microseconds, as tables and clients have it, so that the two compare.
             ast::DataType::Time(
                 None | Some(7..),
                 ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone,
@@ -40,7 +40,7 @@ impl TypePlanner for SqlTypes {
     }
 }
 
-/// DEC is NUMERIC: of ten digits behind the point if it says none.
+/// DEC is NUMERIC; the default scale is ten.
 fn decimal(digits: ast::ExactNumberInfo) -> Result<DataType> {
     let (precision, scale) = match digits {
         ast::ExactNumberInfo::None => (u64::from(DECIMAL128_MAX_PRECISION), 10),
@@ -58,8 +58,8 @@ fn decimal(digits: ast::ExactNumberInfo) -> Result<DataType> {
     }
 }
 
-/// FLOAT is as wide as a number of its precision, in bits, needs: PostgreSQL's, and without one all of a
-/// double precision.
+/// FLOAT(p) is REAL or DOUBLE PRECISION by its precision in bits, as in PostgreSQL; without one it is DOUBLE
+/// PRECISION.
 fn float(precision: &ast::ExactNumberInfo) -> Result<DataType> {
     let (state, message) = match precision {
         ast::ExactNumberInfo::None | ast::ExactNumberInfo::Precision(25..=53) => {

@@ -1,6 +1,6 @@
-//! Which of PostgreSQL's types the columns of a plan are, where their Arrow types do not say it: `oid`, and
-//! arrays of it, stay that through subqueries, CASE and aggregates; so do lengths of `varchar(n)` where
-//! PostgreSQL keeps them.
+//! PostgreSQL type names of a plan's columns where the Arrow type does not determine them: `oid` and its
+//! arrays keep their type through subqueries, CASE and aggregates, and `varchar(n)` its length where
+//! PostgreSQL keeps it.
 
 use crate::types::declared;
 use crate::types::names::field_type_name;
@@ -15,14 +15,14 @@ use harrier_functions::cast::declared_type::{DeclaredType, type_of_call};
 use crate::warehouse::access::restricted_view::RestrictedView;
 use crate::warehouse::table::WarehouseTable;
 
-/// PostgreSQL's names of the types of a plan's columns, as far as there are any to tell.
+/// PostgreSQL type names of a plan's columns; `None` where the Arrow type suffices.
 pub(crate) fn of(plan: &LogicalPlan) -> Vec<Option<String>> {
     let count = plan.schema().fields().len();
     let mut names = match plan {
         LogicalPlan::Projection(projection) => of_all(&projection.expr, &projection.input),
         LogicalPlan::Aggregate(aggregate) => {
             let mut names = of_all(&aggregate.group_expr, &aggregate.input);
-            // With grouping sets there is a column more, and another number of expressions.
+            // Grouping sets add a column and change the number of expressions.
             if names.len() + aggregate.aggr_expr.len() != count {
                 return of_schema(plan);
             }
@@ -64,14 +64,14 @@ pub(crate) fn of(plan: &LogicalPlan) -> Vec<Option<String>> {
         }
         _ => of_schema(plan),
     };
-    // Of joins that show one side alone.
+    // Semi and anti joins output only one side.
     if names.len() != count {
         names = of_schema(plan);
     }
     names
 }
 
-/// Of a table of the warehouse, what its columns were declared as; of a view, what its query says.
+/// Declared types of a warehouse table's columns; for a view, those of its query.
 fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     let fields = scan.projected_schema.fields();
     let Ok(provider) = source_as_provider(&scan.source) else {
@@ -93,8 +93,8 @@ fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     fields.iter().map(name).collect()
 }
 
-/// The type of values which come from several places. A length stays if all have the same, and what has none
-/// of these is text.
+/// Common type of values from several sources. A length remains if all agree on it; a declared length beside
+/// plain text gives text.
 fn common(mut names: impl Iterator<Item = Option<String>>) -> Option<String> {
     let first = names.next()?;
     names.fold(first, |one, other| match (one, other) {
@@ -115,25 +115,25 @@ fn common(mut names: impl Iterator<Item = Option<String>>) -> Option<String> {
     })
 }
 
-/// The same of `min`, `max` and `nullif`, of which there are none of `varchar`.
-fn extreme(name: String) -> Option<String> {
+/// Result type of `min`, `max` and `nullif`: PostgreSQL has no `varchar` variants of them.
+fn min_max_type(name: String) -> Option<String> {
     match name.parse() {
         Ok(DeclaredType::Varchar(_)) => None,
         _ => without_size(name),
     }
 }
 
-/// Whether it is of no type yet.
+/// Whether an expression is of unknown type.
 fn is_unknown(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, _) => true,
-        // What the planner makes of one, which it names no type of.
+        // The planner casts unknown literals without naming a type.
         Expr::Cast(cast) => field_type_name(&cast.field).is_none() && is_unknown(&cast.expr),
         _ => false,
     }
 }
 
-/// What the fields of a plan say themselves.
+/// Types in the metadata of a plan's fields.
 fn of_schema(plan: &LogicalPlan) -> Vec<Option<String>> {
     plan.schema().fields().iter().map(|field| field_type_name(field)).collect()
 }
@@ -143,7 +143,7 @@ fn of_all(exprs: &[Expr], input: &LogicalPlan) -> Vec<Option<String>> {
     exprs.iter().map(|expr| of_expr(expr, input.schema(), &below)).collect()
 }
 
-/// `below`: what the columns of `schema` are.
+/// `below`: types of the columns of `schema`.
 pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) -> Option<String> {
     let inner = |expr: &Expr| of_expr(expr, schema, below);
     let common_of = |values: &mut dyn Iterator<Item = &Expr>| {
@@ -155,8 +155,10 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
         Expr::Column(column) => below.get(schema.maybe_index_of_column(column)?)?.clone(),
         Expr::OuterReferenceColumn(field, _) => field_type_name(field),
         Expr::Alias(alias) => inner(&alias.expr),
-        Expr::Cast(cast) => field_type_name(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
-        Expr::TryCast(cast) => field_type_name(&cast.field).or_else(|| same(expr, &cast.expr, schema, below)),
+        Expr::Cast(cast) => field_type_name(&cast.field).or_else(|| implicit_cast_type(expr, &cast.expr, schema, below)),
+        Expr::TryCast(cast) => {
+            field_type_name(&cast.field).or_else(|| implicit_cast_type(expr, &cast.expr, schema, below))
+        }
         Expr::Case(case) => {
             let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
             common_of(&mut results.chain(case.else_expr.as_deref()))
@@ -166,7 +168,7 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
             let first = function.params.args.first().and_then(inner)?;
             match function.func.name() {
                 "array_agg" => without_size(first).map(|first| format!("_{first}")),
-                "min" | "max" => extreme(first),
+                "min" | "max" => min_max_type(first),
                 "first_value" | "last_value" => without_size(first),
                 _ => None,
             }
@@ -175,20 +177,20 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
             let first = function.params.args.first().and_then(inner)?;
             match function.fun.name() {
                 "lag" | "lead" | "first_value" | "last_value" | "nth_value" => without_size(first),
-                "min" | "max" => extreme(first),
+                "min" | "max" => min_max_type(first),
                 "array_agg" => without_size(first).map(|first| format!("_{first}")),
                 _ => None,
             }
         }
         Expr::ScalarFunction(function) => match (function.name(), function.args.as_slice()) {
-            ("nullif", [value, ..]) => inner(value).and_then(extreme),
+            ("nullif", [value, ..]) => inner(value).and_then(min_max_type),
             ("coalesce" | "greatest" | "least" | "array_or_empty", arguments) => {
                 common_of(&mut arguments.iter())
             }
             ("make_array", arguments) => {
                 common_of(&mut arguments.iter()).and_then(without_size).map(|name| format!("_{name}"))
             }
-            // What is in JSON is of its type, and of `json` where that is not known.
+            // Elements of JSON have the document's type, `json` if that is unknown.
             ("harrier_json_get" | "harrier_json_path", [document, ..]) => {
                 Some(inner(document).unwrap_or_else(|| "json".to_string()))
             }
@@ -211,10 +213,15 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
     }
 }
 
-/// What a cast is of, if it is the planner's own and changes nothing that a client could see.
-fn same(cast: &Expr, inner: &Expr, schema: &DFSchema, below: &[Option<String>]) -> Option<String> {
+/// Type of a cast's operand, if the planner inserted the cast and clients cannot observe it.
+fn implicit_cast_type(
+    cast: &Expr,
+    inner: &Expr,
+    schema: &DFSchema,
+    below: &[Option<String>],
+) -> Option<String> {
     let (to, from) = (cast.get_type(schema).ok()?, inner.get_type(schema).ok()?);
-    // One that a statement has says its own type, which is the same then.
+    // An explicit cast names its own type, so that source and target are equal here.
     let is_own = to != from && to.is_string() && from.is_string();
     is_own.then(|| of_expr(inner, schema, below)).flatten()
 }

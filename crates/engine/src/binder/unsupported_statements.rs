@@ -1,5 +1,5 @@
-//! What INSERT, UPDATE, DELETE and MERGE do not have, and CREATE FUNCTION and the like, refused in words that
-//! name what there is instead.
+//! Rejects unsupported clauses of INSERT, UPDATE, DELETE and MERGE, and unsupported statements such as CREATE
+//! FUNCTION, with errors that name the alternative.
 
 use crate::planning::returning_items;
 use datafusion::error::Result;
@@ -11,8 +11,8 @@ use harrier_sqlstate::IntoDataFusionError;
 const MERGE: &str = "MERGE INTO … USING … ON … WHEN MATCHED THEN … WHEN NOT MATCHED THEN INSERT … \
                      does one thing for rows that are there and another for those that are not";
 
-/// Errors: the statement, which may be explained or prepared, has ON CONFLICT or what means the same, a
-/// statement that writes in a WITH, or RETURNING in a PREPARE, or makes what there is not (0A000).
+/// Errors: the statement, also within EXPLAIN or PREPARE, has ON CONFLICT or an equivalent, a data-modifying
+/// WITH, RETURNING in a PREPARE, or creates an unsupported kind of object (0A000).
 pub(crate) fn check(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check(&explain.statement),
@@ -35,7 +35,7 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
     }
 }
 
-/// Errors: it makes a kind of object that there is not (0A000).
+/// Errors: the statement creates an unsupported kind of object (0A000).
 fn check_objects(statement: &ast::Statement) -> Result<()> {
     match statement {
         ast::Statement::CreateFunction(_) => {
@@ -60,7 +60,7 @@ fn check_objects(statement: &ast::Statement) -> Result<()> {
     }
 }
 
-/// Errors: an INSERT says what is done with rows that are there already (0A000).
+/// Errors: an INSERT has a conflict clause (0A000).
 fn check_conflicts(statement: &ast::Statement) -> Result<()> {
     let ast::Statement::Insert(Insert { on, or, .. }) = statement else { return Ok(()) };
     match (on, or) {
@@ -72,8 +72,7 @@ fn check_conflicts(statement: &ast::Statement) -> Result<()> {
     }
 }
 
-/// Errors: a WITH of the statement has one that writes (0A000). What one further inside has the planner
-/// refuses.
+/// Errors: a top-level WITH is data-modifying (0A000). The planner rejects nested ones.
 fn check_with(statement: &ast::Statement) -> Result<()> {
     let query = match statement {
         ast::Statement::Query(query) => query,

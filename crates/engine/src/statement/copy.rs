@@ -106,7 +106,7 @@ impl Target {
 
     /// The same columns with PostgreSQL's names of their types, where Arrow's do not say which they are.
     fn told(&self, schema: &SchemaRef) -> SchemaRef {
-        let told = declared_types::told_fields(self.table.as_ref());
+        let told = declared_types::declared_fields(self.table.as_ref());
         let names: Vec<Option<String>> =
             self.columns.iter().map(|at| names::field_type_name(&told[*at])).collect();
         names::with_type_names(schema, &names)
@@ -131,7 +131,7 @@ impl Target {
                     None => lit(ScalarValue::try_new_null(field.data_type())?),
                 },
             };
-            let value = json_values::read_again(field, value)?;
+            let value = json_values::normalize_text(field, value)?;
             expressions.push(value.alias(field.name()));
         }
         let input = LogicalPlanBuilder::from(rows).project(expressions)?.build()?;
@@ -440,7 +440,8 @@ impl Session {
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, copy_parse::as_query(&copy.source)?)).await?;
         read_check::check_reads(&state, &plan)?;
-        let plan = result_names::told_apart(declared_types::shown(plan)?, statement.asked.as_deref())?;
+        let plan =
+            result_names::told_apart(declared_types::pad_char_columns(plan)?, statement.asked.as_deref())?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text, statement.explain).await? {

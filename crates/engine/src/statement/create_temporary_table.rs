@@ -60,7 +60,7 @@ impl Session {
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
-        let input = declared_types::without_names(Arc::unwrap_or_clone(input))?;
+        let input = declared_types::strip_from_input(Arc::unwrap_or_clone(input))?;
         if warehouse.names.is_temporary(&name) && !or_replace {
             return match if_not_exists {
                 true => Ok(command("CREATE TABLE")),

@@ -219,7 +219,8 @@ impl Session {
         }
         let plan = answer.unwrap_or(plan);
         let origins = self.origins(&plan);
-        let columns = column_origins::told(&columns(&self.context().state(), plan, &parameters)?, &origins);
+        let columns =
+            column_origins::with_origins(&columns(&self.context().state(), plan, &parameters)?, &origins);
         let columns = self.as_prepared(parsed, columns);
         Ok(Described { parameters, names, columns: Some(columns) })
     }

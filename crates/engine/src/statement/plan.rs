@@ -28,7 +28,7 @@ impl Session {
     /// of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context().state();
-        if let Some((statement, like)) = create_table_like::cut(statement) {
+        if let Some((statement, like)) = create_table_like::split_like_clause(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
         let (without_keys, _) = declaration::extract_keys(statement)?;
@@ -53,13 +53,13 @@ impl Session {
                 self.prepared().plan(&state, parsed).await?
             }
             _ => {
-                let state = information_schema::of(&state, statement)?.unwrap_or(state);
+                let state = information_schema::restrict(&state, statement)?.unwrap_or(state);
                 let plan = Box::pin(delete_alias::plan(&state, statement.clone())).await?;
                 rewrite_view(
                     describe::with_values(plan, values)?,
                     &[
-                        json::typed,
-                        declared_types::typed,
+                        json::rewrite_node,
+                        declared_types::rewrite_node,
                         unknown_literals::typed,
                         timestamp_coercion::coerce_node,
                         decimal_float_coercion::coerce_node,
@@ -68,7 +68,7 @@ impl Session {
             }
         };
         assignment_casts::check(&plan, written.as_deref())?;
-        declared_types::shown(json::stored(plan)?)
+        declared_types::pad_char_columns(json::coerce_written_values(plan)?)
     }
 
     /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is

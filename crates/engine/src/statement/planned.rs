@@ -45,7 +45,7 @@ impl Session {
         if let Some(outcome) = self.change_memory(&plan, parsed, statement).await? {
             return Ok(outcome);
         }
-        let plan = declared_types::forgotten(plan)?;
+        let plan = declared_types::strip_from_ddl(plan)?;
         let mut notices = vec![];
         if let Statement::Statement(written) = parsed
             && let ast::Statement::CreateTable(create) = written.as_ref()
@@ -110,7 +110,7 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
-                let schema = column_origins::told(&names::with_type_names(&schema, &names), &origins);
+                let schema = column_origins::with_origins(&names::with_type_names(&schema, &names), &origins);
                 let schema = self.as_prepared(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }

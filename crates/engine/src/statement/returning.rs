@@ -270,7 +270,7 @@ impl Session {
         let written = shape.to_write(&rows, &written_schema)?;
         drop(rows);
         self.write_held(target, written, written_schema, verb, statement, warehouse).await?;
-        let schema = column_origins::told(&names::with_type_names(&answer_schema, &columns), &origins);
+        let schema = column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }

@@ -1,8 +1,8 @@
-//! PostgreSQL's operators of JSON, as calls of functions. They are told from others by their names, and `-`
-//! by the type of its left side.
+//! Plans PostgreSQL's JSON operators as function calls. The operator's name identifies them, except `-`,
+//! which needs the type of its left side.
 //!
-//! What a column is may be lost on the way to it. What PostgreSQL would refuse for that works on texts then,
-//! as on `json`.
+//! A column's type may be lost in subqueries. Operators that PostgreSQL would reject then work on text, as on
+//! `json`.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open};
 
-/// Plans the operators.
+/// Planner extension for the operators.
 #[derive(Debug)]
 pub(crate) struct JsonOperators;
 
-/// What is on the right side of an operator.
+/// Type of an operator's right side.
 #[derive(Clone, Copy, PartialEq)]
 enum Right {
     Key,
@@ -50,7 +50,7 @@ impl ExprPlanner for JsonOperators {
             HashMinus => ("jsonb_delete_path", Right::Path, false),
             Minus => ("jsonb_delete", Right::Key, false),
             AtQuestion | AtAt => {
-                let types = Types::told(schema);
+                let types = Types::from_fields(schema);
                 if types.kind(&expr.left).is_none() {
                     return Ok(PlannerResult::Original(expr));
                 }
@@ -59,12 +59,12 @@ impl ExprPlanner for JsonOperators {
             }
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let types = Types::told(schema);
+        let types = Types::from_fields(schema);
         let (left_kind, right_kind) = (types.kind(&expr.left), types.kind(&expr.right));
         let is_list =
             |side| matches!(types.data_type(side), Some(DataType::List(_) | DataType::FixedSizeList(..)));
         let is_of_json = match right {
-            // Arrays contain each other, too.
+            // Arrays have `@>` and `<@`, too.
             Right::Jsonb => !is_list(&expr.left) && !is_list(&expr.right),
             _ if expr.op == Minus => left_kind.is_some(),
             _ => true,
@@ -90,14 +90,14 @@ impl ExprPlanner for JsonOperators {
             return Err(types.no_operator(&expr.left, &expr.op.to_string(), &expr.right));
         }
         if right == Right::Jsonb {
-            say(&mut expr.left, &Kind::Jsonb.field(""));
+            set_type(&mut expr.left, &Kind::Jsonb.field(""));
         }
         let wanted = match right {
             Right::Jsonb => Kind::Jsonb.field(""),
             Right::Key => Arc::new(Field::new("", DataType::Utf8, true)),
             Right::Path => Arc::new(Field::new("", DataType::new_list(DataType::Utf8, true), true)),
         };
-        say(&mut expr.right, &wanted);
+        set_type(&mut expr.right, &wanted);
         let RawBinaryExpr { left, right, .. } = expr;
         Ok(PlannerResult::Planned(call(name, vec![left, right])?))
     }
@@ -107,7 +107,7 @@ impl ExprPlanner for JsonOperators {
         expr: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
-        let kind = Types::told(schema).kind(&expr.expr);
+        let kind = Types::from_fields(schema).kind(&expr.expr);
         if kind != Some(Kind::Jsonb) {
             return Ok(PlannerResult::Original(expr));
         }
@@ -123,8 +123,8 @@ impl ExprPlanner for JsonOperators {
     }
 }
 
-/// Says of a parameter what it is, if nothing else does.
-fn say(side: &mut Expr, field: &FieldRef) {
+/// Sets the type of a parameter if it has none yet.
+fn set_type(side: &mut Expr, field: &FieldRef) {
     if is_open(side)
         && let Expr::Placeholder(placeholder) = side
         && placeholder.field.is_none()

@@ -1,8 +1,8 @@
-//! Values of `json` and `jsonb` in a plan: casts, comparisons, groups and orders of them, which are those of
-//! texts to DataFusion.
+//! Analyzer rule for values of `json` and `jsonb`: casts, comparisons, GROUP BY and ORDER BY. DataFusion
+//! would treat them as text.
 //!
-//! The rule knows what columns are also where their fields have lost it, in a union or CASE
-//! ([`crate::binder::type_names`]), and tells the functions of JSON so.
+//! The rule also knows the types of columns whose field metadata a union or CASE lost
+//! ([`crate::binder::type_names`]), and marks the arguments of JSON functions accordingly.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::{self, Kind};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Types, call, is_open, key, read};
+use super::{Types, call, is_open, key, parse_text};
 use crate::binder::type_names;
 use crate::types::names::type_name;
 use harrier_planner::rewrite::{is_comparison, rewrite_expressions};
 
-/// The rule; to stand before the coercion of types.
+/// The rule. Must run before type coercion.
 #[derive(Debug)]
 pub(crate) struct JsonValues;
 
@@ -38,13 +38,13 @@ impl AnalyzerRule for JsonValues {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         match has_json(&plan)? {
-            true => Ok(plan.transform_up_with_subqueries(typed)?.data),
+            true => Ok(plan.transform_up_with_subqueries(rewrite_node)?.data),
             false => Ok(plan),
         }
     }
 }
 
-/// Whether a plan has anything to do with JSON.
+/// Whether a plan contains JSON columns, casts or functions.
 fn has_json(plan: &LogicalPlan) -> Result<bool> {
     let is_json = |name: Option<&String>| {
         name.is_some_and(|name| Kind::of_name(name.strip_prefix('_').unwrap_or(name)).is_some())
@@ -68,10 +68,10 @@ fn has_json(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// One node with the rule applied.
+/// Applies the rule to one node.
 ///
-/// Errors: an operator or a cast that there is not for these types (42883, 42846).
-pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Errors: an operator or a cast does not exist for these types (42883, 42846).
+pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let types = Types::below(&plan)?;
     let is_plain = !types.names.iter().flatten().any(|name| name.contains("json"));
     if is_plain && plan.expressions().is_empty() {
@@ -84,19 +84,19 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Sort(mut sort) => {
-            let is_changed = level_orders(&mut sort.expr, types)?;
+            let is_changed = replace_in_sort(&mut sort.expr, types)?;
             let plan = LogicalPlan::Sort(sort);
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
         }
         LogicalPlan::Join(mut join) => {
             let mut is_changed = false;
             for (left, right) in &mut join.on {
-                is_changed |= level_pair(left, "=", right, types)?;
+                is_changed |= replace_in_comparison(left, "=", right, types)?;
             }
             let plan = LogicalPlan::Join(join);
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
         }
-        LogicalPlan::Aggregate(aggregate) => grouped(aggregate, types),
+        LogicalPlan::Aggregate(aggregate) => rewrite_aggregate(aggregate, types),
         LogicalPlan::Distinct(Distinct::All(input)) => {
             let names = type_names::of(&input);
             if !names.iter().flatten().any(|name| Kind::of_name(name).is_some()) {
@@ -104,15 +104,15 @@ fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>>
             }
             let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
             let types = Types { schema: input.schema().as_ref().clone(), names };
-            grouped(Aggregate::try_new(input, columns, vec![])?, &types)
+            rewrite_aggregate(Aggregate::try_new(input, columns, vec![])?, &types)
         }
         LogicalPlan::Distinct(Distinct::On(mut on)) => {
             let mut is_changed = false;
             for expr in &mut on.on_expr {
-                is_changed |= level(expr, types, equality)?;
+                is_changed |= replace_by_key(expr, types, equality)?;
             }
             if let Some(sort) = &mut on.sort_expr {
-                is_changed |= level_orders(sort, types)?;
+                is_changed |= replace_in_sort(sort, types)?;
             }
             let plan = LogicalPlan::Distinct(Distinct::On(on));
             Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
@@ -132,7 +132,7 @@ fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>>
                 false => Ok(Transformed::no(LogicalPlan::RecursiveQuery(query))),
             }
         }
-        LogicalPlan::Union(union) => united(union),
+        LogicalPlan::Union(union) => rewrite_union(union),
         other => Ok(Transformed::no(other)),
     }
 }
@@ -150,38 +150,40 @@ fn ordering() -> datafusion::error::DataFusionError {
     no_operator_class("ordering")
 }
 
-/// Has an expression be what its values are compared by; tells whether it was JSON.
-fn level(
+/// Replaces an expression by its comparison key. Returns whether it was JSON.
+fn replace_by_key(
     expr: &mut Expr,
     types: &Types,
-    refused: fn() -> datafusion::error::DataFusionError,
+    error: fn() -> datafusion::error::DataFusionError,
 ) -> Result<bool> {
     match types.kind(expr) {
         Some(Kind::Jsonb) => {
             *expr = key(std::mem::take(expr))?;
             Ok(true)
         }
-        Some(Kind::Json) => Err(refused()),
+        Some(Kind::Json) => Err(error()),
         None => Ok(false),
     }
 }
 
-fn level_orders(orders: &mut [SortExpr], types: &Types) -> Result<bool> {
+fn replace_in_sort(orders: &mut [SortExpr], types: &Types) -> Result<bool> {
     let mut is_changed = false;
     for order in orders {
-        is_changed |= level(&mut order.expr, types, ordering)?;
+        is_changed |= replace_by_key(&mut order.expr, types, ordering)?;
     }
     Ok(is_changed)
 }
 
-/// The same of two sides that are compared with each other.
-fn level_pair(left: &mut Expr, operator: &str, right: &mut Expr, types: &Types) -> Result<bool> {
+/// Replaces both sides of a comparison by their keys.
+fn replace_in_comparison(left: &mut Expr, operator: &str, right: &mut Expr, types: &Types) -> Result<bool> {
     let (left_kind, right_kind) = (types.kind(left), types.kind(right));
     match (left_kind, right_kind) {
         (None, None) => return Ok(false),
         (Some(Kind::Jsonb), Some(Kind::Jsonb)) => {}
-        (Some(Kind::Jsonb), None) if is_open(right) => *right = read(Kind::Jsonb, std::mem::take(right))?,
-        (None, Some(Kind::Jsonb)) if is_open(left) => *left = read(Kind::Jsonb, std::mem::take(left))?,
+        (Some(Kind::Jsonb), None) if is_open(right) => {
+            *right = parse_text(Kind::Jsonb, std::mem::take(right))?
+        }
+        (None, Some(Kind::Jsonb)) if is_open(left) => *left = parse_text(Kind::Jsonb, std::mem::take(left))?,
         _ => return Err(types.no_operator(left, operator, right)),
     }
     *left = key(std::mem::take(left))?;
@@ -189,8 +191,8 @@ fn level_pair(left: &mut Expr, operator: &str, right: &mut Expr, types: &Types) 
     Ok(true)
 }
 
-/// Groups by values of `jsonb`: by their keys, with the first value of each.
-fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPlan>> {
+/// Groups by the keys of `jsonb` values and returns the first value of each group.
+fn rewrite_aggregate(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPlan>> {
     let is_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
     let inside = |expr: &Expr| {
         let mut found = false;
@@ -216,7 +218,7 @@ fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPla
     let mut firsts = Vec::new();
     for (at, expr) in group_expr.iter_mut().enumerate() {
         let value = expr.clone();
-        if level(expr, types, equality)? {
+        if replace_by_key(expr, types, equality)? {
             *expr = std::mem::take(expr).alias(format!("__json_key_{at}"));
             let first =
                 AggregateFunction::new_udf(first_value_udaf(), vec![value], false, None, vec![], None);
@@ -227,7 +229,7 @@ fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPla
     let behind = group_expr.len() + aggr_expr.len() - firsts.len();
     let grouped = Aggregate::try_new(input, group_expr, aggr_expr)?;
     let columns = grouped.schema.columns();
-    let shown = schema.iter().enumerate().map(|(at, (qualifier, field))| {
+    let columns = schema.iter().enumerate().map(|(at, (qualifier, field))| {
         let from = firsts.iter().position(|first| *first == at).map_or(at, |first| behind + first);
         let column = Expr::Column(columns[from].clone());
         match from == at {
@@ -235,13 +237,13 @@ fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPla
             false => column.alias_qualified(qualifier.cloned(), field.name()),
         }
     });
-    let shown = shown.collect();
-    let projection = Projection::try_new(shown, Arc::new(LogicalPlan::Aggregate(grouped)))?;
+    let columns = columns.collect();
+    let projection = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(grouped)))?;
     Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
 
-/// Texts in quotes beside a column of JSON in another part of a union are JSON.
-fn united(mut union: datafusion::logical_expr::Union) -> Result<Transformed<LogicalPlan>> {
+/// Converts quoted literals in a union that stand beside a JSON column of another input.
+fn rewrite_union(mut union: datafusion::logical_expr::Union) -> Result<Transformed<LogicalPlan>> {
     let names: Vec<_> = union.inputs.iter().map(|input| type_names::of(input)).collect();
     let count = union.schema.fields().len();
     let kind_of = |at: usize, place: usize| {
@@ -261,7 +263,7 @@ fn united(mut union: datafusion::logical_expr::Union) -> Result<Transformed<Logi
                     || input.schema().field(place).data_type().is_null() =>
                 {
                     let name = input.schema().field(place).name().clone();
-                    *column = read(kind, std::mem::take(column))?.alias(name);
+                    *column = parse_text(kind, std::mem::take(column))?.alias(name);
                     is_cast = true;
                 }
                 _ => {
@@ -282,13 +284,13 @@ fn united(mut union: datafusion::logical_expr::Union) -> Result<Transformed<Logi
     Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
 }
 
-/// One expression, whose parts are done.
+/// Rewrites one expression whose children are rewritten already.
 fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
     match expr {
         Expr::Cast(cast) => in_cast(cast, types),
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
             if is_comparison(op) {
-                let is_changed = level_pair(&mut left, &op.to_string(), &mut right, types)?;
+                let is_changed = replace_in_comparison(&mut left, &op.to_string(), &mut right, types)?;
                 let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
                 return Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) });
             }
@@ -311,7 +313,7 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
                     let sides = [(*left, left_kind), (*right, right_kind)];
                     let sides = sides.map(|(side, kind)| match kind {
                         Some(_) => Ok(side),
-                        None => read(Kind::Jsonb, side),
+                        None => parse_text(Kind::Jsonb, side),
                     });
                     let [left, right] = sides;
                     Ok(Transformed::yes(call("jsonb_concat", vec![left?, right?])?))
@@ -324,8 +326,8 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
             let is_json = [&*expr, &*low, &*high].iter().any(|side| types.kind(side).is_some());
             if is_json {
                 let mut same = expr.clone();
-                level_pair(expr, ">=", low, types)?;
-                level_pair(&mut same, "<=", high, types)?;
+                replace_in_comparison(expr, ">=", low, types)?;
+                replace_in_comparison(&mut same, "<=", high, types)?;
             }
             let expr = Expr::Between(between);
             Ok(if is_json { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -336,7 +338,7 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
                 let value = expr.clone();
                 for item in &mut list {
                     *expr = (*value).clone();
-                    level_pair(&mut expr, "=", item, types)?;
+                    replace_in_comparison(&mut expr, "=", item, types)?;
                 }
             }
             let expr = Expr::InList(InList { expr, list, negated });
@@ -363,13 +365,15 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
         }
         Expr::Case(case) => in_case(case, types),
         Expr::AggregateFunction(mut function) => {
-            let mut is_changed = level_orders(&mut function.params.order_by, types)?;
+            let mut is_changed = replace_in_sort(&mut function.params.order_by, types)?;
             let first = function.params.args.first();
             let kind = first.and_then(|first| types.kind(first));
             if let Some(kind) = kind {
                 let name = function.func.name();
                 match (name, function.params.distinct) {
-                    ("count", true) => is_changed |= level(&mut function.params.args[0], types, equality)?,
+                    ("count", true) => {
+                        is_changed |= replace_by_key(&mut function.params.args[0], types, equality)?
+                    }
                     ("min" | "max" | "string_agg" | "sum" | "avg", _) => {
                         let message = format!("function {name}({}) does not exist", kind.name());
                         return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
@@ -388,14 +392,14 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
         Expr::WindowFunction(mut function) => {
             let mut is_changed = false;
             for order in &mut function.params.order_by {
-                if level(&mut order.expr, types, ordering)? {
-                    // A frame is looked for among texts, not among bytes.
+                if replace_by_key(&mut order.expr, types, ordering)? {
+                    // Window frames compare strings, not binary: encode the key.
                     order.expr = encode(std::mem::take(&mut order.expr), lit("hex"));
                     is_changed = true;
                 }
             }
             for by in &mut function.params.partition_by {
-                is_changed |= level(by, types, equality)?;
+                is_changed |= replace_by_key(by, types, equality)?;
             }
             let expr = Expr::WindowFunction(function);
             Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -405,7 +409,7 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
     }
 }
 
-/// Casts to and from JSON.
+/// Rewrites casts to and from JSON.
 fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr>> {
     if let DataType::List(item) = field.data_type()
         && let Some(kind) = Kind::of_field(item)
@@ -422,8 +426,8 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
         (_, Some(to)) => {
             let is_text = kind.as_ref().is_none_or(|kind| kind.is_string() || kind.is_null());
             return match is_text {
-                true => Ok(Transformed::yes(read(to, *expr)?)),
-                false => Err(refused(&types.shown(&expr), to.name()).into_datafusion()),
+                true => Ok(Transformed::yes(parse_text(to, *expr)?)),
+                false => Err(error(&types.display_type(&expr), to.name()).into_datafusion()),
             };
         }
         (Some(from), None) => {
@@ -432,7 +436,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
             if target.is_string() {
                 let text = call("harrier_json_text", vec![*expr])?;
                 return Ok(Transformed::yes(match named {
-                    // Which other type of texts it is.
+                    // Another string type.
                     Some(_) => Expr::Cast(Cast { expr: Box::new(text), field }),
                     None => cast(text, target.clone()),
                 }));
@@ -440,7 +444,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
             let is_scalar = target.is_numeric() || *target == DataType::Boolean;
             let name = type_name(target);
             if from != Kind::Jsonb || !is_scalar {
-                return Err(refused(from.name(), &name).into_datafusion());
+                return Err(error(from.name(), &name).into_datafusion());
             }
             let text = call("harrier_jsonb_scalar", vec![*expr, lit(name)])?;
             return Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(text), field })));
@@ -449,7 +453,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
     Ok(Transformed::no(Expr::Cast(Cast { expr, field })))
 }
 
-/// Casts to arrays of JSON: of what has elements that can be read one by one.
+/// Rewrites casts to arrays of JSON, if the elements can be parsed one by one.
 fn in_array_cast(Cast { mut expr, field }: Cast, kind: Kind, types: &Types) -> Result<Transformed<Expr>> {
     if types.name(&expr) == Some(format!("_{}", kind.name())) {
         return Ok(Transformed::yes(*expr));
@@ -459,7 +463,7 @@ fn in_array_cast(Cast { mut expr, field }: Cast, kind: Kind, types: &Types) -> R
     {
         for element in &mut function.args {
             if types.kind(element) != Some(kind) {
-                *element = read(kind, std::mem::take(element))?;
+                *element = parse_text(kind, std::mem::take(element))?;
             }
         }
         return Ok(Transformed::yes(*expr));
@@ -476,7 +480,7 @@ fn in_case(mut case: Case, types: &Types) -> Result<Transformed<Expr>> {
         let value = base.clone();
         for (when, _) in &mut case.when_then_expr {
             let mut same = value.clone();
-            if level_pair(&mut same, "=", when, types)? {
+            if replace_in_comparison(&mut same, "=", when, types)? {
                 **base = *same;
                 is_changed = true;
             }
@@ -484,25 +488,28 @@ fn in_case(mut case: Case, types: &Types) -> Result<Transformed<Expr>> {
     }
     let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
     let mut results: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
-    is_changed |= alike(&mut results, "CASE", types)?;
+    is_changed |= coerce_literals(&mut results, "CASE", types)?;
     let expr = Expr::Case(case);
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// Has texts in quotes be JSON beside JSON.
-fn alike(sides: &mut [&mut Expr], word: &str, types: &Types) -> Result<bool> {
+/// Converts quoted literals beside JSON to JSON.
+fn coerce_literals(sides: &mut [&mut Expr], word: &str, types: &Types) -> Result<bool> {
     let Some(kind) = sides.iter().find_map(|side| types.kind(side)) else { return Ok(false) };
     let mut is_changed = false;
     for side in sides {
         match types.kind(side) {
             Some(own) if own == kind => {}
             None if is_open(side) => {
-                **side = read(kind, std::mem::take(*side))?;
+                **side = parse_text(kind, std::mem::take(*side))?;
                 is_changed = true;
             }
             _ => {
-                let message =
-                    format!("{word} types {} and {} cannot be matched", kind.name(), types.shown(side));
+                let message = format!(
+                    "{word} types {} and {} cannot be matched",
+                    kind.name(),
+                    types.display_type(side)
+                );
                 return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
             }
         }
@@ -517,12 +524,12 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
         "coalesce" | "nvl" | "ifnull" | "make_array" => {
             let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
             let word = if name == "make_array" { "ARRAY" } else { "COALESCE" };
-            is_changed = alike(&mut sides, word, types)?;
+            is_changed = coerce_literals(&mut sides, word, types)?;
         }
         "nullif" => {
             if let [left, right] = function.args.as_slice() {
                 let (mut one, mut other) = (left.clone(), right.clone());
-                if level_pair(&mut one, "=", &mut other, types)? {
+                if replace_in_comparison(&mut one, "=", &mut other, types)? {
                     let left = left.clone();
                     let mut case = datafusion::logical_expr::when(
                         one.eq(other).is_true(),
@@ -532,7 +539,7 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
                 }
             }
         }
-        // By the type alone, which is what its values are kept as, it would be told from others no more.
+        // Arrow knows only the storage type, text.
         "pg_typeof" => {
             if let Some(name) = function.args.first().and_then(|value| types.name(value))
                 && Kind::of_name(&name).is_some()
@@ -544,10 +551,10 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
             let message = format!("{name} of JSON is not supported");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
-        // What writes the key of an object, or one, tells for itself what is JSON in its arguments.
+        // Functions that build JSON text need to know which of their arguments are JSON.
         name if json::by_name(name).is_some() && !is_conversion(name) => {
             for argument in &mut function.args {
-                is_changed |= tell(argument, types)?;
+                is_changed |= mark_argument(argument, types)?;
             }
         }
         _ => {}
@@ -556,7 +563,7 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-/// Those that say of a value what it is, which this rule puts in.
+/// Conversion functions that this rule itself inserts.
 fn is_conversion(name: &str) -> bool {
     matches!(
         name,
@@ -564,20 +571,20 @@ fn is_conversion(name: &str) -> bool {
     )
 }
 
-/// Has the field of an argument say whether it is JSON.
-fn tell(argument: &mut Expr, types: &Types) -> Result<bool> {
+/// Makes the field of an argument say whether it is JSON.
+fn mark_argument(argument: &mut Expr, types: &Types) -> Result<bool> {
     use datafusion::logical_expr::ExprSchemable;
     if matches!(argument, Expr::Literal(..) | Expr::Placeholder(_)) {
         return Ok(false);
     }
-    // The fields of a struct do not say what they are.
+    // A struct's fields do not carry the types.
     if let Expr::ScalarFunction(function) = argument
         && function.name() == "named_struct"
         && function.args.iter().any(|member| types.name(member).is_some_and(|name| name.contains("json")))
     {
         let mut members = std::mem::take(&mut function.args);
         for member in &mut members {
-            tell(member, types)?;
+            mark_argument(member, types)?;
         }
         *argument = call("harrier_json_row", members)?;
         return Ok(true);
@@ -594,9 +601,9 @@ fn tell(argument: &mut Expr, types: &Types) -> Result<bool> {
             _ => Ok(false),
         };
     }
-    let (known, told) = (types.kind(argument), Kind::of_field(&field));
-    *argument = match (known, told) {
-        (Some(known), told) if told != Some(known) => read(known, std::mem::take(argument))?,
+    let (known, marked) = (types.kind(argument), Kind::of_field(&field));
+    *argument = match (known, marked) {
+        (Some(known), marked) if marked != Some(known) => parse_text(known, std::mem::take(argument))?,
         (None, Some(_)) => call("harrier_json_text", vec![std::mem::take(argument)])?,
         _ => return Ok(false),
     };

@@ -1,4 +1,4 @@
-//! What statements write into columns of `json` and `jsonb`: values of these, whatever it was before.
+//! Converts the values that statements write into columns of `json` and `jsonb`.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Types, is_open, no_array, read};
+use super::{Types, is_open, no_array, parse_text};
 
-/// The plan of a statement that writes rows, or of its EXPLAIN, with the values of such columns checked and
-/// in their form.
+/// Checks and normalizes the values written to JSON columns in the plan of a statement that writes rows, or
+/// of its EXPLAIN.
 ///
-/// Errors: a value is of a type that is not assigned to them (42804).
-pub(crate) fn stored(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Errors: a value's type cannot be assigned to the column (42804).
+pub(crate) fn coerce_written_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(match plan {
-        LogicalPlan::Explain(mut asked) => {
-            asked.plan = Arc::new(stored(Arc::unwrap_or_clone(asked.plan))?);
-            LogicalPlan::Explain(asked)
+        LogicalPlan::Explain(mut explain) => {
+            explain.plan = Arc::new(coerce_written_values(Arc::unwrap_or_clone(explain.plan))?);
+            LogicalPlan::Explain(explain)
         }
-        LogicalPlan::Analyze(mut asked) => {
-            asked.input = Arc::new(stored(Arc::unwrap_or_clone(asked.input))?);
-            LogicalPlan::Analyze(asked)
+        LogicalPlan::Analyze(mut explain) => {
+            explain.input = Arc::new(coerce_written_values(Arc::unwrap_or_clone(explain.input))?);
+            LogicalPlan::Analyze(explain)
         }
         LogicalPlan::Dml(mut dml) => {
             let schema = dml.target.schema();
             if has_json(&schema) {
                 match &mut dml.op {
                     WriteOp::Insert(_) | WriteOp::Update | WriteOp::Ctas => {
-                        dml.input = Arc::new(converted(Arc::unwrap_or_clone(dml.input), &schema)?);
+                        dml.input = Arc::new(coerce_columns(Arc::unwrap_or_clone(dml.input), &schema)?);
                     }
                     WriteOp::MergeInto(merge) => {
                         let own = datafusion::common::DFSchema::try_from_qualified_schema(
                             dml.table_name.clone(),
                             &schema,
                         )?;
-                        let types = Types::told(&own.join(dml.input.schema())?);
+                        let types = Types::from_fields(&own.join(dml.input.schema())?);
                         in_merge(merge, &schema, &types)?;
                     }
                     _ => {}
@@ -55,7 +55,7 @@ fn has_json(schema: &Schema) -> bool {
     schema.fields().iter().any(|field| Kind::of_field(field).is_some() || item_kind(field).is_some())
 }
 
-/// What the elements of an array are.
+/// JSON kind of an array's elements.
 fn item_kind(field: &Field) -> Option<Kind> {
     match field.data_type() {
         DataType::List(item) => Kind::of_field(item),
@@ -63,7 +63,7 @@ fn item_kind(field: &Field) -> Option<Kind> {
     }
 }
 
-/// Whether an array for a column of these is one of them.
+/// Whether an array fits a column of JSON arrays.
 fn check_array(value: &Expr, kind: Kind, types: &Types) -> Result<()> {
     let given = match value {
         Expr::Cast(cast) => cast.expr.as_ref(),
@@ -79,10 +79,10 @@ fn check_array(value: &Expr, kind: Kind, types: &Types) -> Result<()> {
     }
 }
 
-/// A query whose columns are those of a table of this schema, with values that fit these.
+/// Projects a query to the columns of a table with this schema and converts the values.
 ///
-/// Errors: as [`stored`].
-fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
+/// Errors: as [`coerce_written_values`].
+fn coerce_columns(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
     if !has_json(schema) {
         return Ok(input);
     }
@@ -96,12 +96,12 @@ fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
             match schema.fields().get(at).map(|field| (field.name(), Kind::of_field(field))) {
                 Some((name, Some(kind))) => Ok(match value {
                     Expr::Alias(mut alias) => {
-                        *alias.expr = of_kind(*alias.expr, kind, name, &types)?;
+                        *alias.expr = coerce_value(*alias.expr, kind, name, &types)?;
                         Expr::Alias(alias)
                     }
                     value => {
                         let (qualifier, own) = value.qualified_name();
-                        of_kind(value, kind, name, &types)?.alias_qualified(qualifier, own)
+                        coerce_value(value, kind, name, &types)?.alias_qualified(qualifier, own)
                     }
                 }),
                 _ => Ok(value),
@@ -111,7 +111,7 @@ fn converted(input: LogicalPlan, schema: &Schema) -> Result<LogicalPlan> {
     }
     let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
     let all = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?);
-    converted(all, schema)
+    coerce_columns(all, schema)
 }
 
 fn in_merge(merge: &mut MergeIntoOp, schema: &Schema, types: &Types) -> Result<()> {
@@ -121,7 +121,7 @@ fn in_merge(merge: &mut MergeIntoOp, schema: &Schema, types: &Types) -> Result<(
         }
         let kind = schema.field_with_name(column).ok().and_then(Kind::of_field);
         if let Some(kind) = kind {
-            *value = of_kind(std::mem::take(value), kind, column, types)?;
+            *value = coerce_value(std::mem::take(value), kind, column, types)?;
         }
         Ok::<(), DataFusionError>(())
     };
@@ -145,12 +145,12 @@ fn in_merge(merge: &mut MergeIntoOp, schema: &Schema, types: &Types) -> Result<(
     Ok(())
 }
 
-/// A value for a column of a type.
-fn of_kind(value: Expr, kind: Kind, column: &str, types: &Types) -> Result<Expr> {
+/// Converts a value to a column's JSON type.
+fn coerce_value(value: Expr, kind: Kind, column: &str, types: &Types) -> Result<Expr> {
     if types.kind(&value) == Some(kind) {
         return Ok(value);
     }
-    // The planner has cast what is of another type.
+    // The planner has already cast values of other types.
     let given = match &value {
         Expr::Cast(cast) if types.kind(&cast.expr).is_none() => cast.expr.as_ref(),
         other => other,
@@ -162,10 +162,10 @@ fn of_kind(value: Expr, kind: Kind, column: &str, types: &Types) -> Result<Expr>
         let message = format!(
             "column \"{column}\" is of type {} but expression is of type {}",
             kind.name(),
-            types.shown(given)
+            types.display_type(given)
         );
         let hint = "you will need to rewrite or cast the expression";
         return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(hint).into_datafusion());
     }
-    read(kind, value)
+    parse_text(kind, value)
 }
