@@ -1,5 +1,5 @@
-//! Plans queries and expressions that need no session: columns of USING, SQL that is stored as text, literals
-//! of unknown type, operators of JSON.
+//! Planning of statements and expressions: USING columns, SQL stored as text, literals of unknown type,
+//! result names.
 
 pub(crate) mod cast_names;
 pub(crate) mod coalesce;

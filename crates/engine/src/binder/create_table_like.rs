@@ -10,7 +10,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTableLikeKind, ObjectName};
 use harrier_error::{SqlError, SqlState};
 
-use crate::planning::default_values::provider;
+use crate::planning::default_values::table_provider;
 use crate::types::declared::declared_schema_of;
 use crate::warehouse::table::WarehouseTable;
 
@@ -39,7 +39,7 @@ impl Like {
     ///
     /// Errors: the source table does not exist (42P01).
     pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-        let table = provider(state, &self.name).await?.ok_or_else(|| {
+        let table = table_provider(state, &self.name).await?.ok_or_else(|| {
             let message = format!("relation \"{}\" does not exist", self.name);
             harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
         })?;

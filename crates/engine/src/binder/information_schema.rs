@@ -142,7 +142,7 @@ impl SchemaProvider for Relations {
     fn table_type<'a: 'f, 'b: 'f, 'f>(&'a self, name: &'b str) -> BoxFuture<'f, Result<Option<TableType>>> {
         async move {
             match (self.inner.table_type(name).await, &self.filter) {
-                // The kind follows from the plan; filter views can fail to be planned.
+                // The kind follows from the plan; only views can fail to be planned.
                 (Err(_), None) => Ok(Some(TableType::View)),
                 (found, _) => found,
             }

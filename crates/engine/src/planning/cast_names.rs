@@ -1,13 +1,13 @@
-//! Expressions that differ by a cast alone, as in `SELECT max(w), max(w::int)` and
-//! `GROUP BY day, stamp::date`. DataFusion calls a cast what it calls its inside, tells aggregates, keys and
-//! columns apart by their names, and refuses these (42701). It finds what ORDER BY names by its name, too:
-//! `SELECT max(w)::text FROM t GROUP BY k ORDER BY max(w)` would be sorted by the text. Such a statement is
-//! planned once more with a function around each of its casts, which has a name and gives what it is given;
-//! simplification takes it away. Subqueries as values are all called the same, so that `rank() OVER (ORDER BY
-//! (SELECT …))` is refused a second time; they are named by their texts.
+//! Names for casts and scalar subqueries, so that expressions that differ by a cast alone stay distinct, as
+//! in `SELECT max(w), max(w::int)` and `GROUP BY day, stamp::date`. DataFusion names a cast like its operand,
+//! identifies aggregates, keys and columns by name, and rejects these statements (42701). It also resolves
+//! ORDER BY by name: `SELECT max(w)::text FROM t GROUP BY k ORDER BY max(w)` would sort by the text. Such a
+//! statement is planned again with a named identity function around each cast, which simplification removes.
+//! Scalar subqueries all have one name, so that `rank() OVER (ORDER BY (SELECT …))` fails likewise; they are
+//! named by their text.
 //!
-//! So it is with columns that are written in several ways and are planned as one: `SELECT 1.0, 1.00`, and
-//! `SELECT x[0], x[-1]`. They are planned once more with names of twins.
+//! Columns that are written differently but plan to the same expression, as `SELECT 1.0, 1.00` and `SELECT
+//! x[0], x[-1]`, are planned again with suffixed names.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ use harrier_sql::desugar::result_columns;
 
 use crate::planning::using_columns;
 
-/// The plan of a statement, as of [`using_columns::plan`].
+/// Plans a statement as [`using_columns::plan`] does.
 ///
 /// Errors: those of planning.
 pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
@@ -37,10 +37,10 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
     }
     match with_casts(state, statement.clone()).await {
         Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
-            let mut told_apart = statement;
-            match result_columns::disambiguate_computed(&mut told_apart) {
-                // What is wrong with the statement as it was sent is what the user is told.
-                true => with_casts(state, told_apart).await.map_err(|_| error),
+            let mut distinct = statement;
+            match result_columns::disambiguate_computed(&mut distinct) {
+                // Report the error of the original statement.
+                true => with_casts(state, distinct).await.map_err(|_| error),
                 false => Err(error),
             }
         }
@@ -48,55 +48,55 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
     }
 }
 
-/// Whether a statement inserts rows that it lists, of which there may be many.
+/// Whether a statement is an INSERT with a VALUES list, which may be long: avoid cloning it.
 fn is_of_values(statement: &Statement) -> bool {
     let Statement::Statement(statement) = statement else { return false };
     let ast::Statement::Insert(insert) = statement.as_ref() else { return false };
     insert.source.as_ref().is_some_and(|rows| matches!(rows.body.as_ref(), SetExpr::Values(_)))
 }
 
-/// The plan of a statement whose columns have names of their own.
+/// Plans a statement, and if names collide, once more with named casts.
 async fn with_casts(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
     let Some(named) = with_names(&statement) else {
         return using_columns::plan(state, statement).await;
     };
     match using_columns::plan(state, statement).await {
         Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
-            // What is wrong with the statement as it was sent is what the user is told.
+            // Report the error of the original statement.
             using_columns::plan(state, named).await.map_err(|_| error)
         }
-        Ok(plan) if sorts_beside_casts(&named) || meet(&plan)? => {
+        Ok(plan) if sorts_and_casts(&named) || has_name_collision(&plan)? => {
             Ok(using_columns::plan(state, named).await.unwrap_or(plan))
         }
         planned => planned,
     }
 }
 
-/// Whether two keys, aggregates or columns of one node have a name in common, which the optimizer would
-/// refuse.
-fn meet(plan: &LogicalPlan) -> Result<bool> {
-    let mut is_met = false;
+/// Whether two different keys, aggregates or columns of one node have the same name, which the optimizer
+/// would reject.
+fn has_name_collision(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_found = false;
     plan.apply_with_subqueries(|plan| {
         if matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Projection(_) | LogicalPlan::Window(_)) {
             let mut names = HashMap::new();
             for expr in plan.expressions() {
                 let name = expr.schema_name().to_string();
-                is_met |= names.insert(name, expr.clone()).is_some_and(|other| other != expr);
+                is_found |= names.insert(name, expr.clone()).is_some_and(|other| other != expr);
             }
         }
-        Ok(if is_met { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(if is_found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    Ok(is_met)
+    Ok(is_found)
 }
 
-/// A statement with a name for each of its casts and subqueries; `None`: there is none.
+/// Wraps each cast and scalar subquery of a statement in a named function; `None` if there is none.
 fn with_names(statement: &Statement) -> Option<Statement> {
-    let has_some = match inner(statement) {
+    let has_nameless = match inner(statement) {
         Some(Part::Statement(statement)) => statement.visit(&mut HasNameless).is_break(),
         Some(Part::Query(query)) => query.visit(&mut HasNameless).is_break(),
         None => false,
     };
-    if !has_some {
+    if !has_nameless {
         return None;
     }
     let mut statement = statement.clone();
@@ -104,18 +104,18 @@ fn with_names(statement: &Statement) -> Option<Statement> {
     Some(statement)
 }
 
-/// Whether a query is sorted by an expression and has a cast in its list.
-fn sorts_beside_casts(statement: &Statement) -> bool {
+/// Whether a query has a cast in its select list and an expression in ORDER BY.
+fn sorts_and_casts(statement: &Statement) -> bool {
     match inner(statement) {
-        Some(Part::Statement(statement)) => statement.visit(&mut SortsBesideCasts).is_break(),
-        Some(Part::Query(query)) => query.visit(&mut SortsBesideCasts).is_break(),
+        Some(Part::Statement(statement)) => statement.visit(&mut SortsAndCasts).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut SortsAndCasts).is_break(),
         None => false,
     }
 }
 
-struct SortsBesideCasts;
+struct SortsAndCasts;
 
-impl Visitor for SortsBesideCasts {
+impl Visitor for SortsAndCasts {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -194,12 +194,12 @@ struct NameCasts;
 impl VisitorMut for NameCasts {
     type Break = ();
 
-    // Behind what is in it: what it becomes is not visited.
+    // Post-order: the visitor does not descend into the replacement.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let name = match expr {
             Expr::Cast { data_type, .. } => data_type.to_string(),
             Expr::Subquery(query) => query.to_string(),
-            // The rows of a subquery there are no value.
+            // The subquery of ANY and ALL returns rows, not a scalar.
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Some(query) = named_query(right) {
                     **right = Expr::Subquery(query);
@@ -215,7 +215,7 @@ impl VisitorMut for NameCasts {
     }
 }
 
-/// The subquery of an expression that is one with a name.
+/// The subquery inside the naming function, if the expression is one.
 fn named_query(expr: &mut Expr) -> Option<Box<Query>> {
     let Expr::Function(function) = expr else { return None };
     let FunctionArguments::List(list) = &mut function.args else { return None };

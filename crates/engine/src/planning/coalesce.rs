@@ -1,6 +1,6 @@
-//! `coalesce`, and what is the same by other names, `greatest` and `least`, that take a day or a text beside
-//! timestamps, as in `coalesce(valid_to, '9999-12-31')`, a text beside a day, a boolean, an interval or an
-//! array, and bytes of a column beside those of a literal.
+//! `coalesce`, `nvl`, `ifnull`, `greatest` and `least` with arguments of mixed types: dates or text beside
+//! timestamps, as in `coalesce(valid_to, '9999-12-31')`, text beside a date, boolean, interval or array, and
+//! binary columns beside binary literals.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ use harrier_planner::analyzer::timestamp_coercion;
 
 use crate::planning::unknown_literals;
 
-/// On ranks they are the planner's, whose arguments have their types by then.
+/// The functions for the coordinator's planner. Ranks use DataFusion's: arguments are coerced by then.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let others = ["nvl", "ifnull"].map(str::to_string).to_vec();
     let all = [(core::coalesce(), others), (core::greatest(), vec![]), (core::least(), vec![])];
-    all.into_iter().map(|(inner, aliases)| Arc::new(ScalarUDF::new_from_impl(OfOneType { inner, aliases })))
+    all.into_iter().map(|(inner, aliases)| Arc::new(ScalarUDF::new_from_impl(CommonType { inner, aliases })))
 }
 
-/// What bytes are that are laid out differently.
-fn bytes(kinds: &[DataType]) -> Option<DataType> {
+/// Common type of binary arguments with different layouts.
+fn binary_type(kinds: &[DataType]) -> Option<DataType> {
     let are_bytes = kinds.iter().all(|kind| kind.is_binary() || kind.is_null());
     (are_bytes && kinds.contains(&DataType::BinaryView)).then_some(DataType::BinaryView)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfOneType {
+struct CommonType {
     inner: Arc<ScalarUDF>,
     aliases: Vec<String>,
 }
 
-impl ScalarUDFImpl for OfOneType {
+impl ScalarUDFImpl for CommonType {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -58,8 +58,8 @@ impl ScalarUDFImpl for OfOneType {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let common = timestamp_coercion::common_type_of(arguments)
-            .or_else(|| bytes(arguments))
-            .or_else(|| unknown_literals::beside_literals(arguments));
+            .or_else(|| binary_type(arguments))
+            .or_else(|| unknown_literals::literal_type(arguments));
         match common {
             Some(common) => Ok(vec![common; arguments.len()]),
             None => self.inner.inner().coerce_types(arguments),

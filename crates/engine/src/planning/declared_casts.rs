@@ -8,40 +8,40 @@ use harrier_functions::cast::declared_type::DeclaredType;
 
 use crate::types::declared::of_sql;
 
-/// Has casts to declared types be functions already in lists of VALUES and in WITH RECURSIVE, whose rows the
-/// planner wants to have fields that are the same in all that they say.
-pub(crate) fn settle(statement: &mut Statement) {
+/// Replaces casts to declared types by function calls in VALUES lists and in WITH RECURSIVE: the planner
+/// requires the fields of their rows to be identical, metadata included.
+pub(crate) fn rewrite_casts(statement: &mut Statement) {
     match statement {
         Statement::Statement(statement) => {
-            // No hook of the visitor ever breaks off.
-            let _ = VisitMut::visit(statement.as_mut(), &mut Settled::default());
+            // The visitor never breaks.
+            let _ = VisitMut::visit(statement.as_mut(), &mut CastRewriter::default());
         }
-        Statement::Explain(explain) => settle(&mut explain.statement),
+        Statement::Explain(explain) => rewrite_casts(&mut explain.statement),
         _ => {}
     }
 }
 
 #[derive(Default)]
-pub(crate) struct Settled {
-    /// How many queries around are such.
+pub(crate) struct CastRewriter {
+    /// Number of enclosing queries that are VALUES or WITH RECURSIVE.
     depth: usize,
-    /// Whether each query around is one.
-    within: Vec<bool>,
+    /// For each enclosing query, whether it is one.
+    enclosing: Vec<bool>,
 }
 
-impl VisitorMut for Settled {
+impl VisitorMut for CastRewriter {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
         let is_recursive = query.with.as_ref().is_some_and(|with| with.recursive);
         let is_within = is_recursive || matches!(query.body.as_ref(), ast::SetExpr::Values(_));
-        self.within.push(is_within);
+        self.enclosing.push(is_within);
         self.depth += usize::from(is_within);
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &mut ast::Query) -> ControlFlow<()> {
-        self.depth -= usize::from(self.within.pop() == Some(true));
+        self.depth -= usize::from(self.enclosing.pop() == Some(true));
         ControlFlow::Continue(())
     }
 

@@ -1,5 +1,4 @@
-//! `DEFAULT` for a value, and `DEFAULT VALUES`: what a statement means by them, in words that the planner
-//! has.
+//! Replaces `DEFAULT` in value lists, and `DEFAULT VALUES`, by the default expressions of the columns.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,36 +18,39 @@ use harrier_exec::data_files::text_of;
 use harrier_sql::ast_builder::values_of;
 use harrier_sql::identifier::plain;
 
-/// A statement with the defaults of its table in the place of the word.
+/// Replaces DEFAULT by the defaults of the target table.
 ///
-/// Errors: the table cannot be looked up.
-pub(crate) async fn filled<'s>(state: &SessionState, statement: &'s Statement) -> Result<Cow<'s, Statement>> {
-    if !asks(statement) {
+/// Errors: the table lookup fails.
+pub(crate) async fn fill_defaults<'s>(
+    state: &SessionState,
+    statement: &'s Statement,
+) -> Result<Cow<'s, Statement>> {
+    if !may_have_default(statement) {
         return Ok(Cow::Borrowed(statement));
     }
     let mut statement = statement.clone();
-    if let Some(written) = written(&mut statement)
+    if let Some(written) = dml_statement(&mut statement)
         && let Some(name) = target(written)
-        && let Some(table) = provider(state, &name).await?
+        && let Some(table) = table_provider(state, &name).await?
     {
         fill(written, table.as_ref())?;
     }
     Ok(Cow::Owned(statement))
 }
 
-/// Whether there may be such a word. Nearly all statements are found to have none without a copy.
-fn asks(statement: &Statement) -> bool {
+/// Whether the statement may contain DEFAULT. Most do not and need no copy.
+fn may_have_default(statement: &Statement) -> bool {
     match statement {
-        Statement::Explain(explain) => asks(&explain.statement),
+        Statement::Explain(explain) => may_have_default(&explain.statement),
         Statement::Statement(statement) => match statement.as_ref() {
-            ast::Statement::Prepare { statement, .. } => asks_for_one(statement),
-            statement => asks_for_one(statement),
+            ast::Statement::Prepare { statement, .. } => dml_has_default(statement),
+            statement => dml_has_default(statement),
         },
         _ => false,
     }
 }
 
-fn asks_for_one(statement: &ast::Statement) -> bool {
+fn dml_has_default(statement: &ast::Statement) -> bool {
     let is_set = |assignments: &[Assignment]| assignments.iter().any(|one| is_default(&one.value));
     match statement {
         ast::Statement::Insert(insert) => match insert.source.as_deref().map(|source| source.body.as_ref()) {
@@ -76,8 +78,8 @@ pub(crate) fn is_default(value: &ast::Expr) -> bool {
     matches!(value, ast::Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
 }
 
-/// The statement that writes, which may be explained or prepared.
-fn written(statement: &mut Statement) -> Option<&mut ast::Statement> {
+/// The DML statement, also within EXPLAIN or PREPARE.
+fn dml_statement(statement: &mut Statement) -> Option<&mut ast::Statement> {
     match statement {
         Statement::Explain(explain) => written(&mut explain.statement),
         Statement::Statement(statement) => match statement.as_mut() {
@@ -88,7 +90,7 @@ fn written(statement: &mut Statement) -> Option<&mut ast::Statement> {
     }
 }
 
-/// The table that it writes into.
+/// The target table.
 fn target(statement: &ast::Statement) -> Option<ObjectName> {
     let of = |relation: &TableFactor| match relation {
         TableFactor::Table { name, .. } => Some(name.clone()),
@@ -102,8 +104,8 @@ fn target(statement: &ast::Statement) -> Option<ObjectName> {
     }
 }
 
-/// The table of this name, if there is one.
-pub(crate) async fn provider(
+/// Looks up a table; `None` if it does not exist.
+pub(crate) async fn table_provider(
     state: &SessionState,
     name: &ObjectName,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -150,7 +152,7 @@ fn fill(statement: &mut ast::Statement, table: &dyn TableProvider) -> Result<()>
     Ok(())
 }
 
-/// The columns that values are for, in their order.
+/// The target columns of the values, in order.
 fn columns_of(named: &[ObjectName], table: &dyn TableProvider) -> Vec<String> {
     match named.is_empty() {
         true => table.schema().fields().iter().map(|field| field.name().clone()).collect(),
@@ -190,7 +192,7 @@ fn default_of(column: &str, table: &dyn TableProvider) -> Result<ast::Expr> {
         Some(Expr::Literal(value, _)) => {
             let texts = text_of(&value.to_array()?)?;
             let text = texts.iter().next().flatten().map(str::to_string);
-            // Bytes are in hexadecimal digits.
+            // Write bytes as hexadecimal digits.
             let literal = if value.data_type().is_binary() {
                 Value::HexStringLiteral
             } else {

@@ -1,5 +1,5 @@
-//! `DELETE FROM t AS q WHERE …`: to the planner, which knows no alias there, it is an UPDATE of no column.
-//! The plan is made that of a DELETE.
+//! `DELETE FROM t AS q WHERE …`: the planner supports no alias in DELETE. The statement is planned as an
+//! UPDATE without assignments, whose plan is then converted to that of a DELETE.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use datafusion::sql::sqlparser::ast::{self, Delete, FromTable, TableFactor, Upda
 
 use crate::planning::cast_names;
 
-/// The plan of a statement.
+/// Plans a statement.
 ///
 /// Errors: those of planning.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    let deletes = as_update(&mut statement);
+    let deletes = convert_to_update(&mut statement);
     let plan = cast_names::plan(state, statement).await?;
-    if deletes { Ok(plan.transform_down(as_delete)?.data) } else { Ok(plan) }
+    if deletes { Ok(plan.transform_down(convert_to_delete)?.data) } else { Ok(plan) }
 }
 
-/// Makes an UPDATE of a DELETE with an alias, which may be explained or prepared, and says whether it is one.
-fn as_update(statement: &mut Statement) -> bool {
+/// Converts a DELETE with an alias, also within EXPLAIN or PREPARE, to an UPDATE. Returns whether it was one.
+fn convert_to_update(statement: &mut Statement) -> bool {
     match statement {
-        Statement::Explain(explain) => as_update(&mut explain.statement),
+        Statement::Explain(explain) => convert_to_update(&mut explain.statement),
         Statement::Statement(statement) => match statement.as_mut() {
             ast::Statement::Prepare { statement, .. } => update(statement),
             statement => update(statement),
@@ -72,11 +72,11 @@ fn update(statement: &mut ast::Statement) -> bool {
     true
 }
 
-fn as_delete(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn convert_to_delete(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Dml(DmlStatement { table_name, target, op: WriteOp::Update, input, .. }) = &plan else {
         return Ok(Transformed::no(plan));
     };
-    // What the projection above it says is what the columns have.
+    // The projection above only copies the columns.
     let rows = match input.as_ref() {
         LogicalPlan::Projection(values) => &values.input,
         _ => input,

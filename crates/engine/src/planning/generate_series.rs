@@ -1,5 +1,5 @@
-//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only, and between
-//! integers of any width.
+//! `generate_series` and `range` between timestamps of any unit, where DataFusion's take nanoseconds only,
+//! and between integers of any width.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 
-/// A function of tables whose timestamps are nanoseconds, and whose integers have eight bytes.
+/// Table function wrapper that casts timestamps to nanoseconds and integers to 64 bits.
 #[derive(Debug)]
 pub(crate) struct Series(pub(crate) Arc<dyn TableFunctionImpl>);
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, arguments: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
         let nanoseconds = |expr: &Expr| match expr {
-            // Of NULL, whatever its type, there are no rows.
+            // NULL bounds of any type give no rows.
             Expr::Literal(value, metadata) if value.is_null() => {
                 Ok(Expr::Literal(ScalarValue::Null, metadata.clone()))
             }

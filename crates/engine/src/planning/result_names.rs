@@ -1,8 +1,7 @@
-//! What the columns of rows are called that go where no two may have one name: into files, and into keys of
-//! JSON.
+//! Distinct column names for results that go to files or become keys of JSON objects.
 //!
-//! They are called as PostgreSQL calls the columns of a result, and numbered from the second of a name on:
-//! `sum`, `sum_1`.
+//! Columns have the names that PostgreSQL gives to result columns; duplicates are numbered from the second
+//! on: `sum`, `sum_1`.
 
 use std::sync::Arc;
 
@@ -12,12 +11,15 @@ use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 use harrier_exec::formats::distinct_names::distinct_names;
 
-/// The plan of a query, `asked`, with names of their own for its columns.
-pub(crate) fn told_apart(plan: LogicalPlan, asked: Option<&ast::Statement>) -> Result<LogicalPlan> {
-    let Some(asked) = asked else { return Ok(plan) };
+/// Gives the columns of a query's plan distinct names. `original`: the query as the client sent it.
+pub(crate) fn with_distinct_names(
+    plan: LogicalPlan,
+    original: Option<&ast::Statement>,
+) -> Result<LogicalPlan> {
+    let Some(original) = original else { return Ok(plan) };
     let schema = Arc::clone(plan.schema());
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let names = harrier_sql::column_names::column_names(asked, &planned);
+    let names = harrier_sql::column_names::column_names(original, &planned);
     let names = distinct_names(names.iter()).unwrap_or(names);
     if names == planned {
         return Ok(plan);
@@ -30,27 +32,31 @@ pub(crate) fn told_apart(plan: LogicalPlan, asked: Option<&ast::Statement>) -> R
     LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()
 }
 
-/// The same of what a COPY, or an EXPLAIN ANALYZE of one, writes down.
-pub(crate) fn copied(mut plan: LogicalPlan, asked: Option<&ast::Statement>) -> Result<LogicalPlan> {
+/// Gives distinct names to the rows that a COPY, or an EXPLAIN ANALYZE of one, writes.
+pub(crate) fn with_distinct_names_in_copy(
+    mut plan: LogicalPlan,
+    original: Option<&ast::Statement>,
+) -> Result<LogicalPlan> {
     match &mut plan {
         LogicalPlan::Copy(copy) => {
-            copy.input = Arc::new(told_apart(LogicalPlan::clone(&copy.input), asked)?);
+            copy.input = Arc::new(with_distinct_names(LogicalPlan::clone(&copy.input), original)?);
         }
         LogicalPlan::Analyze(analyze) if matches!(analyze.input.as_ref(), LogicalPlan::Copy(_)) => {
-            analyze.input = Arc::new(copied(LogicalPlan::clone(&analyze.input), asked)?);
+            analyze.input =
+                Arc::new(with_distinct_names_in_copy(LogicalPlan::clone(&analyze.input), original)?);
         }
         _ => {}
     }
     Ok(plan)
 }
 
-/// What says the names of the columns that a statement returns, or writes as a COPY, before anything is done
-/// to it.
-pub(crate) fn asked(statement: &Statement) -> Option<ast::Statement> {
+/// The statement that determines the names of the result columns, or of the rows that COPY writes, before any
+/// rewrite.
+pub(crate) fn original_statement(statement: &Statement) -> Option<ast::Statement> {
     match statement {
         Statement::Statement(sent) => Some(ast::Statement::clone(sent)),
         Statement::Explain(explain) => match explain.statement.as_ref() {
-            copy @ Statement::CopyTo(_) => asked(copy),
+            copy @ Statement::CopyTo(_) => original_statement(copy),
             _ => None,
         },
         Statement::CopyTo(copy) => match &copy.source {

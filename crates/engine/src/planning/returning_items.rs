@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::ast::{self, OutputClause, SelectItem};
 use harrier_sql::ast_builder;
 
-/// What RETURNING of a statement lists.
+/// The RETURNING list of a statement.
 pub(crate) fn items(statement: &ast::Statement) -> Option<&Vec<SelectItem>> {
     match statement {
         ast::Statement::Insert(insert) => insert.returning.as_ref(),
@@ -17,8 +17,8 @@ pub(crate) fn items(statement: &ast::Statement) -> Option<&Vec<SelectItem>> {
     }
 }
 
-/// What RETURNING of a statement, as it was sent, lists, as a query to take names of columns from.
-pub(crate) fn listed(statement: &ast::Statement) -> Option<ast::Statement> {
+/// A query with the RETURNING list of the original statement as its select list, to derive column names from.
+pub(crate) fn as_query(statement: &ast::Statement) -> Option<ast::Statement> {
     let written = match statement {
         ast::Statement::Query(query) => match query.body.as_ref() {
             ast::SetExpr::Insert(written)

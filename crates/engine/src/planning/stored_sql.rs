@@ -1,13 +1,12 @@
-//! SQL that is kept as text: row filters, defaults of columns, queries of views.
+//! SQL that is stored as text: row filters, column defaults, view queries.
 //!
 //! # Invariants
 //!
-//! It means to everybody what it meant to whoever wrote it. It is read in Harrier's own dialect, with the
-//! settings of the parser and the planner that sessions begin with, whatever the session of its reader has
-//! SET, and is made ready for the planner as a statement is. It is kept as it was written: what the parser
-//! shows of its tree does not always parse again. Who asks is [`Asker`]: `current_user` and `session_user`
-//! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights
-//! and not its name.
+//! Stored SQL means the same to every reader as to its author. It is parsed in Harrier's own dialect, with
+//! the default settings of parser and planner, whatever the reading session has SET, and is desugared like
+//! any statement. The original text is stored: the parser's rendering of its tree does not always parse
+//! again. `current_user` and `session_user` are those of the reading session ([`SessionUsers`]), also behind
+//! a view, as in PostgreSQL, where a view runs with its owner's rights but not under its name.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -43,15 +42,15 @@ use crate::planning::declared_casts;
 use crate::settings::{HarrierSettings, time_reading};
 use crate::types::names;
 
-/// Who asks, whoever's rights are asked for.
+/// The users of the reading session, whoever's rights are checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Asker {
-    /// `None`: nobody in particular, as without roles.
+pub(crate) struct SessionUsers {
+    /// `None`: no user, as without roles.
     pub(crate) current_user: Option<Arc<str>>,
     pub(crate) session_user: Option<Arc<str>>,
 }
 
-/// `state` with the settings that kept SQL is read with.
+/// `state` with the settings under which stored SQL is parsed and planned.
 pub(crate) fn with_own_settings(mut state: SessionState) -> SessionState {
     let options = state.config_mut().options_mut();
     options.sql_parser =
@@ -62,8 +61,8 @@ pub(crate) fn with_own_settings(mut state: SessionState) -> SessionState {
     state
 }
 
-/// The same in which texts of times are of UTC.
-fn in_utc(state: SessionState) -> Result<SessionState> {
+/// The same, with UTC as the session's time zone.
+fn with_utc_settings(state: SessionState) -> Result<SessionState> {
     let mut state = with_own_settings(state);
     let zone = &mut state.config_mut().options_mut().execution.time_zone;
     if zone.as_deref() != Some(UTC) {
@@ -73,7 +72,7 @@ fn in_utc(state: SessionState) -> Result<SessionState> {
     Ok(state)
 }
 
-/// What a condition on the rows of a table is kept for.
+/// Kind of a stored condition on a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     RowFilter,
@@ -81,65 +80,65 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// Errors are told in PostgreSQL's words for constraints.
-    fn refused(self, what: &str, state: SqlState) -> DataFusionError {
+    /// Errors use PostgreSQL's wording for constraints.
+    fn not_allowed(self, what: &str, state: SqlState) -> DataFusionError {
         let message = match self {
             Self::RowFilter => format!("{what} are not allowed in row filters"),
             Self::Check => format!("{what} are not allowed in check constraints"),
         };
-        coded(state, &message)
+        sql_error(state, &message)
     }
 
-    fn has_query(self) -> DataFusionError {
+    fn subquery_error(self) -> DataFusionError {
         let message = match self {
             Self::RowFilter => "a row filter cannot have subqueries",
             Self::Check => "cannot use subquery in check constraint",
         };
-        coded(SqlState::FEATURE_NOT_SUPPORTED, message)
+        sql_error(SqlState::FEATURE_NOT_SUPPORTED, message)
     }
 
-    fn no_boolean(self, kind: &DataType) -> DataFusionError {
+    fn type_error(self, kind: &DataType) -> DataFusionError {
         let message = match self {
             Self::RowFilter => "a row filter has to be of type boolean".to_string(),
             Self::Check => {
                 format!("argument of CHECK must be type boolean, not type {}", names::type_name(kind))
             }
         };
-        coded(SqlState::DATATYPE_MISMATCH, &message)
+        sql_error(SqlState::DATATYPE_MISMATCH, &message)
     }
 }
 
-/// A condition on the rows of a table with `schema`, ready to be computed: it depends on the row and who asks
-/// alone.
+/// Plans a condition on the rows of a table with `schema`: it depends only on the row and the session's
+/// users.
 ///
-/// Errors: it does not parse (42601), is none over these columns (42703, 42804), or has what such a condition
-/// has not: a subquery (0A000), an aggregate (42803) or a window function (42P20).
+/// Errors: it does not parse (42601), is invalid for these columns (42703, 42804), or contains a subquery
+/// (0A000), an aggregate (42803) or a window function (42P20).
 pub(crate) fn condition(
     state: &SessionState,
     text: &str,
     schema: &SchemaRef,
-    asker: &Asker,
+    users: &SessionUsers,
     of: Condition,
 ) -> Result<Expr> {
-    let parsed = expression(text, asker)?;
-    let state = in_utc(state.clone())?;
+    let parsed = expression(text, users)?;
+    let state = with_utc_settings(state.clone())?;
     let own = DFSchema::try_from(Arc::clone(schema))?;
     if has_query(&parsed) {
-        return Err(of.has_query());
+        return Err(of.subquery_error());
     }
-    let planned = planned(&state, parsed, &own)?;
+    let planned = plan_expr(&state, parsed, &own)?;
     if planned.exists(|part| Ok(matches!(part, Expr::AggregateFunction(_))))? {
-        return Err(of.refused("aggregate functions", SqlState::GROUPING_ERROR));
+        return Err(of.not_allowed("aggregate functions", SqlState::GROUPING_ERROR));
     }
     if planned.exists(|part| Ok(matches!(part, Expr::WindowFunction(_))))? {
-        return Err(of.refused("window functions", SqlState::WINDOWING_ERROR));
+        return Err(of.not_allowed("window functions", SqlState::WINDOWING_ERROR));
     }
     let planned = match planned.get_type(&own)? {
         DataType::Boolean => planned,
         DataType::Null => cast(planned, DataType::Boolean),
-        other => return Err(of.no_boolean(&other)),
+        other => return Err(of.type_error(&other)),
     };
-    // Rules for statements see plans: as the filter of one it gets the meaning that it has there.
+    // Analyzer rules work on plans: analyze the condition as the predicate of a filter.
     let rows = provider_as_source(Arc::new(EmptyTable::new(Arc::clone(schema))));
     let rows = LogicalPlanBuilder::scan("rows", rows, None)?;
     let rows = rows.filter(planned)?.build()?;
@@ -147,8 +146,7 @@ pub(crate) fn condition(
     let LogicalPlan::Filter(filter) = analyzed else {
         return Err(DataFusionError::Internal("a condition that is none any more".to_string()));
     };
-    // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has
-    // set.
+    // Evaluate constants here: ranks know neither the session's users nor its settings.
     let simplified = simplification::rule(&state)?.rewrite(LogicalPlan::Filter(filter), &state)?;
     match simplified.data {
         LogicalPlan::Filter(filter) => Ok(unnormalize_col(filter.predicate)),
@@ -156,19 +154,19 @@ pub(crate) fn condition(
     }
 }
 
-/// The default of a column.
+/// Plans the default of a column.
 ///
-/// Errors: it does not parse (42601), or is no expression without columns.
-pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result<Expr> {
-    let parsed = expression(text, asker)?;
-    planned(&with_own_settings(state.clone()), parsed, &DFSchema::empty())
+/// Errors: it does not parse (42601), or is not an expression without columns.
+pub(crate) fn default(state: &SessionState, text: &str, users: &SessionUsers) -> Result<Expr> {
+    let parsed = expression(text, users)?;
+    plan_expr(&with_own_settings(state.clone()), parsed, &DFSchema::empty())
 }
 
-/// An expression made ready for the planner.
-fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
+/// Parses an expression and desugars it.
+fn expression(text: &str, users: &SessionUsers) -> Result<ast::Expr> {
     let text = with_bare_users(text);
     let mut expr = parser::expression(&text)?;
-    let _ = expr.visit(&mut Users(asker));
+    let _ = expr.visit(&mut Users(users));
     let mut statement = statement("SELECT NULL")?;
     if let Some(place) = only_item(&mut statement) {
         std::mem::swap(place, &mut expr);
@@ -180,7 +178,7 @@ fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
     }
 }
 
-fn planned(state: &SessionState, mut expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+fn plan_expr(state: &SessionState, mut expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
     nested_case::add_branches_in(&mut expr);
     state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)
 }
@@ -195,16 +193,16 @@ fn only_item(statement: &mut Statement) -> Option<&mut ast::Expr> {
     }
 }
 
-/// One statement in Harrier's own dialect.
+/// Parses one statement in Harrier's own dialect.
 fn statement(text: &str) -> Result<Statement> {
     parser::planner_statement(text, &SqlDialect)
 }
 
-/// Does to a statement what is done to one of a session, of a client or not, before it is planned.
+/// Applies the rewrites that a session, of a client or not, applies to its statements before planning.
 fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
     desugar::prepare(statement, DateOrder::default())?;
     result_columns::prepare(statement, of_client);
-    declared_casts::settle(statement);
+    declared_casts::rewrite_casts(statement);
     if let Statement::Statement(statement) = statement {
         match of_client {
             true => {
@@ -217,11 +215,11 @@ fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
     Ok(())
 }
 
-/// Puts the names of users in the place of the words for them, as ranks do not know them.
-struct Users<'a>(&'a Asker);
+/// Replaces `current_user` and its variants by the user's name, which ranks do not know.
+struct Users<'a>(&'a SessionUsers);
 
 impl Users<'_> {
-    fn called(&self, name: &ast::Ident) -> Option<ast::Expr> {
+    fn user_literal(&self, name: &ast::Ident) -> Option<ast::Expr> {
         if name.quote_style.is_some() {
             return None;
         }
@@ -241,13 +239,13 @@ impl VisitorMut for Users<'_> {
         let user = match expr {
             ast::Expr::Function(function) if has_no_arguments(&function.args) => {
                 match function.name.0.as_slice() {
-                    [name] => name.as_ident().and_then(|name| self.called(name)),
+                    [name] => name.as_ident().and_then(|name| self.user_literal(name)),
                     _ => None,
                 }
             }
-            // The only one that the parser takes for a column.
+            // The parser takes only this one for a column.
             ast::Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_role") => {
-                self.called(name)
+                self.user_literal(name)
             }
             _ => None,
         };
@@ -278,13 +276,13 @@ fn has_query(expr: &ast::Expr) -> bool {
     ast::Visit::visit(expr, &mut Queries).is_break()
 }
 
-/// How the query of a view is read, as the catalog says it in the place of a dialect.
+/// How a view's query is planned, stored in the catalog in place of a dialect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ViewForm {
-    /// Its columns have PostgreSQL's names; those of views that earlier versions of `harrier sql` have kept
-    /// have the planner's.
+    /// The columns have PostgreSQL's names; those of views that earlier versions of `harrier sql` stored have
+    /// the planner's.
     pub(crate) of_client: bool,
-    /// No condition of a statement sees a row that the view has not.
+    /// Security barrier: predicates of the outer statement see only rows of the view.
     pub(crate) is_barrier: bool,
 }
 
@@ -293,7 +291,7 @@ const OF_CLIENT: &str = "client";
 const BARRIER: &str = "barrier";
 
 impl ViewForm {
-    /// `None`: it is another program's.
+    /// `None`: another program created the view.
     pub(crate) fn of(dialect: &str) -> Option<Self> {
         let mut words = dialect.split(' ');
         if words.next() != Some(OWN) {
@@ -323,7 +321,7 @@ impl fmt::Display for ViewForm {
     }
 }
 
-/// The query of a view, made ready for the planner.
+/// Parses and desugars the query of a view.
 ///
 /// Errors: it does not parse (42601).
 pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
@@ -337,8 +335,8 @@ pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
     Err(DataFusionError::Internal("a view that is none any more".to_string()))
 }
 
-/// Without the parentheses that earlier versions have kept behind `current_user` and its like, which no
-/// parser takes.
+/// Removes the parentheses that earlier versions stored behind `current_user` and its variants, which do not
+/// parse.
 fn with_bare_users(text: &str) -> String {
     const USERS: [&str; 4] = ["current_user", "session_user", "current_catalog", "user"];
     let Ok(words) = Tokens::of(text, &SqlDialect) else { return text.to_string() };
@@ -353,7 +351,7 @@ fn with_bare_users(text: &str) -> String {
     told
 }
 
-/// The query in the text of a CREATE VIEW, as it is written; `None` if the text is none.
+/// The query in the text of a CREATE VIEW, verbatim; `None` if the text is no CREATE VIEW.
 pub(crate) fn query_of_view(text: &str) -> Option<&str> {
     let words = Tokens::of(text, &SqlDialect).ok()?;
     if !words.is(0, "create") {
@@ -374,7 +372,7 @@ pub(crate) fn query_of_view(text: &str) -> Option<&str> {
     None
 }
 
-/// The defaults of columns in the text of a CREATE TABLE or ALTER TABLE, as they are written, in their order.
+/// The defaults in the text of a CREATE TABLE or ALTER TABLE, verbatim and in order.
 pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
     let Ok(tokens) = Tokens::of(text, &SqlDialect) else { return vec![] };
     let mut found = Vec::new();
@@ -403,26 +401,26 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
     found
 }
 
-/// The text of a condition of a CHECK constraint, which the parser has as `expr`: as `statement` has it, or
-/// as it would be written.
+/// The text of a CHECK condition that parses to `expr`: verbatim from `statement`, or rendered.
 ///
-/// Errors: it cannot be written so that it is read as what it is (0A000).
+/// Errors: the rendered text does not parse (0A000).
 pub(crate) fn check_text(expr: &ast::Expr, statement: &str) -> Result<String> {
-    let asker = Asker::default();
-    let is_same = |text: &str| expression(text, &asker).is_ok_and(|read| read == *expr);
+    let users = SessionUsers::default();
+    let is_same = |text: &str| expression(text, &users).is_ok_and(|read| read == *expr);
     if let Some(written) = checks_in(statement).into_iter().find(|text| is_same(text)) {
         return Ok(written.to_string());
     }
     let text = expr.to_string();
-    match expression(&text, &asker) {
+    match expression(&text, &users) {
         Ok(_) => Ok(text),
-        Err(_) => {
-            Err(coded(SqlState::FEATURE_NOT_SUPPORTED, "a check constraint cannot have such an expression"))
-        }
+        Err(_) => Err(sql_error(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "a check constraint cannot have such an expression",
+        )),
     }
 }
 
-/// What stands in parentheses behind the word CHECK, in any place of a text.
+/// The parenthesized texts after each CHECK keyword.
 fn checks_in(text: &str) -> Vec<&str> {
     let Ok(words) = Tokens::of(text, &SqlDialect) else { return vec![] };
     let begins = |at: &usize| words.is(*at, "check") && words.token(at + 1) == Some(&Token::LParen);
@@ -435,24 +433,24 @@ fn checks_in(text: &str) -> Vec<&str> {
     found
 }
 
-/// The texts of the defaults that a statement gives to columns, one after the other.
+/// Iterator over the texts of a statement's column defaults.
 pub(crate) struct WrittenDefaults<'t>(std::vec::IntoIter<&'t str>);
 
 impl<'t> WrittenDefaults<'t> {
-    /// `count`: how many the parser has found in the text.
+    /// `count`: number of defaults that the parser found.
     pub(crate) fn of(text: &'t str, count: usize) -> Self {
         let found = if count == 0 { vec![] } else { defaults_in(text) };
         Self(if found.len() == count { found } else { vec![] }.into_iter())
     }
 
-    /// The next one, which the parser has as `value`.
+    /// The text of the next default; falls back to rendering `value`, the parsed expression.
     pub(crate) fn next(&mut self, value: &ast::Expr) -> String {
         self.0.next().map_or_else(|| value.to_string(), str::to_string)
     }
 }
 
-/// Errors: in the session, a query is something else than where it is going to be read (0A000): in another
-/// dialect, or with days in another order.
+/// Errors: the session's dialect or date order gives the query another meaning than it will have when read
+/// (0A000).
 pub(crate) fn check_meaning(state: &SessionState, query: &str) -> Result<()> {
     check_order(state, query)?;
     let dialect = state.config_options().sql_parser.dialect;
@@ -475,7 +473,7 @@ pub(crate) fn check_meaning(state: &SessionState, query: &str) -> Result<()> {
     }
 }
 
-/// Errors: a text, whatever it is for, is another day in the session than where it is going to be read
+/// Errors: with the session's date order, a string in the query is another date than it will be when read
 /// (0A000).
 pub(crate) fn check_order(state: &SessionState, query: &str) -> Result<()> {
     let order = time_reading(state).order;
@@ -508,7 +506,7 @@ pub(crate) fn select_of(mut expr: ast::Expr) -> Result<Statement> {
     Ok(statement)
 }
 
-/// The text of a query with a schema before the names of relations that have none and are in it.
+/// Qualifies the unqualified relations of a query's text that exist in the schema.
 pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> bool) -> Result<String> {
     let Statement::Statement(parsed) = statement(text)? else { return Ok(text.to_string()) };
     let ast::Statement::Query(query) = parsed.as_ref() else { return Ok(text.to_string()) };
@@ -520,7 +518,7 @@ pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> boo
             places.push(offset(text, name.span.start));
         }
     });
-    // The parser does not tell where the name in `TABLE t` is.
+    // The parser gives no position for the name in `TABLE t`.
     if let Ok(words) = Tokens::of(text, &SqlDialect) {
         for at in (1..words.len()).filter(|at| words.is(at - 1, "table")) {
             let is_bare = words.token(at + 1) != Some(&Token::Period);
@@ -538,7 +536,7 @@ pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> boo
     Ok(named)
 }
 
-fn coded(state: SqlState, message: &str) -> DataFusionError {
+fn sql_error(state: SqlState, message: &str) -> DataFusionError {
     SqlError::new(state, message).into_datafusion()
 }
 
@@ -596,7 +594,7 @@ mod tests {
 
     #[test]
     fn users_are_read_in_every_form() {
-        let asker = Asker { current_user: Some("a'b".into()), session_user: Some("c".into()) };
+        let users = SessionUsers { current_user: Some("a'b".into()), session_user: Some("c".into()) };
         for (text, expected) in [
             ("x = current_user", "x = 'a''b'"),
             ("x = current_user()", "x = 'a''b'"),
@@ -604,10 +602,10 @@ mod tests {
             ("x = session_user", "x = 'c'"),
             ("x = \"current_role\"", "x = \"current_role\""),
         ] {
-            assert_eq!(expression(text, &asker).unwrap().to_string(), expected);
+            assert_eq!(expression(text, &users).unwrap().to_string(), expected);
         }
-        assert!(expression("true; SELECT 1", &asker).is_err());
-        assert!(expression("true) OR (true", &asker).is_err());
+        assert!(expression("true; SELECT 1", &users).is_err());
+        assert!(expression("true) OR (true", &users).is_err());
     }
 
     #[test]

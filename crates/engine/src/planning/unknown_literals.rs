@@ -1,7 +1,6 @@
-//! Literals in quotes that are of no type yet, beside what is no text: `coalesce(day, '9999-12-31')`,
-//! `CASE flag WHEN 'true' THEN …`, `SELECT day … UNION SELECT '9999-12-31'`. They are of the type that stands
-//! beside them, as in PostgreSQL. A text that is no literal is refused there. Beside a NUMERIC they keep the
-//! digits that they have.
+//! Quoted literals of unknown type beside typed values: `coalesce(day, '9999-12-31')`, `CASE flag WHEN 'true'
+//! THEN …`, `SELECT day … UNION SELECT '9999-12-31'`. They take the type of the other value, as in
+//! PostgreSQL; text that is not a literal is rejected there. Beside a NUMERIC they keep their own scale.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ use harrier_planner::analyzer::text_constants;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// The rule; to stand before the coercion of types.
+/// The analyzer rule. Must run before type coercion.
 #[derive(Debug)]
 pub(crate) struct UnknownLiterals;
 
@@ -40,11 +39,11 @@ impl AnalyzerRule for UnknownLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        // Types of columns are other ones above what has changed.
+        // A changed node changes the column types of the nodes above.
         let mut is_changed = false;
         let changed = plan.transform_up_with_subqueries(|plan| {
             let plan = if is_changed { plan.recompute_schema()? } else { plan };
-            let changed = typed(plan)?;
+            let changed = rewrite_node(plan)?;
             is_changed |= changed.transformed;
             Ok(changed)
         })?;
@@ -52,9 +51,9 @@ impl AnalyzerRule for UnknownLiterals {
     }
 }
 
-/// The type that literals have in `coalesce` of these types, and in what CASE gives, if it is another one
-/// than those are converted to by themselves.
-pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
+/// Type of literals beside arguments of these types in `coalesce` and in results of CASE, if it differs from
+/// what type coercion chooses.
+pub(crate) fn literal_type(kinds: &[DataType]) -> Option<DataType> {
     let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null());
     let kind = others.next()?;
     let is_typed = matches!(
@@ -71,13 +70,13 @@ pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
     (is_typed && others.all(|other| other == kind)).then(|| kind.clone())
 }
 
-/// One node with the rule applied.
+/// Applies the rule to one node.
 ///
-/// Errors: a text stands beside what is none (42804).
-pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+/// Errors: text stands beside a value of another type (42804).
+pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = match plan {
-        LogicalPlan::Union(union) => return united(union),
-        LogicalPlan::Join(join) if is_set_operation(&join) => subtracted(join)?,
+        LogicalPlan::Union(union) => return rewrite_union(union),
+        LogicalPlan::Join(join) if is_set_operation(&join) => rewrite_set_difference(join)?,
         other => other,
     };
     let schema = input_schema(&plan)?;
@@ -86,7 +85,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             Expr::WindowFunction(function) if matches!(function.fun.name(), "lag" | "lead") => {
                 match_default(&mut function.params.args, &schema)
             }
-            Expr::ScalarFunction(function) if is_of_alike(function.name()) => {
+            Expr::ScalarFunction(function) if returns_argument(function.name()) => {
                 let word = function.name().to_uppercase();
                 match_all(&word, function.args.iter_mut(), &schema)?
             }
@@ -96,21 +95,21 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                     && is_of_literal(&kind)
                 {
                     for (when, _) in &mut case.when_then_expr {
-                        is_changed |= take_value(when, &kind);
+                        is_changed |= coerce_value(when, &kind);
                     }
                 }
                 let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
                 let results = thens.chain(case.else_expr.as_deref_mut());
                 is_changed | match_all("CASE", results, &schema)?
             }
-            other => map_comparison_sides(other, |sides| level(sides, &schema)),
+            other => map_comparison_sides(other, |sides| coerce_compared(sides, &schema)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
 }
 
-/// A UNION whose literals are of the types of the other queries' columns.
-fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+/// Coerces the literals of a UNION to the column types of its other inputs.
+fn rewrite_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let mut is_changed = false;
     for at in 0..union.schema.fields().len() {
         let kinds: Vec<DataType> =
@@ -130,8 +129,8 @@ fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// The same for EXCEPT and INTERSECT, which are joins.
-fn subtracted(mut join: Join) -> Result<LogicalPlan> {
+/// The same for EXCEPT and INTERSECT, which are planned as joins.
+fn rewrite_set_difference(mut join: Join) -> Result<LogicalPlan> {
     let kind_of = |side: &LogicalPlan, at: usize| side.schema().field(at).data_type().clone();
     let mut is_changed = false;
     for at in 0..join.on.len() {
@@ -152,7 +151,7 @@ fn subtracted(mut join: Join) -> Result<LogicalPlan> {
     if is_changed { plan.recompute_schema() } else { Ok(plan) }
 }
 
-/// A query whose column is of a type, if it is a literal in quotes.
+/// The input with column `at` cast to `kind`, if it is a quoted literal.
 fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -160,7 +159,7 @@ fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Opti
             let Some(column) = columns.get_mut(at) else { return Ok(None) };
             let (relation, name) = column.qualified_name();
             let mut literal = std::mem::take(column).unalias();
-            if !take_value(&mut literal, kind) && !take_type(&mut literal, kind) {
+            if !coerce_value(&mut literal, kind) && !coerce_literal(&mut literal, kind) {
                 return Ok(None);
             }
             *column = literal.alias_qualified(relation, name);
@@ -175,8 +174,8 @@ fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Opti
     }
 }
 
-/// Has `lag` and `lead` give numbers of as many digits as the value and the default have; tells whether that
-/// changed anything.
+/// Gives the value and the default of `lag` and `lead` a common precision and scale. Returns whether that
+/// changed them.
 fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
     let [value, _, default] = arguments else { return false };
     let Ok(kind) = value.get_type(schema) else { return false };
@@ -185,9 +184,9 @@ fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
     }
     let mut is_changed = false;
     if is_decimal(&kind) {
-        is_changed = take_value(default, &kind);
+        is_changed = coerce_value(default, &kind);
         if let Expr::Literal(ScalarValue::Float64(Some(number)), _) = default
-            && let Some(number) = exact(&number.to_string())
+            && let Some(number) = parse_numeric(&number.to_string())
         {
             *default = Expr::Literal(number, None);
             is_changed = true;
@@ -208,9 +207,9 @@ fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
     is_changed
 }
 
-/// Plans arithmetic with a literal in quotes, which is of the type of the other side, or an interval beside a
-/// time, differences of timestamps, and `||` of an array and one. The planner asks for the type of a
-/// difference before any rule sees it.
+/// Plans operators whose types the planner needs before analyzer rules run: arithmetic with a quoted literal,
+/// which takes the other side's type or is an interval beside a time, differences of timestamps, and `||` of
+/// an array and a literal.
 #[derive(Debug)]
 pub(crate) struct TimeDifferences;
 
@@ -221,25 +220,25 @@ impl ExprPlanner for TimeDifferences {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         if expr.op == BinaryOperator::StringConcat {
-            return Ok(beside_array(expr, schema));
+            return Ok(plan_array_concat(expr, schema));
         }
         if is_quoted(&expr.left) != is_quoted(&expr.right) {
             let (literal, other) = match is_quoted(&expr.left) {
                 true => (&mut expr.left, &expr.right),
                 false => (&mut expr.right, &expr.left),
             };
-            let kind = other.get_type(schema).ok().and_then(|other| beside(&other, &expr.op));
-            kind.map(|kind| take_value(literal, &kind));
+            let kind = other.get_type(schema).ok().and_then(|other| operand_type(&other, &expr.op));
+            kind.map(|kind| coerce_value(literal, &kind));
         }
         if expr.op == BinaryOperator::Minus {
             let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
             let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok().filter(is_time));
             match kinds {
-                [Some(kind), None] => take_type(&mut expr.right, &kind),
-                [None, Some(kind)] => take_type(&mut expr.left, &kind),
+                [Some(kind), None] => coerce_literal(&mut expr.right, &kind),
+                [None, Some(kind)] => coerce_literal(&mut expr.left, &kind),
                 _ => false,
             };
-            return Ok(interval(expr, schema));
+            return Ok(plan_difference(expr, schema));
         }
         Ok(PlannerResult::Original(expr))
     }
@@ -255,8 +254,8 @@ impl ExprPlanner for TimeDifferences {
     }
 }
 
-/// The type of a literal in quotes beside a value of a type, where an operator of arithmetic has one for it.
-fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
+/// Type of a quoted literal opposite an operand of type `other`, if the operator defines one.
+fn operand_type(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
     use BinaryOperator::{
         ArrowAt, AtArrow, Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, PGOverlap, Plus,
     };
@@ -271,7 +270,7 @@ fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
     }
 }
 
-/// Whether the coercion of types takes a literal beside such a value for none, or for another one.
+/// Whether type coercion fails for a literal beside such a value, or converts it to another type.
 fn is_compared(kind: &DataType) -> bool {
     is_decimal(kind) || matches!(kind, DataType::Boolean | DataType::List(_))
 }
@@ -280,12 +279,14 @@ fn is_decimal(kind: &DataType) -> bool {
     matches!(kind, DataType::Decimal128(..) | DataType::Decimal256(..))
 }
 
-/// Has a literal in quotes be of a type, as [`take_type`]; beside a NUMERIC it keeps the digits that it has.
-fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
+/// Coerces a quoted literal as [`coerce_literal`] does; beside a NUMERIC it keeps its own scale.
+fn coerce_value(expr: &mut Expr, kind: &DataType) -> bool {
     let number = match (&*expr, kind) {
-        (Expr::Literal(value, _), _) if is_decimal(kind) => value.try_as_str().flatten().and_then(exact),
+        (Expr::Literal(value, _), _) if is_decimal(kind) => {
+            value.try_as_str().flatten().and_then(parse_numeric)
+        }
         (Expr::Literal(value, _), DataType::List(element)) if is_decimal(element.data_type()) => {
-            value.try_as_str().flatten().and_then(exact_list)
+            value.try_as_str().flatten().and_then(parse_numeric_list)
         }
         _ => None,
     };
@@ -294,15 +295,14 @@ fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
             *expr = Expr::Literal(number, None);
             true
         }
-        // Such as NaN, which doubles beside it may be.
+        // For example NaN, which may stand beside doubles.
         None if is_decimal(kind) => false,
-        None => take_type(expr, kind),
+        None => coerce_literal(expr, kind),
     }
 }
 
-/// The NUMERIC that a text is, with as many digits behind the point as it is written with. `None`: it is no
-/// number, or one of more than 38 digits.
-pub(crate) fn exact(text: &str) -> Option<ScalarValue> {
+/// Parses a NUMERIC with the scale that is written. `None`: not a number, or more than 38 digits.
+pub(crate) fn parse_numeric(text: &str) -> Option<ScalarValue> {
     let text = text.trim();
     let (is_negative, text) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -328,12 +328,12 @@ pub(crate) fn exact(text: &str) -> Option<ScalarValue> {
     Some(ScalarValue::Decimal128(Some(if is_negative { -number } else { number }), precision, scale))
 }
 
-/// The same for an array. `None`: it is none, or one of numbers that no NUMERIC has all.
-fn exact_list(text: &str) -> Option<ScalarValue> {
+/// Parses an array of them. `None`: not an array, or no NUMERIC holds all its numbers.
+fn parse_numeric_list(text: &str) -> Option<ScalarValue> {
     let null = ScalarValue::Decimal128(None, 1, 0);
     let numbers = text_constants::elements(text, false).ok()?.into_iter();
     let numbers = numbers.map(|number| match number {
-        Some(number) => exact(&number),
+        Some(number) => parse_numeric(&number),
         None => Some(null.clone()),
     });
     let numbers = numbers.collect::<Option<Vec<_>>>()?;
@@ -343,19 +343,19 @@ fn exact_list(text: &str) -> Option<ScalarValue> {
     Some(ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &common)))
 }
 
-/// Has the literals among values that are compared be of the type of the others, where it is one of these.
-fn level(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
+/// Coerces the literals among compared values to the others' type, where type coercion would not.
+fn coerce_compared(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     if !sides.iter().any(|side| is_quoted(side)) {
         return false;
     }
     let kinds = sides.iter().filter(|side| !is_quoted(side)).filter_map(|side| side.get_type(schema).ok());
     let Some(kind) = kinds.into_iter().find(is_compared) else { return false };
-    sides.iter_mut().fold(false, |is_changed, side| take_value(side, &kind) | is_changed)
+    sides.iter_mut().fold(false, |is_changed, side| coerce_value(side, &kind) | is_changed)
 }
 
-/// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which
-/// there is no `-`, and which is of another type than the intervals that a column of a set operation has.
-fn interval(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+/// Makes the difference of timestamps an interval right away: the planner gives it a duration, which has no
+/// unary `-` and differs from the intervals of a column in a set operation.
+fn plan_difference(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let difference = binary_expr(expr.left.clone(), Operator::Minus, expr.right.clone());
     match difference.get_type(schema) {
         Ok(DataType::Duration(_)) => PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(
@@ -367,37 +367,37 @@ fn interval(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryEx
 }
 
 /// `array || '{1}'` and `array || NULL`: the literal is an array, too.
-fn beside_array(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+fn plan_array_concat(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let list_of = |side: &Expr| side.get_type(schema).ok().filter(|kind| matches!(kind, DataType::List(_)));
     let is_null = |side: &Expr| matches!(side, Expr::Literal(value, _) if value.is_null());
     match (list_of(&expr.left), list_of(&expr.right)) {
         (Some(_), None) if is_null(&expr.right) => return PlannerResult::Planned(expr.left),
         (None, Some(_)) if is_null(&expr.left) => return PlannerResult::Planned(expr.right),
-        (Some(kind), None) => take_value(&mut expr.right, &kind),
-        (None, Some(kind)) => take_value(&mut expr.left, &kind),
+        (Some(kind), None) => coerce_value(&mut expr.right, &kind),
+        (None, Some(kind)) => coerce_value(&mut expr.left, &kind),
         _ => false,
     };
     PlannerResult::Original(expr)
 }
 
-/// Whether a literal in quotes in a set operation is of the type of the column beside it.
+/// Whether a quoted literal in a set operation takes the type of the column beside it.
 fn is_of_column(kind: &DataType) -> bool {
     is_of_literal(kind) || matches!(kind, DataType::List(_))
 }
 
-/// Whether a literal in quotes may be of this type, and is not by itself.
+/// Whether a quoted literal may take this type and does not have it already.
 fn is_of_literal(kind: &DataType) -> bool {
     !kind.is_string() && !kind.is_null() && !kind.is_nested() && !matches!(kind, DataType::Dictionary(..))
 }
 
-/// Whether a function gives one of its arguments, which are of one type.
-fn is_of_alike(function: &str) -> bool {
+/// Whether a function returns one of its arguments, which have a common type.
+fn returns_argument(function: &str) -> bool {
     matches!(function, "nullif" | "coalesce" | "nvl" | "ifnull" | "greatest" | "least")
 }
 
-/// Has the literals among values that are to be of one type be of that.
+/// Coerces the literals among values of a common type to it. `word`: the construct, for the message.
 ///
-/// Errors: a text is none of them (42804). `word`: what the values stand in.
+/// Errors: text stands beside a value of another type (42804).
 fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> Result<bool> {
     let mut values: Vec<&mut Expr> = values.collect();
     let kinds = values.iter().map(|value| value.get_type(schema)).collect::<Result<Vec<_>>>();
@@ -408,13 +408,13 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     let others: Vec<&DataType> = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).collect();
     if others.iter().all(|kind| kind.is_numeric()) && others.iter().any(|kind| is_decimal(kind)) {
         return Ok(values.iter_mut().fold(false, |is_changed, value| {
-            take_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
+            coerce_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
         }));
     }
-    let Some(kind) = beside_literals(&kinds) else { return Ok(false) };
+    let Some(kind) = literal_type(&kinds) else { return Ok(false) };
     let mut is_changed = false;
     for (value, own) in values.iter_mut().zip(&kinds) {
-        if take_type(value, &kind) {
+        if coerce_literal(value, &kind) {
             is_changed = true;
         } else if own.is_string() {
             let (kind, text) = (type_name(&kind), type_name(&DataType::Utf8));
@@ -429,8 +429,8 @@ fn is_quoted(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 
-/// Has a literal in quotes be of a type; tells whether it was one.
-fn take_type(expr: &mut Expr, kind: &DataType) -> bool {
+/// Casts a quoted literal to a type. Returns whether the expression was one.
+fn coerce_literal(expr: &mut Expr, kind: &DataType) -> bool {
     let is_text = is_quoted(expr);
     if is_text {
         *expr = cast(std::mem::take(expr), kind.clone());

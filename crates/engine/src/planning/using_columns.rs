@@ -1,23 +1,23 @@
-//! Columns of `JOIN … USING` and `NATURAL JOIN`, and names in ORDER BY, as PostgreSQL has them: one of both
-//! sides, which comes first in `SELECT *` and has the value of the side that has the row. To the planner they
-//! are two, of which it takes the left one, or the one whose table's name sorts first.
+//! Columns of `JOIN … USING` and `NATURAL JOIN`, and names in ORDER BY, as in PostgreSQL: a joined column is
+//! one column, stands first in `SELECT *` and has the value of the side that has the row. The planner keeps
+//! two columns and takes the left one, or the one whose table's name sorts first.
 //!
-//! What columns the relations have only the planner can tell, which knows the tables, common table
-//! expressions and queries around that their names may mean. So what is in FROM is marked where it has such a
-//! join, and the statement planned: when the planner comes upon a mark it asks [`Probe`], which has it plan
-//! the relations, remembers their columns and gives up. With these the SELECT is written anew:
+//! Only the planner knows the columns of relations: names may mean tables, common table expressions or outer
+//! queries. So each FROM with such a join is marked and the statement planned: when the planner comes upon a
+//! mark it calls [`Probe`], which lets it plan the relations, records their columns and aborts. With these
+//! columns the SELECT is rewritten:
 //!
 //! ```text
 //! SELECT *, k + 1 FROM t FULL JOIN u USING (k) WHERE k > 0
-//! SELECT coalesce(t.k, u.k) AS k, t.a, u.b, coalesce(t.k, u.k) + 1 FROM t FULL JOIN u ON t.k = u.k WHERE coalesce(t.k, u.k) > 0
+//! SELECT coalesce(t.k, u.k) AS k, t.a, u.b, coalesce(t.k, u.k) + 1
+//! FROM t FULL JOIN u ON t.k = u.k WHERE coalesce(t.k, u.k) > 0
 //! ```
 //!
-//! The same is done where ORDER BY has expressions with names that columns of the result have, too
-//! (`orders`).
+//! The same happens where ORDER BY has expressions with names that are also names of result columns
+//! (`order_by`).
 //!
-//! Then the statement is planned again, until nothing in it is marked. Tables are looked up once for all of
-//! that. In subqueries, too, names may mean joined columns of the query around them: what is in their FROM is
-//! marked then, for there may be a column of the name in it.
+//! Planning repeats until no mark is left; tables are looked up once. Names in subqueries may mean joined
+//! columns of the outer query: their FROM is marked then, for it may have a column of that name.
 
 pub(crate) mod column;
 pub(crate) mod duplicate_columns;
@@ -51,29 +51,31 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::planning::using_columns::column::{Column, Meaning};
-use crate::planning::using_columns::from_clause::{Walk, merges, merges_in, relations};
-use crate::planning::using_columns::marks::{Marks, crossed, is_mark, mark_of, marked, nested, unmark};
-use crate::planning::using_columns::resolution::{meanings, put};
+use crate::planning::using_columns::from_clause::{Walk, has_using, has_using_in, relations};
+use crate::planning::using_columns::marks::{
+    Marks, cross_join, is_mark, mark_of, marked_from, nested_join, unmark,
+};
+use crate::planning::using_columns::resolution::{meanings, substitute};
 
-/// The plan of a statement, which is to be had here wherever it may be a user's.
+/// Plans a statement. All statements of users are planned here.
 ///
-/// Errors: those of planning; a column of USING is not there (42703), or there twice (42701, 42702).
+/// Errors: those of planning; a column of USING does not exist (42703) or is ambiguous (42701, 42702).
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     nested_case::add_branches(&mut statement);
     let mut marks = Marks::default();
-    if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
+    if let ControlFlow::Break(error) = walk(&mut statement, &mut Marker::new(&mut marks)) {
         return Err(error);
     }
     let plan = match marks.count {
         0 => state.statement_to_plan(statement).await?,
         _ => resolve(state, &mut statement, marks).await?,
     };
-    check_made(&plan)?;
+    check_duplicate_names(&plan)?;
     Ok(plan)
 }
 
-/// Errors: two columns of what is made have one name (42701).
-fn check_made(plan: &LogicalPlan) -> Result<()> {
+/// Errors: two columns of a new table or view have the same name (42701).
+fn check_duplicate_names(plan: &LogicalPlan) -> Result<()> {
     let input = match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => &create.input,
         LogicalPlan::Ddl(DdlStatement::CreateView(create)) => &create.input,
@@ -89,9 +91,9 @@ fn check_made(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// Plans a statement with marks, which are gone from it then.
+/// Plans a statement with marks, and removes them from it.
 async fn resolve(state: &SessionState, statement: &mut Statement, mut marks: Marks) -> Result<LogicalPlan> {
-    let mut state = with_tables(state, statement).await?;
+    let mut state = with_named_tables(state, statement).await?;
     let probe = Arc::new(Probe::default());
     state.register_relation_planner(Arc::clone(&probe) as Arc<dyn RelationPlanner>)?;
     loop {
@@ -108,8 +110,8 @@ async fn resolve(state: &SessionState, statement: &mut Statement, mut marks: Mar
     }
 }
 
-/// The session with nothing but the tables that a statement names.
-async fn with_tables(state: &SessionState, statement: &Statement) -> Result<SessionState> {
+/// A session that contains only the tables that a statement names.
+async fn with_named_tables(state: &SessionState, statement: &Statement) -> Result<SessionState> {
     let catalogs = MemoryCatalogProviderList::new();
     let defaults = &state.config_options().catalog;
     for reference in state.resolve_table_references(statement)? {
@@ -138,7 +140,7 @@ async fn with_tables(state: &SessionState, statement: &Statement) -> Result<Sess
     }
     let mut state = state.clone();
     state.register_catalog_list(Arc::new(catalogs));
-    // Its tables are among the others now.
+    // The tables of `information_schema` are registered above like the others.
     state.config_mut().options_mut().catalog.information_schema = false;
     Ok(state)
 }
@@ -155,28 +157,28 @@ fn walk<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlo
     }
 }
 
-/// What is known of a marked FROM.
+/// Columns found for a marked FROM.
 #[derive(Debug)]
-struct Found {
+struct MarkedColumns {
     mark: usize,
-    /// The columns of each relation in it, in their order, up to the first that cannot be planned.
+    /// The columns of each relation, in order, up to the first that cannot be planned.
     relations: Vec<Vec<Column>>,
-    /// That there is no such relation.
+    /// All relations could be planned.
     is_all: bool,
 }
 
-enum Settled {
-    /// Nothing more can be done: what the planner says is wrong is wrong.
-    Not,
-    /// It has to be planned once more.
-    Partly,
-    /// The columns of all that is in FROM, and what names mean around it.
-    Wholly(Vec<Column>, Vec<Meaning>),
+enum Expansion {
+    /// Nothing more can be done: the planner's error stands.
+    Blocked,
+    /// The statement has to be planned again.
+    Partial,
+    /// All columns of the FROM clause, and the meanings of outer names.
+    Complete(Vec<Column>, Vec<Meaning>),
 }
 
 impl Marks {
-    /// Writes anew what was marked; `false` if nothing came of that.
-    fn resolve(&mut self, statement: &mut Statement, found: Found) -> Result<bool> {
+    /// Rewrites the marked clause; `false` if that made no progress.
+    fn resolve(&mut self, statement: &mut Statement, found: MarkedColumns) -> Result<bool> {
         let resolved = walk(statement, &mut Resolution { marks: self, found });
         if let Some(name) = self.ambiguous.take() {
             let message = format!("column reference \"{name}\" is ambiguous");
@@ -190,80 +192,85 @@ impl Marks {
         }
     }
 
-    fn select(&mut self, select: &mut Select, order_by: Option<&mut OrderBy>, found: &Found) -> Result<bool> {
-        match self.settle(&mut select.from, found)? {
-            Settled::Not => Ok(false),
-            Settled::Partly => Ok(true),
-            Settled::Wholly(columns, around) => {
+    fn select(
+        &mut self,
+        select: &mut Select,
+        order_by: Option<&mut OrderBy>,
+        found: &MarkedColumns,
+    ) -> Result<bool> {
+        match self.expand(&mut select.from, found)? {
+            Expansion::Blocked => Ok(false),
+            Expansion::Partial => Ok(true),
+            Expansion::Complete(columns, outer) => {
                 let mut order_by = order_by;
                 if let Some(order_by) = order_by.as_deref_mut() {
-                    order_by::from_first(select, order_by, &columns);
+                    order_by::resolve_in_from(select, order_by, &columns);
                 }
                 let relations = &found.relations;
-                resolution::rewrite(select, order_by.as_deref_mut(), &columns, relations, &around, self)?;
-                whole_rows::put(select, order_by, &columns, relations)?;
+                resolution::rewrite(select, order_by.as_deref_mut(), &columns, relations, &outer, self)?;
+                whole_rows::rewrite(select, order_by, &columns, relations)?;
                 Ok(true)
             }
         }
     }
 
-    fn merge(&mut self, merge: &mut ast::Merge, found: &Found) -> Result<bool> {
+    fn merge(&mut self, merge: &mut ast::Merge, found: &MarkedColumns) -> Result<bool> {
         let mut from = vec![TableWithJoins { relation: merge.source.clone(), joins: vec![] }];
-        let settled = self.settle(&mut from, found)?;
+        let expansion = self.expand(&mut from, found)?;
         if let Some(source) = from.pop() {
             merge.source = source.relation;
         }
-        match settled {
-            Settled::Not => Ok(false),
-            Settled::Partly => Ok(true),
-            Settled::Wholly(columns, around) => {
-                let meanings = meanings(&columns, &around);
-                put(&mut merge.on, &meanings, self);
-                put(&mut merge.clauses, &meanings, self);
+        match expansion {
+            Expansion::Blocked => Ok(false),
+            Expansion::Partial => Ok(true),
+            Expansion::Complete(columns, outer) => {
+                let meanings = meanings(&columns, &outer);
+                substitute(&mut merge.on, &meanings, self);
+                substitute(&mut merge.clauses, &meanings, self);
                 Ok(true)
             }
         }
     }
 
-    /// Writes a marked FROM without USING and NATURAL, and without its mark, if the columns of all that is in
-    /// it are known.
-    fn settle(&mut self, from: &mut Vec<TableWithJoins>, found: &Found) -> Result<Settled> {
+    /// Rewrites a marked FROM without USING, NATURAL and its mark, if the columns of all its relations are
+    /// known.
+    fn expand(&mut self, from: &mut Vec<TableWithJoins>, found: &MarkedColumns) -> Result<Expansion> {
         if !found.is_all && !self.replaced.insert((found.mark, found.relations.len())) {
-            return Ok(Settled::Not);
+            return Ok(Expansion::Blocked);
         }
-        let around = self.around.get(&found.mark).cloned().unwrap_or_default();
+        let outer = self.outer.get(&found.mark).cloned().unwrap_or_default();
         let item = from.first_mut();
         let item = item.ok_or_else(|| DataFusionError::Internal("nothing is marked".to_string()))?;
         let mut walk =
-            Walk { relations: found.relations.iter(), is_all: found.is_all, around: &around, marks: self };
-        let Some(columns) = walk.item(item, &[])? else { return Ok(Settled::Partly) };
+            Walk { relations: found.relations.iter(), is_all: found.is_all, outer: &outer, marks: self };
+        let Some(columns) = walk.item(item, &[])? else { return Ok(Expansion::Partial) };
         unmark(from);
-        Ok(Settled::Wholly(columns, around))
+        Ok(Expansion::Complete(columns, outer))
     }
 }
 
-/// Marks what has joins by names of columns, or says a name that several columns of a relation may have.
-struct Marking<'m> {
+/// Marks FROM clauses with joins by column names, and those where the query mentions a duplicate column name.
+struct Marker<'m> {
     marks: &'m mut Marks,
-    common: duplicate_columns::Common,
+    common: duplicate_columns::CteNames,
 }
 
-impl<'m> Marking<'m> {
+impl<'m> Marker<'m> {
     fn new(marks: &'m mut Marks) -> Self {
-        Self { marks, common: duplicate_columns::Common::new() }
+        Self { marks, common: duplicate_columns::CteNames::new() }
     }
 
-    /// Marks the SELECTs of a query that say such a name.
-    fn mark_twins(&mut self, query: &mut Query) {
+    /// Marks the SELECTs of a query that mention a duplicate column name.
+    fn mark_ambiguous(&mut self, query: &mut Query) {
         let mut found = vec![];
-        selects(&query.body, &mut |select| {
+        for_each_select(&query.body, &mut |select| {
             found.push(
                 mark_of(select).is_none()
-                    && duplicate_columns::of_from(&select.from, &self.common).are_said(query),
+                    && duplicate_columns::of_from(&select.from, &self.common).are_mentioned(query),
             );
         });
         let mut found = found.into_iter();
-        for_selects(&mut query.body, &mut |select| {
+        for_each_select_mut(&mut query.body, &mut |select| {
             if found.next() == Some(true) {
                 self.marks.mark_select(select);
             }
@@ -271,35 +278,35 @@ impl<'m> Marking<'m> {
     }
 }
 
-/// The SELECTs of a query. One in parentheses is a query by itself.
-fn selects(body: &SetExpr, see: &mut dyn FnMut(&Select)) {
+/// Visits the SELECTs of a query. A parenthesized one is a query by itself.
+fn for_each_select(body: &SetExpr, visit_select: &mut dyn FnMut(&Select)) {
     match body {
-        SetExpr::Select(select) => see(select),
+        SetExpr::Select(select) => visit_select(select),
         SetExpr::SetOperation { left, right, .. } => {
-            selects(left, see);
-            selects(right, see);
+            for_each_select(left, visit_select);
+            for_each_select(right, visit_select);
         }
         _ => {}
     }
 }
 
-fn for_selects(body: &mut SetExpr, change: &mut dyn FnMut(&mut Select)) {
+fn for_each_select_mut(body: &mut SetExpr, change: &mut dyn FnMut(&mut Select)) {
     match body {
         SetExpr::Select(select) => change(select),
         SetExpr::SetOperation { left, right, .. } => {
-            for_selects(left, change);
-            for_selects(right, change);
+            for_each_select_mut(left, change);
+            for_each_select_mut(right, change);
         }
         _ => {}
     }
 }
 
-impl VisitorMut for Marking<'_> {
+impl VisitorMut for Marker<'_> {
     type Break = DataFusionError;
 
     fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<DataFusionError> {
         if let ast::Statement::Merge(merge) = statement
-            && (merges_in(&mut merge.source)
+            && (has_using_in(&mut merge.source)
                 || duplicate_columns::of_factor(&merge.source, &self.common).are_any())
         {
             self.marks.name_subqueries(&mut merge.source);
@@ -314,20 +321,20 @@ impl VisitorMut for Marking<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         if let SetExpr::Select(select) = query.body.as_mut()
-            && (query.order_by.as_ref().is_some_and(|order_by| order_by::is_in_doubt(select, order_by))
-                || whole_rows::may_be_said(select, query.order_by.as_ref()))
+            && (query.order_by.as_ref().is_some_and(|order_by| order_by::needs_resolution(select, order_by))
+                || whole_rows::may_be_mentioned(select, query.order_by.as_ref()))
         {
             self.marks.mark_select(select);
         }
         duplicate_columns::define(query, &mut self.common);
-        self.mark_twins(query);
+        self.mark_ambiguous(query);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
-        let is_marked = select.from.iter_mut().any(merges)
-            || !select.from.is_empty() && resolution::stars_meet(&select.projection);
-        if mark_of(select).is_none() && (is_marked || whole_rows::may_be_said(select, None)) {
+        let is_marked = select.from.iter_mut().any(has_using)
+            || !select.from.is_empty() && resolution::stars_overlap(&select.projection);
+        if mark_of(select).is_none() && (is_marked || whole_rows::may_be_mentioned(select, None)) {
             self.marks.mark_select(select);
         }
         ControlFlow::Continue(())
@@ -341,10 +348,10 @@ impl VisitorMut for Marking<'_> {
     }
 }
 
-/// `(t JOIN u USING (k)) AS j` as a subquery: outside of it there are no `t` and `u`.
+/// Converts `(t JOIN u USING (k)) AS j` to a subquery: its `t` and `u` are not visible outside.
 fn to_subquery(factor: &mut TableFactor) -> Result<()> {
     let TableFactor::NestedJoin { table_with_joins, alias } = factor else { return Ok(()) };
-    if alias.as_ref().is_none_or(is_mark) || !merges(table_with_joins) {
+    if alias.as_ref().is_none_or(is_mark) || !has_using(table_with_joins) {
         return Ok(());
     }
     let subquery = Box::new(select_star(vec![TableWithJoins::clone(table_with_joins)]));
@@ -353,7 +360,7 @@ fn to_subquery(factor: &mut TableFactor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a relation is planned knowing the columns of those on its left.
+/// Whether a relation may refer to the columns of those on its left.
 fn is_lateral(factor: &TableFactor) -> bool {
     match factor {
         TableFactor::Derived { lateral, .. } | TableFactor::Function { lateral, .. } => *lateral,
@@ -362,10 +369,10 @@ fn is_lateral(factor: &TableFactor) -> bool {
     }
 }
 
-/// Writes anew what one mark is at.
+/// Rewrites the clause of one mark.
 struct Resolution<'m> {
     marks: &'m mut Marks,
-    found: Found,
+    found: MarkedColumns,
 }
 
 impl VisitorMut for Resolution<'_> {
@@ -374,7 +381,7 @@ impl VisitorMut for Resolution<'_> {
     fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<Result<bool>> {
         match statement {
             ast::Statement::Merge(merge)
-                if marked(&merge.source).is_some_and(|(mark, _)| mark == self.found.mark) =>
+                if marked_from(&merge.source).is_some_and(|(mark, _)| mark == self.found.mark) =>
             {
                 ControlFlow::Break(self.marks.merge(merge, &self.found))
             }
@@ -387,10 +394,10 @@ impl VisitorMut for Resolution<'_> {
         let Some(select) = select_of(&mut query.body, self.found.mark) else {
             return ControlFlow::Continue(());
         };
-        // That of several SELECTs together has names of their result only.
+        // ORDER BY of a set operation has only names of result columns.
         let order_by = query.order_by.as_mut().filter(|_| is_plain);
         let resolved = self.marks.select(select, order_by, &self.found);
-        ControlFlow::Break(resolved.and_then(|resolved| order_by::leave_out_keys(query).map(|()| resolved)))
+        ControlFlow::Break(resolved.and_then(|resolved| order_by::remove_keys(query).map(|()| resolved)))
     }
 }
 
@@ -402,10 +409,10 @@ fn select_of(body: &mut SetExpr, mark: usize) -> Option<&mut Select> {
     }
 }
 
-/// Finds out what columns marked relations have, and plans none of them.
+/// Relation planner that records the columns of marked relations and aborts planning.
 #[derive(Debug, Default)]
 struct Probe {
-    found: Mutex<Vec<Found>>,
+    found: Mutex<Vec<MarkedColumns>>,
 }
 
 impl RelationPlanner for Probe {
@@ -414,18 +421,18 @@ impl RelationPlanner for Probe {
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
-        let Some((mark, table)) = marked(&relation) else {
+        let Some((mark, table)) = marked_from(&relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let joined = relations(table);
-        let mut found = Found { mark, relations: Vec::with_capacity(joined.len()), is_all: false };
+        let mut found = MarkedColumns { mark, relations: Vec::with_capacity(joined.len()), is_all: false };
         for at in 0..joined.len() {
             let others = self.found.lock().len();
             let known: usize = found.relations.iter().map(Vec::len).sum();
             match columns_of_last(&joined[..=at], known, context) {
                 Ok(columns) => found.relations.push(columns),
                 Err(error) => {
-                    // What is marked in the relation comes first.
+                    // Marks nested in the relation are resolved first.
                     let mut all = self.found.lock();
                     if all.len() == others {
                         all.push(found);
@@ -440,7 +447,7 @@ impl RelationPlanner for Probe {
     }
 }
 
-/// The columns of the last of some relations; those before it have as many as are known.
+/// The columns of the last relation; those before it have `known` columns.
 fn columns_of_last(
     joined: &[&TableFactor],
     known: usize,
@@ -450,20 +457,19 @@ fn columns_of_last(
     let (plan, known) = match is_lateral(last) {
         false => (context.plan(TableFactor::clone(last))?, 0),
         true => {
-            let joins = joined[1..].iter().map(|relation| crossed(TableFactor::clone(relation)));
+            let joins = joined[1..].iter().map(|relation| cross_join(TableFactor::clone(relation)));
             let table = TableWithJoins { relation: TableFactor::clone(first), joins: joins.collect() };
-            (context.plan(nested(table, None))?, known)
+            (context.plan(nested_join(table, None))?, known)
         }
     };
     let mut columns: Vec<Column> =
         plan.schema().iter().skip(known).map(|(table, field)| Column::of(table, field)).collect();
-    name_twins(&mut columns);
+    restore_names(&mut columns);
     Ok(columns)
 }
 
-/// Gives columns that the planner has numbered, as one of two that are called `a` is `a:1` to it, the names
-/// that they were given.
-fn name_twins(columns: &mut [Column]) {
+/// Restores the names of columns that the planner numbered: it calls the second `a` `a:1`.
+fn restore_names(columns: &mut [Column]) {
     let mut seen: HashSet<String> = HashSet::new();
     for column in columns {
         if let Some((name, number)) = column.name.rsplit_once(':')
@@ -483,7 +489,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the quotes of names.
+    /// Without quotes around names.
     async fn rewritten(sql: &str) -> Result<String> {
         let context = SessionContext::new();
         for table in ["t (k INT, a INT)", "u (k INT, b INT)", "v (k INT, c INT)"] {
@@ -492,7 +498,7 @@ mod tests {
         let state = context.state();
         let mut statement = state.sql_to_statement(sql, &Dialect::PostgreSQL)?;
         let mut marks = Marks::default();
-        if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
+        if let ControlFlow::Break(error) = walk(&mut statement, &mut Marker::new(&mut marks)) {
             return Err(error);
         }
         resolve(&state, &mut statement, marks).await?;
@@ -508,7 +514,7 @@ mod tests {
                 "WITH q AS (SELECT 1) SELECT * EXCLUDE (\u{1}key 1) FROM (SELECT -a AS a, k, t.a + 0 AS \u{1}key 1 \
                  FROM t) AS ordered ORDER BY \u{1}key 1 DESC, a, k LIMIT 2",
             ),
-            // There is no such column in FROM.
+            // FROM has no such column.
             ("SELECT -a AS x FROM t ORDER BY x + 0", "SELECT -a AS x FROM t ORDER BY x + 0"),
             ("SELECT -a AS a FROM t ORDER BY (a)", "SELECT -a AS a FROM t ORDER BY (a)"),
             (
@@ -542,7 +548,7 @@ mod tests {
                 "SELECT a FROM t NATURAL JOIN u WHERE EXISTS (SELECT 1 FROM v AS w (i, c) WHERE i = k)",
                 "SELECT a FROM t JOIN u ON t.k = u.k WHERE EXISTS (SELECT 1 FROM v AS w (i, c) WHERE i = t.k)",
             ),
-            // A subquery's own column.
+            // The subquery's own column.
             (
                 "SELECT a FROM t NATURAL JOIN u WHERE EXISTS (SELECT 1 FROM v WHERE k = 1)",
                 "SELECT a FROM t JOIN u ON t.k = u.k WHERE EXISTS (SELECT 1 FROM v WHERE k = 1)",

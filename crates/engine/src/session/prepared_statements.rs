@@ -188,7 +188,7 @@ async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(Logi
     };
     let prepare = Statement::Statement(Box::new(prepare.clone()));
     unsupported_statements::check(&prepare)?;
-    let prepare = default_values::filled(state, &prepare).await?.into_owned();
+    let prepare = default_values::fill_defaults(state, &prepare).await?.into_owned();
     match Box::pin(delete_alias::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
             let found = parameter_types::of(&[&prepare.input], inner, &known(&prepare.fields))?;
@@ -237,9 +237,9 @@ fn name_of(prepare: &ast::Statement) -> Result<String> {
 fn as_written(value: &ScalarValue) -> Option<ScalarValue> {
     match value {
         ScalarValue::Decimal128(Some(_), ..) => Some(value.clone()),
-        ScalarValue::Float64(Some(number)) => unknown_literals::exact(&number.to_string()),
-        ScalarValue::Int64(Some(number)) => unknown_literals::exact(&number.to_string()),
-        text => text.try_as_str().flatten().and_then(unknown_literals::exact),
+        ScalarValue::Float64(Some(number)) => unknown_literals::parse_numeric(&number.to_string()),
+        ScalarValue::Int64(Some(number)) => unknown_literals::parse_numeric(&number.to_string()),
+        text => text.try_as_str().flatten().and_then(unknown_literals::parse_numeric),
     }
 }
 

@@ -440,8 +440,10 @@ impl Session {
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, copy_parse::as_query(&copy.source)?)).await?;
         read_check::check_reads(&state, &plan)?;
-        let plan =
-            result_names::told_apart(declared_types::pad_char_columns(plan)?, statement.asked.as_deref())?;
+        let plan = result_names::with_distinct_names(
+            declared_types::pad_char_columns(plan)?,
+            statement.asked.as_deref(),
+        )?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text, statement.explain).await? {

@@ -229,7 +229,7 @@ impl Session {
 /// `schema` with the names that PostgreSQL gives the columns of `statement`, as it was sent.
 pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let listed = returning_items::listed(statement);
+    let listed = returning_items::as_query(statement);
     let names = harrier_sql::column_names::column_names(listed.as_ref().unwrap_or(statement), &planned);
     let fields: Vec<FieldRef> = schema
         .fields()

@@ -88,12 +88,12 @@ impl Session {
             }
         } else if let harrier_sql::Statement::Sql(statement) = &mut form {
             if self.names_as_postgres() {
-                asked = result_names::asked(statement);
+                asked = result_names::original_statement(statement);
             }
             desugar::prepare(statement, self.date_order())?;
             // What is read has PostgreSQL's names, whatever the planner's.
             result_columns::prepare(statement, self.names_as_postgres());
-            declared_casts::settle(statement);
+            declared_casts::rewrite_casts(statement);
             nested_call_names::shorten(statement, self.context().state_ref().read().scalar_functions());
         }
         let (mut temporary, mut at_commit) = (false, None);

@@ -36,7 +36,7 @@ impl Session {
         unsupported_statements::check(statement)?;
         let explained = self.explained(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
-        let statement = default_values::filled(&state, statement).await?;
+        let statement = default_values::fill_defaults(&state, statement).await?;
         let statement = table_functions::bind_parameters(statement.as_ref(), values);
         let statement = statement.as_ref();
         let written = self.written(statement)?;
@@ -60,7 +60,7 @@ impl Session {
                     &[
                         json::rewrite_node,
                         declared_types::rewrite_node,
-                        unknown_literals::typed,
+                        unknown_literals::rewrite_node,
                         timestamp_coercion::coerce_node,
                         decimal_float_coercion::coerce_node,
                     ],

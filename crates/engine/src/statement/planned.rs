@@ -36,7 +36,7 @@ impl Session {
             None => parsed,
         };
         let plan = self.plan(parsed, &statement.values).await?;
-        let plan = result_names::copied(plan, statement.asked.as_deref())?;
+        let plan = result_names::with_distinct_names_in_copy(plan, statement.asked.as_deref())?;
         read_check::check_reads(&self.context().state(), &plan)?;
         check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {

@@ -16,7 +16,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
-use crate::planning::stored_sql::Asker;
+use crate::planning::stored_sql::SessionUsers;
 
 /// The identity as which something is read or changed.
 #[derive(Debug, Clone, Default)]
@@ -258,8 +258,8 @@ impl SessionRole {
     }
 
     /// The users that the current statement's functions return.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker {
+    pub(crate) fn asker(&self) -> SessionUsers {
+        SessionUsers {
             current_user: self.viewer.read().name().map(Arc::from),
             session_user: self.login().map(Arc::from),
         }

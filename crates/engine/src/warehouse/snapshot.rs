@@ -8,7 +8,7 @@ use harrier_catalog::files::TableChanges;
 use harrier_catalog::sequences::UncommittedValue;
 use harrier_catalog::state::{DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, State, Table};
 
-use crate::planning::stored_sql::Asker;
+use crate::planning::stored_sql::SessionUsers;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::public_schema::schema_display_name;
 
@@ -25,7 +25,7 @@ pub(crate) struct StatementSnapshot {
     /// The role as which the statement reads.
     pub viewer: Viewer,
     /// The session's users, whichever role reads.
-    pub asker: Asker,
+    pub asker: SessionUsers,
     /// Whether the statement is shown the schema `public` as `main`.
     pub shows_main: bool,
 }

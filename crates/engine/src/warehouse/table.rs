@@ -48,7 +48,7 @@ use harrier_exec::data_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUM
 use harrier_planner::cardinality::filter_selectivity::TableHistograms;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::planning::stored_sql::{self, Asker};
+use crate::planning::stored_sql::{self, SessionUsers};
 use crate::types::columns::{has_stats, schema_of, stored_schema_of, type_of};
 use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
@@ -598,7 +598,7 @@ fn default_of(
     session: &SessionState,
     column: &Column,
     default: &DefaultValue,
-    asker: &Asker,
+    asker: &SessionUsers,
 ) -> Result<Expr> {
     let kind = type_of(column, false)?;
     match default {

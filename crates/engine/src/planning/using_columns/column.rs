@@ -1,4 +1,4 @@
-//! Columns of relations and joins, and what names mean.
+//! Columns of relations and joins, and the meanings of names.
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::TableReference;
@@ -10,20 +10,20 @@ use harrier_sql::identifier;
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub name: String,
-    /// What it is in terms of the relations' own columns.
+    /// Its value in terms of the relations' own columns.
     pub value: Expr,
-    /// It is one column of both sides of a join.
+    /// A joined column, which represents both sides of a join.
     pub is_joined: bool,
     pub(crate) data_type: DataType,
 }
 
 impl Column {
     pub(crate) fn of(table: Option<&TableReference>, field: &FieldRef) -> Self {
-        let name = quoted(field.name());
+        let name = quoted_ident(field.name());
         let value = match table {
             Some(table) => {
                 let table = table.to_vec();
-                Expr::CompoundIdentifier(table.iter().map(|part| quoted(part)).chain([name]).collect())
+                Expr::CompoundIdentifier(table.iter().map(|part| quoted_ident(part)).chain([name]).collect())
             }
             None => Expr::Identifier(name),
         };
@@ -31,20 +31,20 @@ impl Column {
         Self { name: own, value, is_joined: false, data_type: field.data_type().clone() }
     }
 
-    /// Whether it is one of the relation's own that is called so.
+    /// Whether it is a column of the relation of this name.
     pub(crate) fn is_of(&self, relation: &ObjectName) -> bool {
         let relation: Vec<String> =
             relation.0.iter().filter_map(|part| part.as_ident().map(identifier::plain)).collect();
         self.is_under(&relation)
     }
 
-    /// The same of a relation's name as it is known.
+    /// The same for a name in parts.
     pub(crate) fn is_under(&self, relation: &[String]) -> bool {
         let own = self.relation();
         own.len() >= relation.len() && own[own.len() - relation.len()..].iter().eq(relation.iter())
     }
 
-    /// The name of the relation of which it is.
+    /// The name of its relation.
     pub(crate) fn relation(&self) -> Vec<&str> {
         match &self.value {
             Expr::CompoundIdentifier(parts) => {
@@ -54,25 +54,25 @@ impl Column {
         }
     }
 
-    /// What shows it in a list of columns.
+    /// Its item in a select list.
     pub(crate) fn item(&self) -> SelectItem {
         match &self.value {
             Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(self.value.clone()),
-            value => SelectItem::ExprWithAlias { expr: value.clone(), alias: quoted(&self.name) },
+            value => SelectItem::ExprWithAlias { expr: value.clone(), alias: quoted_ident(&self.name) },
         }
     }
 }
 
-pub(crate) fn quoted(name: &str) -> Ident {
+pub(crate) fn quoted_ident(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
 
-/// A name, and what it means.
+/// A name and its meaning.
 #[derive(Debug, Clone)]
 pub(crate) struct Meaning {
-    /// The relation before it, if there has to be one.
+    /// The qualifier, if one is required.
     pub(crate) relation: Vec<String>,
     pub(crate) name: String,
-    /// The value of a joined column; `None`: several columns have the name.
+    /// The value of a joined column; `None`: the name is ambiguous.
     pub(crate) value: Option<Expr>,
 }

@@ -1,6 +1,5 @@
-//! Relations of which several columns have one name, as in `FROM (SELECT 1 AS b, 2 AS b) q`. `SELECT *` shows
-//! both of them; the name means neither. To the planner the second has a name of its own, so that the first
-//! would be meant.
+//! Relations with several columns of one name, as in `FROM (SELECT 1 AS b, 2 AS b) q`. `SELECT *` shows both;
+//! the name is ambiguous. The planner renames the second column, so that the name would mean the first.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -14,18 +13,18 @@ use harrier_sql::identifier::{plain, without_casts};
 use crate::planning::using_columns::from_clause::relations;
 use crate::planning::using_columns::marks::is_mark;
 
-/// The names that several columns may have, as far as a statement says it.
+/// Names that several columns may have, as far as the statement's text shows.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Twins {
-    /// Which names that would be is not said.
+pub(super) struct DuplicateNames {
+    /// Any name may be duplicated.
     any: bool,
     names: HashSet<String>,
 }
 
-/// Those of common table expressions, by name.
-pub(super) type Common = HashMap<String, Twins>;
+/// Duplicate names of common table expressions, by their name.
+pub(super) type CteNames = HashMap<String, DuplicateNames>;
 
-impl Twins {
+impl DuplicateNames {
     fn any() -> Self {
         Self { any: true, names: HashSet::new() }
     }
@@ -36,37 +35,37 @@ impl Twins {
         self
     }
 
-    /// Whether there may be some.
+    /// Whether there may be duplicate names.
     pub(super) fn are_any(&self) -> bool {
         self.any || !self.names.is_empty()
     }
 
-    /// Whether one of the names is said in a query.
-    pub(super) fn are_said(&self, query: &Query) -> bool {
-        self.any || !self.names.is_empty() && query.visit(&mut Said(self)).is_break()
+    /// Whether a query mentions one of the names.
+    pub(super) fn are_mentioned(&self, query: &Query) -> bool {
+        self.any || !self.names.is_empty() && query.visit(&mut Mentions(self)).is_break()
     }
 }
 
-/// Adds those of what WITH defines.
-pub(super) fn define(query: &Query, common: &mut Common) {
+/// Adds the common table expressions of a query.
+pub(super) fn define(query: &Query, common: &mut CteNames) {
     for table in query.with.iter().flat_map(|with| &with.cte_tables) {
-        let twins =
-            named(of_query(&table.query, common), Some(&table.alias), column_count(&table.query.body));
-        common.insert(plain(&table.alias.name), twins);
+        let duplicates =
+            with_alias(of_query(&table.query, common), Some(&table.alias), column_count(&table.query.body));
+        common.insert(plain(&table.alias.name), duplicates);
     }
 }
 
-/// Those of what a SELECT is from.
-pub(super) fn of_from(from: &[TableWithJoins], common: &Common) -> Twins {
+/// Duplicate names in a FROM clause.
+pub(super) fn of_from(from: &[TableWithJoins], common: &CteNames) -> DuplicateNames {
     let factors = from.iter().flat_map(relations);
-    factors.map(|factor| of_factor(factor, common)).fold(Twins::default(), Twins::and)
+    factors.map(|factor| of_factor(factor, common)).fold(DuplicateNames::default(), DuplicateNames::and)
 }
 
-/// Those of a relation.
-pub(super) fn of_factor(factor: &TableFactor, common: &Common) -> Twins {
+/// Duplicate names of a relation.
+pub(super) fn of_factor(factor: &TableFactor, common: &CteNames) -> DuplicateNames {
     match factor {
         TableFactor::Derived { subquery, alias, .. } => {
-            named(of_query(subquery, common), alias.as_ref(), column_count(&subquery.body))
+            with_alias(of_query(subquery, common), alias.as_ref(), column_count(&subquery.body))
         }
         TableFactor::Table { name, alias, args, .. } => {
             let own = match (name.0.as_slice(), args) {
@@ -75,29 +74,33 @@ pub(super) fn of_factor(factor: &TableFactor, common: &Common) -> Twins {
             };
             let has_names = args.is_none() && alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
             match (own, has_names) {
-                // Columns that are not named keep a name that others may have been given.
-                (_, true) => named(Twins::any(), alias.as_ref(), None),
+                // Columns without an alias may have the name of a renamed one.
+                (_, true) => with_alias(DuplicateNames::any(), alias.as_ref(), None),
                 (Some(own), false) => own.clone(),
-                (None, false) => named(Twins::default(), alias.as_ref(), None),
+                (None, false) => with_alias(DuplicateNames::default(), alias.as_ref(), None),
             }
         }
-        TableFactor::NestedJoin { alias: Some(alias), .. } if !is_mark(alias) => Twins::any(),
+        TableFactor::NestedJoin { alias: Some(alias), .. } if !is_mark(alias) => DuplicateNames::any(),
         TableFactor::NestedJoin { table_with_joins, .. } => {
             let inside = relations(table_with_joins).into_iter();
-            inside.map(|factor| of_factor(factor, common)).fold(Twins::default(), Twins::and)
+            inside
+                .map(|factor| of_factor(factor, common))
+                .fold(DuplicateNames::default(), DuplicateNames::and)
         }
         TableFactor::UNNEST { alias, .. }
         | TableFactor::Function { alias, .. }
-        | TableFactor::TableFunction { alias, .. } => named(Twins::default(), alias.as_ref(), None),
-        _ => Twins::default(),
+        | TableFactor::TableFunction { alias, .. } => {
+            with_alias(DuplicateNames::default(), alias.as_ref(), None)
+        }
+        _ => DuplicateNames::default(),
     }
 }
 
-/// Those of a relation with an alias, which may name its columns: all of them, or the first few.
-fn named(own: Twins, alias: Option<&TableAlias>, count: Option<usize>) -> Twins {
+/// Duplicate names under an alias that may rename all columns, or the first few.
+fn with_alias(own: DuplicateNames, alias: Option<&TableAlias>, count: Option<usize>) -> DuplicateNames {
     let Some(alias) = alias.filter(|alias| !alias.columns.is_empty()) else { return own };
     let given = alias.columns.iter().map(|column| plain(&column.name));
-    let twins = Twins {
+    let duplicates = DuplicateNames {
         any: false,
         names: given
             .filter(|name| client_name(name) != name)
@@ -105,12 +108,12 @@ fn named(own: Twins, alias: Option<&TableAlias>, count: Option<usize>) -> Twins 
             .collect(),
     };
     match count {
-        Some(count) if count <= alias.columns.len() => twins,
-        _ => twins.and(own).and(Twins::any()),
+        Some(count) if count <= alias.columns.len() => duplicates,
+        _ => duplicates.and(own).and(DuplicateNames::any()),
     }
 }
 
-fn of_query(query: &Query, common: &Common) -> Twins {
+fn of_query(query: &Query, common: &CteNames) -> DuplicateNames {
     if query.with.is_some() {
         let mut common = common.clone();
         define(query, &mut common);
@@ -119,25 +122,25 @@ fn of_query(query: &Query, common: &Common) -> Twins {
     of_body(&query.body, common)
 }
 
-fn of_body(body: &SetExpr, common: &Common) -> Twins {
+fn of_body(body: &SetExpr, common: &CteNames) -> DuplicateNames {
     match body {
         SetExpr::SetOperation { left, .. } => of_body(left, common),
         SetExpr::Query(query) => of_query(query, common),
         SetExpr::Select(select) => of_select(select, common),
-        _ => Twins::default(),
+        _ => DuplicateNames::default(),
     }
 }
 
-fn of_select(select: &Select, common: &Common) -> Twins {
+fn of_select(select: &Select, common: &CteNames) -> DuplicateNames {
     let mut seen = HashSet::new();
-    let mut twins = Twins::default();
+    let mut duplicates = DuplicateNames::default();
     let mut stars = 0;
     for item in &select.projection {
         match name_of(item) {
             Some(name) => {
                 let own = client_name(&name);
                 if own != name || !seen.insert(own.to_string()) {
-                    twins.names.insert(own.to_string());
+                    duplicates.names.insert(own.to_string());
                 }
             }
             None if matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)) => stars += 1,
@@ -146,13 +149,13 @@ fn of_select(select: &Select, common: &Common) -> Twins {
     }
     let of_one = || select.from.iter().flat_map(relations).nth(1).is_none();
     match stars {
-        0 => twins,
-        // What is beside the star may be called as one of its columns.
+        0 => duplicates,
+        // A column beside the star may have the name of one of its columns.
         1 if of_one() => {
-            twins.names.extend(seen);
-            twins.and(of_from(&select.from, common))
+            duplicates.names.extend(seen);
+            duplicates.and(of_from(&select.from, common))
         }
-        _ => Twins::any(),
+        _ => DuplicateNames::any(),
     }
 }
 
@@ -168,9 +171,9 @@ fn name_of(item: &SelectItem) -> Option<String> {
     }
 }
 
-struct Said<'t>(&'t Twins);
+struct Mentions<'t>(&'t DuplicateNames);
 
-impl Visitor for Said<'_> {
+impl Visitor for Mentions<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {

@@ -1,5 +1,4 @@
-//! What is in FROM: the columns that come out of its joins, and the conditions that say what USING and
-//! NATURAL do.
+//! FROM clauses: the output columns of their joins, and join conditions in place of USING and NATURAL.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
@@ -14,25 +13,25 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::using_columns::column::{Column, Meaning};
 use crate::planning::using_columns::marks::{Marks, is_mark};
-use crate::planning::using_columns::resolution::{meanings, put};
+use crate::planning::using_columns::resolution::{meanings, substitute};
 use crate::types::names;
 
-/// Goes through what is in FROM, from the left to the right.
+/// Walks through a FROM clause from left to right.
 pub(super) struct Walk<'w> {
-    /// Columns of the relations that are still to come.
+    /// Columns of the relations ahead.
     pub relations: std::slice::Iter<'w, Vec<Column>>,
-    /// There are columns for all relations: now everything is written anew.
+    /// The columns of all relations are known: rewrite everything.
     pub is_all: bool,
-    /// What names mean around the query.
-    pub around: &'w [Meaning],
+    /// Meanings of names in the outer query.
+    pub outer: &'w [Meaning],
     pub marks: &'w mut Marks,
 }
 
 impl Walk<'_> {
-    /// The columns of an item; `None` if those of a relation in it are not known. `seen`: what is on the left
-    /// of it.
+    /// The columns of an item; `None` if those of one of its relations are not known. `seen`: columns to its
+    /// left.
     ///
-    /// Errors: a column of USING is not there (42703), or there twice (42701, 42702).
+    /// Errors: a column of USING does not exist (42703) or is ambiguous (42701, 42702).
     pub(super) fn item(&mut self, item: &mut TableWithJoins, seen: &[Column]) -> Result<Option<Vec<Column>>> {
         let Some(mut left) = self.factor(&mut item.relation, seen)? else { return Ok(None) };
         for join in &mut item.joins {
@@ -52,10 +51,10 @@ impl Walk<'_> {
         let known = self.relations.next();
         if known.is_none() || self.is_all {
             match factor {
-                // Its names are its own.
+                // An aliased join has a scope of its own.
                 TableFactor::NestedJoin { .. } => {}
-                TableFactor::Derived { lateral: false, .. } => put(factor, self.around, self.marks),
-                _ => put(factor, &meanings(seen, self.around), self.marks),
+                TableFactor::Derived { lateral: false, .. } => substitute(factor, self.outer, self.marks),
+                _ => substitute(factor, &meanings(seen, self.outer), self.marks),
             }
         }
         Ok(known.cloned())
@@ -67,11 +66,11 @@ impl Walk<'_> {
         left: Vec<Column>,
         right: Vec<Column>,
     ) -> Result<Vec<Column>> {
-        let Some((kept, constraint)) = kept(operator) else {
-            return Ok(Kept::Either.columns(vec![], left, right));
+        let Some((preserved, constraint)) = preserved_side(operator) else {
+            return Ok(PreservedSide::Either.columns(vec![], left, right));
         };
         let names = match constraint {
-            JoinConstraint::Using(names) => names.iter().map(only_part).collect::<Result<Vec<_>>>()?,
+            JoinConstraint::Using(names) => names.iter().map(single_part).collect::<Result<Vec<_>>>()?,
             JoinConstraint::Natural => {
                 let is_common = |name: &str| right.iter().any(|column| column.name == name);
                 let common = left.iter().map(|column| &column.name).filter(|name| is_common(name));
@@ -86,11 +85,11 @@ impl Walk<'_> {
             JoinConstraint::On(condition) => {
                 if self.is_all {
                     let both = [left.as_slice(), right.as_slice()].concat();
-                    put(condition, &meanings(&both, self.around), self.marks);
+                    substitute(condition, &meanings(&both, self.outer), self.marks);
                 }
-                return Ok(kept.columns(vec![], left, right));
+                return Ok(preserved.columns(vec![], left, right));
             }
-            JoinConstraint::None => return Ok(kept.columns(vec![], left, right)),
+            JoinConstraint::None => return Ok(preserved.columns(vec![], left, right)),
         };
         let mut joined: Vec<Column> = Vec::with_capacity(names.len());
         let mut condition: Option<Expr> = None;
@@ -99,26 +98,29 @@ impl Walk<'_> {
                 let message = format!("column name \"{name}\" appears more than once in USING clause");
                 return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion());
             }
-            let (of_left, of_right) = (only(&left, name, "left")?, only(&right, name, "right")?);
+            let (of_left, of_right) =
+                (unique_column(&left, name, "left")?, unique_column(&right, name, "right")?);
             let equal = binary(of_left.value.clone(), BinaryOperator::Eq, of_right.value.clone());
             condition = Some(match condition {
                 Some(others) => binary(others, BinaryOperator::And, equal),
                 None => equal,
             });
-            joined.push(kept.joined(of_left, of_right));
+            joined.push(preserved.merged_column(of_left, of_right));
         }
         if self.is_all {
             match condition {
                 Some(condition) => *constraint = JoinConstraint::On(condition),
-                None if kept == Kept::Either => *operator = JoinOperator::CrossJoin(JoinConstraint::None),
+                None if preserved == PreservedSide::Either => {
+                    *operator = JoinOperator::CrossJoin(JoinConstraint::None)
+                }
                 None => *constraint = JoinConstraint::On(Expr::value(Value::Boolean(true))),
             }
         }
-        Ok(kept.columns(joined, left, right))
+        Ok(preserved.columns(joined, left, right))
     }
 }
 
-/// The relations in FROM, in their order.
+/// The relations in FROM, in order.
 pub(super) fn relations(table: &TableWithJoins) -> Vec<&TableFactor> {
     let factors = std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation));
     factors
@@ -129,64 +131,68 @@ pub(super) fn relations(table: &TableWithJoins) -> Vec<&TableFactor> {
         .collect()
 }
 
-/// Whether relations are joined by names of columns.
-pub(super) fn merges(table: &mut TableWithJoins) -> bool {
+/// Whether the clause has a join by column names.
+pub(super) fn has_using(table: &mut TableWithJoins) -> bool {
     let by_name = |operator: &mut JoinOperator| {
-        kept(operator).is_some_and(|(_, constraint)| {
+        preserved_side(operator).is_some_and(|(_, constraint)| {
             matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
         })
     };
-    merges_in(&mut table.relation)
+    has_using_in(&mut table.relation)
         || table
             .joins
             .iter_mut()
-            .any(|join| by_name(&mut join.join_operator) || merges_in(&mut join.relation))
+            .any(|join| by_name(&mut join.join_operator) || has_using_in(&mut join.relation))
 }
 
-/// The same of what is in parentheses, if it has no name of its own.
-pub(super) fn merges_in(factor: &mut TableFactor) -> bool {
+/// The same for a parenthesized join without an alias.
+pub(super) fn has_using_in(factor: &mut TableFactor) -> bool {
     match factor {
-        TableFactor::NestedJoin { table_with_joins, alias: None } => merges(table_with_joins),
+        TableFactor::NestedJoin { table_with_joins, alias: None } => has_using(table_with_joins),
         _ => false,
     }
 }
 
-/// The sides whose rows all have the joined columns.
+/// The sides of a join that have the joined columns in every row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// Of an inner join, both.
+enum PreservedSide {
+    /// Inner join: both.
     Either,
     Left,
     Right,
-    /// Of a full join, neither: a row has those of the side that it is of.
+    /// Full join: neither; a row has the value of the side it comes from.
     Both,
-    /// The columns of the other side are not seen.
+    /// Semi and anti joins: the columns of the other side are not visible.
     LeftAlone,
     RightAlone,
 }
 
-fn kept(operator: &mut JoinOperator) -> Option<(Kept, &mut JoinConstraint)> {
+fn preserved_side(operator: &mut JoinOperator) -> Option<(PreservedSide, &mut JoinConstraint)> {
     Some(match operator {
         JoinOperator::Join(constraint)
         | JoinOperator::Inner(constraint)
-        | JoinOperator::CrossJoin(constraint) => (Kept::Either, constraint),
-        JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (Kept::Left, constraint),
-        JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (Kept::Right, constraint),
-        JoinOperator::FullOuter(constraint) => (Kept::Both, constraint),
+        | JoinOperator::CrossJoin(constraint) => (PreservedSide::Either, constraint),
+        JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => {
+            (PreservedSide::Left, constraint)
+        }
+        JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => {
+            (PreservedSide::Right, constraint)
+        }
+        JoinOperator::FullOuter(constraint) => (PreservedSide::Both, constraint),
         JoinOperator::LeftSemi(constraint) | JoinOperator::LeftAnti(constraint) => {
-            (Kept::LeftAlone, constraint)
+            (PreservedSide::LeftAlone, constraint)
         }
         JoinOperator::RightSemi(constraint) | JoinOperator::RightAnti(constraint) => {
-            (Kept::RightAlone, constraint)
+            (PreservedSide::RightAlone, constraint)
         }
         _ => return None,
     })
 }
 
-impl Kept {
-    /// One column of two: a relation's own where that has the value in all rows, so that it may be grouped by
-    /// either name. Otherwise it has the type that both have in common, like PostgreSQL's.
-    fn joined(self, left: &Column, right: &Column) -> Column {
+impl PreservedSide {
+    /// Merges two columns: into a relation's own column where that has the value in all rows, so that GROUP
+    /// BY works with either name. Otherwise the result has the common type, as in PostgreSQL.
+    fn merged_column(self, left: &Column, right: &Column) -> Column {
         let own = |column: &Column| Column { name: left.name.clone(), is_joined: true, ..column.clone() };
         let plain = |data_type: &DataType| names::plain_type(data_type.clone());
         let data_type = match plain(&left.data_type) == plain(&right.data_type) {
@@ -196,22 +202,22 @@ impl Kept {
         };
         let has_type = |column: &Column| plain(&column.data_type) == plain(&data_type);
         match self {
-            Kept::Left | Kept::LeftAlone => own(left),
-            Kept::Right | Kept::RightAlone => own(right),
-            Kept::Either if has_type(left) => own(left),
-            Kept::Either if has_type(right) => own(right),
-            Kept::Either | Kept::Both => {
-                let value = coalesced(left.value.clone(), right.value.clone());
+            PreservedSide::Left | PreservedSide::LeftAlone => own(left),
+            PreservedSide::Right | PreservedSide::RightAlone => own(right),
+            PreservedSide::Either if has_type(left) => own(left),
+            PreservedSide::Either if has_type(right) => own(right),
+            PreservedSide::Either | PreservedSide::Both => {
+                let value = coalesce(left.value.clone(), right.value.clone());
                 Column { name: left.name.clone(), value, is_joined: true, data_type }
             }
         }
     }
 
-    /// What comes out of a join: `joined` first, then what is left of the left side, then of the right one.
+    /// Output columns of a join: the joined ones first, then the rest of the left side, then of the right.
     fn columns(self, joined: Vec<Column>, left: Vec<Column>, right: Vec<Column>) -> Vec<Column> {
         match self {
-            Kept::LeftAlone => return left,
-            Kept::RightAlone => return right,
+            PreservedSide::LeftAlone => return left,
+            PreservedSide::RightAlone => return right,
             _ => {}
         }
         let is_joined = |column: &Column| joined.iter().any(|other| other.name == column.name);
@@ -220,8 +226,8 @@ impl Kept {
     }
 }
 
-/// The one column of this name.
-fn only<'c>(columns: &'c [Column], name: &str, side: &str) -> Result<&'c Column> {
+/// The only column of this name.
+fn unique_column<'c>(columns: &'c [Column], name: &str, side: &str) -> Result<&'c Column> {
     let mut found = columns.iter().filter(|column| column.name == name);
     match (found.next(), found.next()) {
         (Some(column), None) => Ok(column),
@@ -237,7 +243,7 @@ fn only<'c>(columns: &'c [Column], name: &str, side: &str) -> Result<&'c Column>
     }
 }
 
-fn only_part(name: &ObjectName) -> Result<String> {
+fn single_part(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [part] if part.as_ident().is_some() => Ok(part.as_ident().map(identifier::plain).unwrap_or_default()),
         _ => {
@@ -251,6 +257,6 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-fn coalesced(left: Expr, right: Expr) -> Expr {
+fn coalesce(left: Expr, right: Expr) -> Expr {
     Expr::Function(function_call("coalesce", vec![left, right]))
 }

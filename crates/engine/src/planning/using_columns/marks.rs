@@ -1,4 +1,4 @@
-//! Marks in a statement: FROM clauses whose columns are not known yet.
+//! Marks in a statement: FROM clauses with columns not yet known.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,18 +8,18 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::planning::using_columns::column::Meaning;
 
-/// What the alias of a marked FROM begins with; behind it is its number.
+/// Prefix of the alias of a marked FROM; its number follows.
 pub(crate) const MARK: &str = "\u{1}joined ";
 
 /// The marks of a statement, numbered from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) count: usize,
-    /// What names mean around a marked FROM, as far as they are joined columns.
-    pub(crate) around: HashMap<usize, Vec<Meaning>>,
-    /// Relations that could not be planned before such names in them were replaced, by mark and place.
+    /// Meanings of outer names at a marked FROM, as far as they are joined columns.
+    pub(crate) outer: HashMap<usize, Vec<Meaning>>,
+    /// Relations that could be planned only after outer names in them were replaced, by mark and position.
     pub(crate) replaced: HashSet<(usize, usize)>,
-    /// A name that was met and that several columns have.
+    /// The first ambiguous name found.
     pub(crate) ambiguous: Option<String>,
 }
 
@@ -35,11 +35,11 @@ pub(crate) fn unmark(from: &mut Vec<TableWithJoins>) {
     }
 }
 
-pub(crate) fn nested(table: TableWithJoins, alias: Option<TableAlias>) -> TableFactor {
+pub(crate) fn nested_join(table: TableWithJoins, alias: Option<TableAlias>) -> TableFactor {
     TableFactor::NestedJoin { table_with_joins: Box::new(table), alias }
 }
 
-pub(crate) fn crossed(relation: TableFactor) -> Join {
+pub(crate) fn cross_join(relation: TableFactor) -> Join {
     Join { relation, global: false, join_operator: JoinOperator::CrossJoin(JoinConstraint::None) }
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn is_mark(alias: &TableAlias) -> bool {
     alias.name.value.starts_with(MARK)
 }
 
-/// A marked FROM, with its number.
-pub(crate) fn marked(factor: &TableFactor) -> Option<(usize, &TableWithJoins)> {
+/// A marked FROM and its number.
+pub(crate) fn marked_from(factor: &TableFactor) -> Option<(usize, &TableWithJoins)> {
     match factor {
         TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } => {
             let mark = alias.name.value.strip_prefix(MARK)?.parse().ok()?;
@@ -63,16 +63,16 @@ pub(crate) fn marked(factor: &TableFactor) -> Option<(usize, &TableWithJoins)> {
 }
 
 pub(crate) fn mark_of(select: &Select) -> Option<usize> {
-    select.from.first().and_then(|item| marked(&item.relation)).map(|(mark, _)| mark)
+    select.from.first().and_then(|item| marked_from(&item.relation)).map(|(mark, _)| mark)
 }
 
 impl Marks {
     pub(crate) fn mark(&mut self, from: &mut Vec<TableWithJoins>) -> usize {
         self.count += 1;
-        let mut items = std::mem::take(from).into_iter().map(|item| nested(item, None));
+        let mut items = std::mem::take(from).into_iter().map(|item| nested_join(item, None));
         if let Some(relation) = items.next() {
-            let all = TableWithJoins { relation, joins: items.map(crossed).collect() };
-            let relation = nested(all, Some(alias(format!("{MARK}{}", self.count))));
+            let all = TableWithJoins { relation, joins: items.map(cross_join).collect() };
+            let relation = nested_join(all, Some(alias(format!("{MARK}{}", self.count))));
             from.push(TableWithJoins { relation, joins: vec![] });
         }
         self.count
@@ -88,8 +88,7 @@ impl Marks {
         self.mark(&mut select.from);
     }
 
-    /// Gives names to subqueries in FROM that have none, without which their columns could not be told from
-    /// others.
+    /// Gives aliases to subqueries in FROM that have none, so that their columns can be qualified.
     pub(crate) fn name_subqueries(&mut self, factor: &mut TableFactor) {
         match factor {
             TableFactor::NestedJoin { table_with_joins, alias: None } => {

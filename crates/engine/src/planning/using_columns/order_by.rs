@@ -1,9 +1,9 @@
-//! Names in ORDER BY. One that stands alone means a column of the result, if there is one. In an expression
-//! it means a column of what is in FROM, as in PostgreSQL: `SELECT -id AS id FROM t ORDER BY id + 0`. The
-//! planner takes the result's there, too. Where FROM has no such column the result's is what is left.
+//! Names in ORDER BY. A name alone means a result column, if there is one. Within an expression it means a
+//! column of FROM, as in PostgreSQL: `SELECT -id AS id FROM t ORDER BY id + 0`. The planner would take the
+//! result column there, too. If FROM has no such column, the result column is used.
 //!
-//! To the planner the two columns would be one, so what is ordered by is a column of its own, which is left
-//! out again:
+//! The planner cannot keep the two columns apart, so the sort key becomes a separate column that is projected
+//! away again:
 //!
 //! ```text
 //! SELECT * EXCLUDE (key) FROM (SELECT -id AS id, t.id + 0 AS key FROM t) AS ordered ORDER BY key
@@ -22,44 +22,46 @@ use harrier_sql::identifier::plain;
 
 use crate::planning::using_columns::column::Column;
 
-/// What the names of columns that are ordered by begin with; behind it is a number.
+/// Prefix of the names of sort key columns; a number follows.
 const KEY: &str = "\u{1}key ";
 
-/// Whether a name in ORDER BY has to be looked up in FROM first.
-pub(super) fn is_in_doubt(select: &Select, order_by: &OrderBy) -> bool {
+/// Whether a name in ORDER BY has to be resolved in FROM first.
+pub(super) fn needs_resolution(select: &Select, order_by: &OrderBy) -> bool {
     let results = results(select);
-    // Of different rows, only what is in the result orders.
+    // With DISTINCT, only result columns may order.
     if results.is_empty() || select.from.is_empty() || select.distinct.is_some() {
         return false;
     }
     let OrderByKind::Expressions(keys) = &order_by.kind else { return false };
-    let is_met = |key: &OrderByExpr| key.expr.visit(&mut Names { results: &results, depth: 0 }).is_break();
-    keys.iter().any(|key| alone(&key.expr).is_none() && is_met(key))
+    let is_found =
+        |key: &OrderByExpr| key.expr.visit(&mut ResultNames { results: &results, depth: 0 }).is_break();
+    keys.iter().any(|key| bare_key(&key.expr).is_none() && is_found(key))
 }
 
-/// Has names in expressions mean columns of FROM. What is ordered by is a column of the SELECT then, unless
-/// it is one already.
-pub(super) fn from_first(select: &mut Select, order_by: &mut OrderBy, columns: &[Column]) {
+/// Resolves names in ORDER BY expressions to columns of FROM. The sort keys become columns of the SELECT,
+/// unless they are already.
+pub(super) fn resolve_in_from(select: &mut Select, order_by: &mut OrderBy, columns: &[Column]) {
     let Some(names) = names(select, columns).filter(|_| select.distinct.is_none()) else { return };
     let results = results(select);
     let OrderByKind::Expressions(keys) = &mut order_by.kind else { return };
-    let mut is_met = false;
+    let mut is_found = false;
     let replaced = keys.iter().map(|key| {
         let mut expr = key.expr.clone();
-        let is_result = match alone(&expr) {
+        let is_result = match bare_key(&expr) {
             Some(Expr::Identifier(name)) => names.contains(&plain(name)),
             Some(_) => true,
             None => false,
         };
         if !is_result {
-            let mut replaced = Replaced { results: &results, columns, depth: 0, is_met: false };
-            let _: ControlFlow<()> = VisitMut::visit(&mut expr, &mut replaced);
-            is_met |= replaced.is_met;
+            let mut substitution =
+                ColumnSubstitution { results: &results, columns, depth: 0, is_found: false };
+            let _: ControlFlow<()> = VisitMut::visit(&mut expr, &mut substitution);
+            is_found |= substitution.is_found;
         }
         (!is_result).then_some(expr)
     });
     let replaced: Vec<Option<Expr>> = replaced.collect();
-    if !is_met {
+    if !is_found {
         return;
     }
     for (number, (key, replaced)) in keys.iter_mut().zip(replaced).enumerate() {
@@ -71,8 +73,8 @@ pub(super) fn from_first(select: &mut Select, order_by: &mut OrderBy, columns: &
     }
 }
 
-/// Leaves out the columns of a query that only order it.
-pub(super) fn leave_out_keys(query: &mut Query) -> Result<()> {
+/// Removes sort key columns from a query's result.
+pub(super) fn remove_keys(query: &mut Query) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
     let keys: Vec<ObjectName> = select
         .projection
@@ -102,8 +104,8 @@ pub(super) fn leave_out_keys(query: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// The names of the columns of a SELECT, as far as there are some; `None`: two have the same one, which those
-/// of a relation have not.
+/// The names of a SELECT's columns; `None` if two are equal, which the columns of a derived relation cannot
+/// be.
 fn names(select: &Select, columns: &[Column]) -> Option<HashSet<String>> {
     let mut names = HashSet::new();
     let are_apart = select.projection.iter().all(|item| match item {
@@ -119,7 +121,7 @@ fn names(select: &Select, columns: &[Column]) -> Option<HashSet<String>> {
     are_apart.then_some(names)
 }
 
-/// The names that a SELECT gives to its columns.
+/// The explicit column names of a SELECT.
 fn results(select: &Select) -> HashSet<String> {
     let named = select.projection.iter().filter_map(|item| match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
@@ -128,10 +130,10 @@ fn results(select: &Select) -> HashSet<String> {
     named.collect()
 }
 
-/// A key that is nothing but a name, or the number of a column.
-fn alone(expr: &Expr) -> Option<&Expr> {
+/// A sort key that is a bare name or column number.
+fn bare_key(expr: &Expr) -> Option<&Expr> {
     match expr {
-        Expr::Nested(inner) => alone(inner),
+        Expr::Nested(inner) => bare_key(inner),
         Expr::Identifier(_) | Expr::Value(_) => Some(expr),
         _ => None,
     }
@@ -141,13 +143,13 @@ fn has_result(parts: &[Ident], results: &HashSet<String>) -> bool {
     parts.last().is_some_and(|name| results.contains(&plain(name)))
 }
 
-/// Finds a name of a column of the result, subqueries apart.
-struct Names<'n> {
+/// Finds a name of a result column outside subqueries.
+struct ResultNames<'n> {
     results: &'n HashSet<String>,
     depth: usize,
 }
 
-impl Visitor for Names<'_> {
+impl Visitor for ResultNames<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
@@ -165,7 +167,7 @@ impl Visitor for Names<'_> {
             Expr::Identifier(name) if self.depth == 0 && self.results.contains(&plain(name)) => {
                 ControlFlow::Break(())
             }
-            // The planner does not tell this from the column of the result that is called so.
+            // The planner confuses this with the result column of the same name.
             Expr::CompoundIdentifier(parts) if self.depth == 0 && has_result(parts, self.results) => {
                 ControlFlow::Break(())
             }
@@ -174,16 +176,16 @@ impl Visitor for Names<'_> {
     }
 }
 
-/// Puts columns of FROM in the place of their names.
-struct Replaced<'n> {
+/// Replaces names by columns of FROM.
+struct ColumnSubstitution<'n> {
     results: &'n HashSet<String>,
     columns: &'n [Column],
     depth: usize,
-    is_met: bool,
+    is_found: bool,
 }
 
-impl Replaced<'_> {
-    /// The one column of FROM that is called so.
+impl ColumnSubstitution<'_> {
+    /// The only column of FROM with this name.
     fn column(&self, name: &Ident) -> Option<Expr> {
         let name = plain(name);
         let mut found = self.columns.iter().filter(|column| column.name == name);
@@ -194,7 +196,7 @@ impl Replaced<'_> {
     }
 }
 
-impl VisitorMut for Replaced<'_> {
+impl VisitorMut for ColumnSubstitution<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
@@ -213,12 +215,12 @@ impl VisitorMut for Replaced<'_> {
             && let Some(column) = self.column(name)
         {
             *expr = column;
-            self.is_met = true;
+            self.is_found = true;
         }
         if let Expr::CompoundIdentifier(parts) = expr
             && self.depth == 0
         {
-            self.is_met |= has_result(parts, self.results);
+            self.is_found |= has_result(parts, self.results);
         }
         ControlFlow::Continue(())
     }

@@ -1,4 +1,4 @@
-//! What names of joined columns mean, put in their place.
+//! Substitution of joined columns for their names.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,11 +17,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::planning::using_columns::column::{Column, Meaning};
 use crate::planning::using_columns::marks::{Marks, mark_of};
 
-/// What names mean where there are `columns`, as far as they mean joined columns of them or of a query
-/// around, or several columns of one relation.
-pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
+/// Meanings of names over `columns`: of joined columns, here or of an outer query, and of ambiguous names.
+pub(super) fn meanings(columns: &[Column], outer: &[Meaning]) -> Vec<Meaning> {
     let count = |name: &str| columns.iter().filter(|column| column.name == name).count();
-    // A name that several columns have means none of them.
+    // An ambiguous name means none of the columns.
     let own = columns.iter().filter(|column| column.is_joined && count(&column.name) == 1);
     let own = own.map(|column| Meaning {
         relation: vec![],
@@ -33,7 +32,7 @@ pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
     for column in columns {
         let relation = column.relation();
         let is_twin = !seen.insert((relation.clone(), column.name.as_str()));
-        // What a join has made of two columns has no relation.
+        // A joined column has no relation.
         if is_twin && !relation.is_empty() {
             let relation: Vec<String> = relation.into_iter().map(str::to_string).collect();
             for relation in [vec![], relation] {
@@ -45,11 +44,11 @@ pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
         true => count(&meaning.name) > 0,
         false => columns.iter().any(|column| column.is_under(&meaning.relation)),
     };
-    found.extend(around.iter().filter(|meaning| !is_hidden(meaning)).cloned());
+    found.extend(outer.iter().filter(|meaning| !is_hidden(meaning)).cloned());
     found
 }
 
-/// What an expression means that is a name, with or without a relation before it.
+/// The meaning of an expression that is a name, qualified or not.
 fn meaning_of<'m>(meanings: &'m [Meaning], expr: &Expr) -> Option<&'m Meaning> {
     let is_of = |meaning: &Meaning, parts: &[Ident]| {
         let Some((last, before)) = parts.split_last() else { return false };
@@ -65,32 +64,32 @@ fn meaning_of<'m>(meanings: &'m [Meaning], expr: &Expr) -> Option<&'m Meaning> {
     }
 }
 
-/// Writes a SELECT from `columns` without names of joined columns. `relations`: the columns of what is
-/// joined.
+/// Rewrites a SELECT from `columns` without names of joined columns. `relations`: the columns of each joined
+/// relation.
 ///
-/// Errors: `*` leaves out a column that is not there (42703), or does more than that (0A000).
+/// Errors: EXCLUDE names a column that does not exist (42703), or `*` has other options (0A000).
 pub(super) fn rewrite(
     select: &mut Select,
     order_by: Option<&mut OrderBy>,
     columns: &[Column],
     relations: &[Vec<Column>],
-    around: &[Meaning],
+    outer: &[Meaning],
     marks: &mut Marks,
 ) -> Result<()> {
-    let is_written = columns.iter().any(|column| column.is_joined) || stars_meet(&select.projection);
-    let shown = match is_written {
+    let is_written = columns.iter().any(|column| column.is_joined) || stars_overlap(&select.projection);
+    let expanded = match is_written {
         true => expand(&mut select.projection, columns, relations)?,
-        false => Shown::default(),
+        false => ExpandedStars::default(),
     };
-    replace(select, order_by, &shown, &meanings(columns, around), marks);
+    replace(select, order_by, &expanded, &meanings(columns, outer), marks);
     if is_written {
         result_columns::disambiguate_client_names(select);
     }
     Ok(())
 }
 
-/// Whether two stars show a column twice, which the planner refuses: `*, *`, `*, t.*` and `t.*, t.*`.
-pub(super) fn stars_meet(projection: &[SelectItem]) -> bool {
+/// Whether two stars expand to the same column, which the planner rejects: `*, *`, `*, t.*` and `t.*, t.*`.
+pub(super) fn stars_overlap(projection: &[SelectItem]) -> bool {
     let mut is_all = false;
     let mut seen: Vec<String> = Vec::new();
     for item in projection {
@@ -111,18 +110,22 @@ pub(super) fn stars_meet(projection: &[SelectItem]) -> bool {
     false
 }
 
-/// What stars have become.
+/// Expanded stars of a select list.
 #[derive(Debug, Default)]
-struct Shown {
-    /// The names of those columns that are relations' own.
+struct ExpandedStars {
+    /// The names of the columns that belong to relations.
     names: HashSet<String>,
-    /// Where all of them stand.
+    /// The positions of all of them.
     places: HashSet<usize>,
 }
 
-/// Puts columns in the place of `*` and `t.*`.
-fn expand(projection: &mut Vec<SelectItem>, columns: &[Column], relations: &[Vec<Column>]) -> Result<Shown> {
-    let mut own = Shown::default();
+/// Expands `*` and `t.*`.
+fn expand(
+    projection: &mut Vec<SelectItem>,
+    columns: &[Column],
+    relations: &[Vec<Column>],
+) -> Result<ExpandedStars> {
+    let mut own = ExpandedStars::default();
     for item in std::mem::take(projection) {
         let (all, options): (Vec<&Column>, _) = match &item {
             SelectItem::Wildcard(options) => (columns.iter().collect(), Some(options)),
@@ -137,18 +140,18 @@ fn expand(projection: &mut Vec<SelectItem>, columns: &[Column], relations: &[Vec
             continue;
         };
         for column in without(all, options)? {
-            let shown = column.item();
-            if matches!(shown, SelectItem::UnnamedExpr(_)) {
+            let expanded = column.item();
+            if matches!(expanded, SelectItem::UnnamedExpr(_)) {
                 own.names.insert(column.name.clone());
             }
             own.places.insert(projection.len());
-            projection.push(shown);
+            projection.push(expanded);
         }
     }
     Ok(own)
 }
 
-/// What EXCLUDE or EXCEPT behind `*` leave.
+/// The columns left by EXCLUDE or EXCEPT after `*`.
 fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions) -> Result<Vec<&'c Column>> {
     let WildcardAdditionalOptions { opt_exclude, opt_except, opt_ilike, opt_replace, opt_rename, .. } =
         options;
@@ -174,23 +177,22 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
     Ok(columns)
 }
 
-/// Puts meanings in the place of names everywhere but in FROM, and in what stars have become, which is meant
-/// as it is.
+/// Substitutes meanings for names everywhere but in FROM and in expanded stars, which are resolved already.
 fn replace(
     select: &mut Select,
     order_by: Option<&mut OrderBy>,
-    shown: &Shown,
+    expanded: &ExpandedStars,
     meanings: &[Meaning],
     marks: &mut Marks,
 ) {
     for item in &mut select.projection {
-        // What is no column any more keeps the name.
+        // An item that is no longer a column keeps its name.
         if let SelectItem::UnnamedExpr(expr) = item
             && let inside @ Expr::Identifier(name) = identifier::without_casts(expr)
             && let Some(Meaning { value: Some(value), .. }) = meaning_of(meanings, inside)
             && !matches!(value, Expr::CompoundIdentifier(_))
         {
-            let alias = match shown.names.contains(&identifier::plain(name)) {
+            let alias = match expanded.names.contains(&identifier::plain(name)) {
                 true => Ident::with_quote('"', duplicate_alias(&identifier::plain(name), 1)),
                 false => name.clone(),
             };
@@ -201,20 +203,20 @@ fn replace(
     let from = std::mem::take(&mut select.from);
     let items = std::mem::take(&mut select.projection);
     let (stars, others): (Vec<_>, Vec<_>) =
-        items.into_iter().enumerate().partition(|(at, _)| shown.places.contains(at));
+        items.into_iter().enumerate().partition(|(at, _)| expanded.places.contains(at));
     select.projection = others.into_iter().map(|(_, item)| item).collect();
-    put(select, meanings, marks);
+    substitute(select, meanings, marks);
     for (at, item) in stars {
         select.projection.insert(at, item);
     }
     select.from = from;
     if let Some(OrderBy { kind: OrderByKind::Expressions(items), .. }) = order_by {
         for item in items {
-            // A name alone means what is shown under it, if something is.
+            // A bare name means the result column of that name, if there is one.
             let is_result =
                 matches!(&item.expr, Expr::Identifier(name) if results.contains(&identifier::plain(name)));
             if !is_result {
-                put(&mut item.expr, meanings, marks);
+                substitute(&mut item.expr, meanings, marks);
             }
         }
     }
@@ -230,9 +232,8 @@ fn result_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Puts meanings in the place of names in `node`, and has it done in its subqueries where they have no
-/// columns of such names.
-pub(super) fn put<N: VisitMut>(node: &mut N, meanings: &[Meaning], marks: &mut Marks) {
+/// Substitutes meanings for names in `node`, and in its subqueries where those have no columns of such names.
+pub(super) fn substitute<N: VisitMut>(node: &mut N, meanings: &[Meaning], marks: &mut Marks) {
     if !meanings.is_empty() {
         let _ = node.visit(&mut Substitution { meanings, marks, depth: 0 });
     }
@@ -241,7 +242,7 @@ pub(super) fn put<N: VisitMut>(node: &mut N, meanings: &[Meaning], marks: &mut M
 struct Substitution<'m> {
     meanings: &'m [Meaning],
     marks: &'m mut Marks,
-    /// Of subqueries.
+    /// Nesting depth of subqueries.
     depth: usize,
 }
 
@@ -250,7 +251,7 @@ impl VisitorMut for Substitution<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if self.depth == 0 {
-            enter(query, self.meanings, self.marks);
+            mark_query(query, self.meanings, self.marks);
         }
         self.depth += 1;
         ControlFlow::Continue(())
@@ -276,17 +277,17 @@ impl VisitorMut for Substitution<'_> {
     }
 }
 
-/// Marks what is in FROM in a query in which names may mean what they mean around it.
-fn enter(query: &mut Query, meanings: &[Meaning], marks: &mut Marks) {
+/// Marks the FROM clauses of a subquery that mentions outer names.
+fn mark_query(query: &mut Query, meanings: &[Meaning], marks: &mut Marks) {
     for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
-        enter(&mut table.query, meanings, marks);
+        mark_query(&mut table.query, meanings, marks);
     }
     let is_plain = matches!(query.body.as_ref(), SetExpr::Select(_));
     let order_by = query.order_by.as_mut().filter(|_| is_plain);
-    enter_body(&mut query.body, order_by, meanings, marks);
+    mark_body(&mut query.body, order_by, meanings, marks);
 }
 
-fn enter_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>, meanings: &[Meaning], marks: &mut Marks) {
+fn mark_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>, meanings: &[Meaning], marks: &mut Marks) {
     match body {
         SetExpr::Select(select) => {
             let is_said = mentions(&**select, meanings)
@@ -295,25 +296,25 @@ fn enter_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>, meanings: &[Me
                 return;
             }
             if select.from.is_empty() {
-                return replace(select, order_by, &Shown::default(), meanings, marks);
+                return replace(select, order_by, &ExpandedStars::default(), meanings, marks);
             }
             let mark = match mark_of(select) {
                 Some(mark) => mark,
                 None => marks.mark(&mut select.from),
             };
-            marks.around.insert(mark, meanings.to_vec());
+            marks.outer.insert(mark, meanings.to_vec());
         }
         SetExpr::SetOperation { left, right, .. } => {
-            enter_body(left, None, meanings, marks);
-            enter_body(right, None, meanings, marks);
+            mark_body(left, None, meanings, marks);
+            mark_body(right, None, meanings, marks);
         }
-        SetExpr::Query(query) => enter(query, meanings, marks),
-        SetExpr::Values(values) => put(values, meanings, marks),
+        SetExpr::Query(query) => mark_query(query, meanings, marks),
+        SetExpr::Values(values) => substitute(values, meanings, marks),
         _ => {}
     }
 }
 
-/// Whether one of the names is said somewhere.
+/// Whether `node` mentions one of the names.
 fn mentions<N: ast::Visit>(node: &N, meanings: &[Meaning]) -> bool {
     ast::visit_expressions(node, |expr| match meaning_of(meanings, expr) {
         Some(_) => ControlFlow::Break(()),

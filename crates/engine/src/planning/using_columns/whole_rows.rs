@@ -1,18 +1,18 @@
-//! Names of relations as values, which are rows: `SELECT q FROM (SELECT 1 AS a, 2 AS b) q` is `(1,2)`.
+//! Whole-row references, names of relations as values: `SELECT q FROM (SELECT 1 AS a, 2 AS b) q` returns
+//! `(1,2)`.
 //!
-//! The planner has no such value. What is shown is the text of the row; what is asked of it is asked of its
+//! The planner has no row values. A row in a list becomes its text; operations on it become operations on its
 //! columns:
-//!
 //! | of a row | of its columns |
 //! |---|---|
 //! | `q`, `q::text` in a list | `harrier_row_text(…)` of their texts |
 //! | `to_json(q)`, `row_to_json(q)`, … | the function of a struct of them |
-//! | `q = r`, `q IN (r, …)` | `q.a IS NOT DISTINCT FROM r.a AND …`: NULL is like NULL in rows that are values |
+//! | `q = r`, `q IN (r, …)` | `q.a IS NOT DISTINCT FROM r.a AND …`: NULLs of row values are equal |
 //! | `q IS NULL` | `(q.a, q.b) IS NULL` |
 //! | `count(q)` | `count(true)`: a row is no NULL, even if its columns are |
 //! | `GROUP BY q`, `ORDER BY q` | all of them |
 //!
-//! A column of the name is nearer than the relation.
+//! A column of the same name takes precedence over the relation.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::planning::using_columns::column::Column;
 use crate::planning::using_columns::from_clause::relations;
 
-/// Functions that write a row as JSON.
+/// Functions that convert a row to JSON.
 const OF_JSON: [&str; 7] = [
     "row_to_json",
     "to_json",
@@ -45,22 +45,22 @@ const OF_JSON: [&str; 7] = [
     "jsonb_build_array",
 ];
 
-/// Whether a SELECT may say the name of a relation where a value is.
-pub(super) fn may_be_said(select: &Select, order_by: Option<&OrderBy>) -> bool {
+/// Whether a SELECT may use a relation's name as a value.
+pub(super) fn may_be_mentioned(select: &Select, order_by: Option<&OrderBy>) -> bool {
     let names: HashSet<String> =
         select.from.iter().flat_map(relations).filter_map(name_of).map(plain).collect();
     if names.is_empty() {
         return false;
     }
-    let mut said = Said { names: &names, depth: 0 };
-    select.projection.visit(&mut said).is_break()
-        || select.selection.visit(&mut said).is_break()
-        || select.having.visit(&mut said).is_break()
-        || select.group_by.visit(&mut said).is_break()
-        || order_by.is_some_and(|order_by| order_by.visit(&mut said).is_break())
+    let mut mentions = RowMentions { names: &names, depth: 0 };
+    select.projection.visit(&mut mentions).is_break()
+        || select.selection.visit(&mut mentions).is_break()
+        || select.having.visit(&mut mentions).is_break()
+        || select.group_by.visit(&mut mentions).is_break()
+        || order_by.is_some_and(|order_by| order_by.visit(&mut mentions).is_break())
 }
 
-/// The name of a relation that has columns of other names: that of a function is its column's.
+/// The name of a relation. A table function's name is that of its column, so it is left out.
 fn name_of(factor: &TableFactor) -> Option<&Ident> {
     match factor {
         TableFactor::Table { alias: Some(alias), args: None, .. }
@@ -70,12 +70,12 @@ fn name_of(factor: &TableFactor) -> Option<&Ident> {
     }
 }
 
-struct Said<'n> {
+struct RowMentions<'n> {
     names: &'n HashSet<String>,
     depth: usize,
 }
 
-impl Visitor for Said<'_> {
+impl Visitor for RowMentions<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
@@ -98,10 +98,10 @@ impl Visitor for Said<'_> {
     }
 }
 
-/// Writes a SELECT and its ORDER BY without rows as values. `columns`: those that come out of FROM.
+/// Rewrites whole-row references in a SELECT and its ORDER BY. `columns`: the output columns of FROM.
 ///
-/// Errors: a row is used in another way, or is one that an outer join may fill with NULL (0A000).
-pub(super) fn put(
+/// Errors: a row is used in an unsupported way, or an outer join may fill it with NULL (0A000).
+pub(super) fn rewrite(
     select: &mut Select,
     order_by: Option<&mut OrderBy>,
     columns: &[Column],
@@ -111,15 +111,15 @@ pub(super) fn put(
     if rows.is_empty() {
         return Ok(());
     }
-    let mut rewriting = Rewriting { rows: &rows, depth: 0, is_met: false };
-    let mut shown = Vec::with_capacity(select.projection.len());
+    let mut rewriter = RowRewriter { rows: &rows, depth: 0, is_found: false };
+    let mut rows_of_items = Vec::with_capacity(select.projection.len());
     for item in &mut select.projection {
-        shown.push(rewriting.show(item));
+        rows_of_items.push(rewriter.replace_item(item));
     }
     if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
         let given = std::mem::take(keys);
         for key in given {
-            match rewriting.row(&key).or_else(|| shown.get(place_of(&key)?).copied().flatten()) {
+            match rewriter.row(&key).or_else(|| rows_of_items.get(place_of(&key)?).copied().flatten()) {
                 Some(row) => keys.extend(values_of(row)),
                 None => keys.push(key),
             }
@@ -128,29 +128,32 @@ pub(super) fn put(
     if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order_by {
         let given = std::mem::take(keys);
         for key in given {
-            match rewriting.row(&key.expr).or_else(|| shown.get(place_of(&key.expr)?).copied().flatten()) {
-                Some(row) => keys.extend(row.columns.iter().map(|(_, value)| ordered(value, &key))),
+            match rewriter
+                .row(&key.expr)
+                .or_else(|| rows_of_items.get(place_of(&key.expr)?).copied().flatten())
+            {
+                Some(row) => keys.extend(row.columns.iter().map(|(_, value)| order_key(value, &key))),
                 None => keys.push(key),
             }
         }
-        rewriting.all(keys)?;
+        rewriter.visit_all(keys)?;
     }
-    rewriting.all(&mut select.projection)?;
-    rewriting.all(&mut select.selection)?;
-    rewriting.all(&mut select.having)?;
-    if rewriting.is_met && select.from.iter().any(has_outer_join) {
+    rewriter.visit_all(&mut select.projection)?;
+    rewriter.visit_all(&mut select.selection)?;
+    rewriter.visit_all(&mut select.having)?;
+    if rewriter.is_found && select.from.iter().any(has_outer_join) {
         return Err(unsupported("whole rows that an outer join may fill with NULL are not supported"));
     }
     Ok(())
 }
 
-/// A relation, with the names and values of its columns.
+/// A relation with the names and values of its columns.
 struct Row {
     name: String,
     columns: Vec<(String, Expr)>,
 }
 
-/// The relations in FROM after which no column is named.
+/// The relations in FROM whose name is not also a column's.
 fn rows_of(from: &[TableWithJoins], columns: &[Column], relations_of: &[Vec<Column>]) -> Vec<Row> {
     let names = from.iter().flat_map(relations).filter_map(name_of).map(plain);
     let names = names.filter(|name| columns.iter().all(|column| column.name != *name));
@@ -182,7 +185,7 @@ fn has_outer_join(table: &TableWithJoins) -> bool {
         || table.joins.iter().any(|join| is_outer(&join.join_operator) || inside(&join.relation))
 }
 
-/// The place in the list that a number in GROUP BY or ORDER BY means.
+/// The select list position that a number in GROUP BY or ORDER BY means.
 fn place_of(key: &Expr) -> Option<usize> {
     match key {
         Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
@@ -192,13 +195,13 @@ fn place_of(key: &Expr) -> Option<usize> {
     }
 }
 
-/// One column of a row by which rows are ordered: what is NULL in them is more than all else.
-fn ordered(value: &Expr, key: &OrderByExpr) -> OrderByExpr {
+/// The sort key of one column of a row: within rows NULL is the largest value.
+fn order_key(value: &Expr, key: &OrderByExpr) -> OrderByExpr {
     let options = OrderByOptions { asc: key.options.asc, nulls_first: None };
     OrderByExpr { expr: value.clone(), options, ..key.clone() }
 }
 
-/// The text of a row, whose columns are written as elements of arrays are.
+/// The text of a row; its columns are formatted like array elements.
 fn text_of(row: &Row) -> Expr {
     let texts = row.columns.iter().map(|(_, value)| {
         let array = Expr::Array(Array { elem: vec![value.clone()], named: true });
@@ -235,24 +238,24 @@ fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(expr))) }
 }
 
-struct Rewriting<'r> {
+struct RowRewriter<'r> {
     rows: &'r [Row],
     depth: usize,
-    is_met: bool,
+    is_found: bool,
 }
 
-impl<'r> Rewriting<'r> {
-    /// The row that an expression is the name of.
+impl<'r> RowRewriter<'r> {
+    /// The row that an expression names.
     fn row(&mut self, expr: &Expr) -> Option<&'r Row> {
         let Expr::Identifier(name) = expr else { return None };
         let name = plain(name);
         let row = self.rows.iter().find(|row| row.name == name)?;
-        self.is_met = true;
+        self.is_found = true;
         Some(row)
     }
 
-    /// Has an item of a list that is a row be its text.
-    fn show(&mut self, item: &mut SelectItem) -> Option<&'r Row> {
+    /// Replaces a row in a select list by its text.
+    fn replace_item(&mut self, item: &mut SelectItem) -> Option<&'r Row> {
         let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = &*item else {
             return None;
         };
@@ -265,7 +268,7 @@ impl<'r> Rewriting<'r> {
         Some(row)
     }
 
-    fn all<N: VisitMut>(&mut self, node: &mut N) -> Result<()> {
+    fn visit_all<N: VisitMut>(&mut self, node: &mut N) -> Result<()> {
         match VisitMut::visit(node, self) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(()),
@@ -309,7 +312,7 @@ impl<'r> Rewriting<'r> {
                     row_comparison::rewrite(expr)?;
                 }
             }
-            // `t.list[1]`, which is parsed as a row with an access to a field of it.
+            // `t.list[1]`, which is parsed as a field access on a row.
             Expr::CompoundFieldAccess { root, access_chain } if access_chain.len() > 1 => {
                 if let (Expr::Identifier(table), Some(AccessExpr::Dot(Expr::Identifier(column)))) =
                     (root.as_ref(), access_chain.first())
@@ -326,9 +329,9 @@ impl<'r> Rewriting<'r> {
         Ok(())
     }
 
-    /// That two sides are equal, one of which is a row: of rows that are values, also where columns are NULL.
+    /// Equality of two sides, one of which is a row; NULL columns of row values are equal.
     ///
-    /// Errors: they have not as many columns (42601).
+    /// Errors: the sides have different numbers of columns (42601).
     fn equal(&mut self, left: &Expr, right: &Expr) -> Result<Option<Expr>> {
         let rows = [self.row(left), self.row(right)];
         if rows.iter().all(Option::is_none) {
@@ -361,14 +364,14 @@ impl<'r> Rewriting<'r> {
             if OF_JSON.contains(&name.as_str()) {
                 *given = FunctionArgExpr::Expr(struct_of(row));
             } else if name == "count" && is_only && !is_distinct {
-                // `count(*)` beside it would be the same column to the planner.
+                // `count(*)` would collide with another one beside it.
                 *given = FunctionArgExpr::Expr(Expr::value(Value::Boolean(true)));
             }
         }
     }
 }
 
-impl VisitorMut for Rewriting<'_> {
+impl VisitorMut for RowRewriter<'_> {
     type Break = DataFusionError;
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {

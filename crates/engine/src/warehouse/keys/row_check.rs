@@ -6,7 +6,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
 use harrier_catalog::state::{CHECK, Table};
 
-use crate::planning::stored_sql::{self, Asker, Condition};
+use crate::planning::stored_sql::{self, Condition, SessionUsers};
 use crate::warehouse::keys::{Keys, Kind, TAG, expressions};
 
 /// A planned CHECK constraint.
@@ -23,7 +23,7 @@ pub(crate) fn of_table(
     session: &SessionState,
     table: &Table,
     schema: &SchemaRef,
-    asker: &Asker,
+    asker: &SessionUsers,
 ) -> Result<Vec<RowCheck>> {
     // Fast path: every statement that reads a table calls this.
     if !table.tags.get(TAG).is_some_and(|keys| keys.contains(CHECK)) {

@@ -19,7 +19,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::VisibleRowsExec;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::planning::stored_sql::{self, Asker, Condition};
+use crate::planning::stored_sql::{self, Condition, SessionUsers};
 use crate::warehouse::access::permission_denied;
 use crate::warehouse::table::WarehouseTable;
 
@@ -99,7 +99,7 @@ pub(crate) fn any_of(
     table: &Table,
     schema: &SchemaRef,
     predicates: &[String],
-    asker: &Asker,
+    asker: &SessionUsers,
 ) -> Result<Expr> {
     let mut all = Vec::with_capacity(predicates.len());
     for predicate in predicates {
