@@ -276,7 +276,7 @@ impl Session {
     }
 
     /// On a gang: makes the coming statement run on all ranks, by this session's settings.
-    pub(crate) async fn spread(&self) -> Result<()> {
+    pub(crate) async fn begin_distributed(&self) -> Result<()> {
         let scope = Scope::new(self.limits().processes);
         {
             let state = self.context.state_ref();

@@ -1,10 +1,10 @@
-//! Executes statements: one match over their kinds, and a file for what each does.
+//! Executes statements: one match over their kinds, one file for each kind.
 //!
 //! ```text
 //!   text ─► parse.rs ─► ParsedStatement ─► transaction_control.rs ─► the match below ─► Outcome
 //!                                                                         │
-//!           access, alter_table, analyze, call, copy, create_…, drop, …  ◄─┤ a file for each kind
-//!                       planned.rs ─► plan.rs ─► execute_plan.rs ─► rows  ◄─┘ what has a plan
+//!           access, alter_table, analyze, call, copy, create_…, drop, …  ◄─┤ utility statements
+//!                       planned.rs ─► plan.rs ─► execute_plan.rs ─► rows  ◄─┘ statements with a plan
 //! ```
 
 use datafusion::error::Result;
@@ -69,9 +69,9 @@ pub(crate) mod warehouse_change;
 pub(crate) mod write;
 
 impl Session {
-    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
-    /// Whoever wants to give it up while it computes, or to give up its rows, does this inside of
-    /// [`CancelFlag::scope`] and sets that flag.
+    /// Runs a statement until its first rows are available. Cancel-safe: dropping the future cancels the
+    /// statement. To cancel it during computation, or while its rows are read, run it within
+    /// [`CancelFlag::scope`] and set that flag.
     pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
         let canceled = CancelFlag::current().unwrap_or_default();
         let dropped = canceled.cancel_on_drop();
@@ -83,7 +83,7 @@ impl Session {
         canceled.scope(work).boxed()
     }
 
-    /// Executes a statement in the transaction that has been begun for it.
+    /// Executes a statement in the transaction already begun for it.
     pub(crate) async fn dispatch(&self, statement: &ParsedStatement) -> Result<Outcome> {
         match &statement.form {
             Form::Sql(sql) => self.dispatch_sql(sql, statement).await,
@@ -110,7 +110,7 @@ impl Session {
 
     async fn dispatch_sql(&self, sql: &Statement, statement: &ParsedStatement) -> Result<Outcome> {
         let overriding = statement.clauses.as_ref().and_then(|clauses| clauses.overriding);
-        // INSERT … PARTITION is for external tables alone.
+        // INSERT … PARTITION applies only to external tables.
         let warehouse = self.warehouse().filter(|_| statement.partition.is_none());
         let overridden = match warehouse {
             Some(warehouse) => sequences::with_identity_defaults(sql, overriding, &warehouse.names)?,
@@ -118,7 +118,7 @@ impl Session {
         };
         let sql = overridden.as_ref().unwrap_or(sql);
         let executed = match sql {
-            Statement::Statement(parsed) => Some(self.executed(parsed)?),
+            Statement::Statement(parsed) => Some(self.resolve_execute(parsed)?),
             _ => None,
         };
         let executed = executed.as_deref();
@@ -128,7 +128,7 @@ impl Session {
         match Kind::of(sql, executed, statement)? {
             Kind::Parameter(change) => self.change_parameter(change).await,
             Kind::CreateExtension(create) => create_extension::create(create),
-            Kind::Prepare(prepare) => self.prepare(prepare, &statement.asked).await,
+            Kind::Prepare(prepare) => self.prepare(prepare, &statement.original).await,
             Kind::CreateTemporaryTable => self.create_temporary_table(sql, statement).await,
             Kind::CreateDatabase => self.create_database(sql, statement).await,
             Kind::AlterTable(alter) => self.alter_table(alter, sql, statement).await,
@@ -149,5 +149,5 @@ impl Session {
     }
 }
 
-/// Why a statement needs a warehouse.
+/// Error text for statements that need a warehouse.
 const ABOUT_WAREHOUSE: &str = "the statement is about what is kept in a warehouse";

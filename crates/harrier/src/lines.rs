@@ -83,7 +83,7 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
                         columns.iter().map(cell).collect::<Value>()
                     }));
                 }
-                let schema = statement.named(&schema);
+                let schema = statement.rename_columns(&schema);
                 let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
                 let types: Vec<String> =
                     schema.fields().iter().map(|field| field.data_type().to_string()).collect();

@@ -569,7 +569,7 @@ async fn show(
     match session.execute(&statement).await? {
         Outcome::Rows { schema, mut stream, progress, .. } => {
             let mut bar = Bar::new(&progress, is_bar_wanted);
-            let schema = statement.named(&schema);
+            let schema = statement.rename_columns(&schema);
             let mut writer = row_writer(display.layout(), &schema, &display.null);
             let mut rows = 0;
             display.begin_page();
@@ -589,7 +589,7 @@ async fn show(
             drop(bar);
             display.with_output(|out| Ok(writer.end(out)?))?;
             display.end_page()?;
-            if let Some(tag) = statement.written_tag(rows) {
+            if let Some(tag) = statement.returning_tag(rows) {
                 display.tag(&tag)?;
             }
             if rows == 0 && statement.checks_table() && !display.is_quiet {

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{self, ObjectName, visit_relations};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// The planner builds its lists from all relations and their columns. Returns a session that contains filter
+/// The planner builds its lists from all relations and their columns. Returns a session that contains only
 /// the relations `statement` needs; `None` if it needs no such list.
 ///
 /// Errors: the relation's name has too many parts.

@@ -36,14 +36,14 @@ struct Prepared {
     /// The PREPARE.
     statement: Arc<ast::Statement>,
     /// The same as it was sent, which says the names of columns, if they are PostgreSQL's.
-    asked: Option<Arc<ast::Statement>>,
+    original: Option<Arc<ast::Statement>>,
     since: SystemTime,
     /// The names and types of what it returns.
     columns: Arc<[(String, DataType)]>,
 }
 
 impl PreparedStatements {
-    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `asked`: as it was
+    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `original`: as it was
     /// sent.
     ///
     /// Errors: there is one of its name (42P05); what planning it says.
@@ -51,7 +51,7 @@ impl PreparedStatements {
         &self,
         state: &SessionState,
         prepare: &ast::Statement,
-        asked: Option<Arc<ast::Statement>>,
+        original: Option<Arc<ast::Statement>>,
     ) -> Result<()> {
         let name = name_of(prepare)?;
         let (input, _) = planned(state, prepare).await?;
@@ -63,7 +63,7 @@ impl PreparedStatements {
             }
             Entry::Vacant(free) => {
                 let statement = Arc::new(prepare.clone());
-                free.insert(Prepared { statement, asked, since: SystemTime::now(), columns });
+                free.insert(Prepared { statement, original, since: SystemTime::now(), columns });
                 Ok(())
             }
         }
@@ -106,12 +106,12 @@ impl PreparedStatements {
     }
 
     /// What says the names of the columns that `statement` returns, if it is an EXECUTE.
-    pub(crate) fn asked(&self, statement: &Statement) -> Option<ast::Statement> {
+    pub(crate) fn original(&self, statement: &Statement) -> Option<ast::Statement> {
         let Statement::Statement(statement) = statement else { return None };
         let ast::Statement::Execute { immediate: false, name: Some(name), .. } = statement.as_ref() else {
             return None;
         };
-        match self.get(&plain_name(name)).ok()?.asked.as_deref()? {
+        match self.get(&plain_name(name)).ok()?.original.as_deref()? {
             ast::Statement::Prepare { statement, .. } => Some(ast::Statement::clone(statement)),
             _ => None,
         }

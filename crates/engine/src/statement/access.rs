@@ -1,7 +1,6 @@
-//! Statements about who may do what: roles, privileges, owners, row filters and resource queues.
+//! Access control statements: roles, privileges, owners, row filters and resource queues.
 //!
-//! What they change is no part of a transaction: it is visible at once, and stays when the transaction is
-//! rolled back.
+//! Their changes are not transactional: they are visible at once and survive a rollback.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ fn queue_options(written: &[QueueOption]) -> Result<QueueOptions> {
     Ok(options)
 }
 
-/// Takes one option of a resource queue; `value` is `None` where it is to have no limit.
+/// Sets one option of a resource queue; `value` is `None` for no limit.
 fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> Result<()> {
     let bad = || {
         let message =
@@ -60,7 +59,7 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
             options.active_statements = Some(count.transpose()?);
         }
         "memory_limit" => {
-            // A number alone is kilobytes, as in PostgreSQL.
+            // A bare number is kilobytes, as in PostgreSQL.
             let size = |value| limits::bytes_of(value, 1 << 10).filter(|bytes| *bytes > 0);
             let bytes = limit.map(|value| size(value).ok_or_else(bad));
             options.memory_limit = Some(bytes.transpose()?);
@@ -86,7 +85,7 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
 }
 
 impl Session {
-    /// Runs a statement about access.
+    /// Runs an access control statement.
     pub(crate) async fn run_access(&self, statement: &AccessStatement) -> Result<Outcome> {
         let warehouse =
             self.require_warehouse("roles, privileges and resource queues are kept in a warehouse")?;
@@ -108,9 +107,10 @@ impl Session {
             None => catalog.head().await.map_err(warehouse::explain)?,
         };
         snapshot.state = Some(Arc::clone(&state));
-        let warnings = Namer { session: self, warehouse, snapshot, state }.run(statement, &catalog).await;
+        let warnings =
+            AccessExecutor { session: self, warehouse, snapshot, state }.run(statement, &catalog).await;
         let warnings = match warnings {
-            // Nobody else can be given anything of it yet.
+            // No other session can see the object yet: defer the grant until commit.
             Err(error) if Uncommitted::is(&error) => {
                 warehouse.deferred.lock().push(statement.clone());
                 vec![]
@@ -120,8 +120,8 @@ impl Session {
         Ok(Outcome::Command { tag: statement.tag().to_string(), warnings, notices: vec![] })
     }
 
-    /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among
-    /// them.
+    /// Runs the statements deferred until the transaction's commit, after it has committed. Returns warnings,
+    /// including failures.
     pub(crate) async fn run_deferred(
         &self,
         deferred: Vec<AccessStatement>,
@@ -144,7 +144,7 @@ impl Session {
                     asker,
                     ..StatementSnapshot::default()
                 };
-                Namer { session: self, warehouse, snapshot, state }.run(&statement, &catalog).await
+                AccessExecutor { session: self, warehouse, snapshot, state }.run(&statement, &catalog).await
             };
             match run.await {
                 Ok(said) => warnings.extend(said),
@@ -154,7 +154,7 @@ impl Session {
         warnings
     }
 
-    /// What a password is checked against, whatever form it was given in.
+    /// The stored verifier of a password, given in plain text or as a verifier.
     fn verifier(&self, password: &Password) -> Result<Option<Verifier>> {
         let Password::Given(text) = password else {
             return Ok(None);
@@ -188,22 +188,22 @@ impl Session {
     }
 }
 
-/// Whether a text is what PostgreSQL keeps of a password by its older method.
+/// Whether a text is PostgreSQL's MD5 hash of a password.
 fn is_md5(text: &str) -> bool {
     let digits = text.strip_prefix("md5").filter(|digits| digits.len() == 32);
     digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Finds out what a statement's names mean, and runs it.
-struct Namer<'a> {
+/// Resolves the names of an access control statement and runs it.
+struct AccessExecutor<'a> {
     session: &'a Session,
     warehouse: &'a WarehouseSession,
-    /// What there is, and who asks.
+    /// The statement's snapshot and the session's users.
     snapshot: StatementSnapshot,
     state: Arc<State>,
 }
 
-impl Namer<'_> {
+impl AccessExecutor<'_> {
     fn state(&self) -> &State {
         &self.state
     }
@@ -279,7 +279,7 @@ impl Namer<'_> {
                 let owner = self.role(owner)?;
                 self.check_unlinked(object, &owner)?;
                 catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
-                // The sequences of a table's columns go with it.
+                // Sequences owned by the table's columns change owner with it.
                 for sequence in self.state().sequences.values() {
                     if let Object::Table(table) = object
                         && sequence.owner.is_some_and(|owner| owner.table == table)
@@ -360,8 +360,8 @@ impl Namer<'_> {
         })
     }
 
-    /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for
-    /// superusers (42501).
+    /// Errors: the parameter does not exist (42704), the value is invalid (22023, 55P02), or only superusers
+    /// may set it (42501).
     async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
         let actor = self.snapshot.viewer.actor();
         let changed = match change {
@@ -397,7 +397,7 @@ impl Namer<'_> {
         })
     }
 
-    /// Errors: it is another than who asks (0A000), as in PostgreSQL.
+    /// Errors: the grantor is not the current user (0A000), as in PostgreSQL.
     fn check_grantor(&self, name: &RoleName) -> Result<()> {
         let grantor = self.role(name)?;
         match self.snapshot.viewer.name() {
@@ -411,7 +411,7 @@ impl Namer<'_> {
         }
     }
 
-    /// Errors: a sequence that belongs to a column is that of its table's owner (0A000).
+    /// Errors: a sequence owned by a column always has the table's owner (0A000).
     fn check_unlinked(&self, object: Object, owner: &str) -> Result<()> {
         let state = self.state();
         let Object::Sequence(id) = object else { return Ok(()) };
@@ -444,7 +444,7 @@ impl Namer<'_> {
 
     fn schema(&self, name: &str) -> Result<Object> {
         match self.snapshot.schema(name) {
-            Some(schema) => Ok(Object::Schema(committed(schema.id, "schema", name)?)),
+            Some(schema) => Ok(Object::Schema(committed_id(schema.id, "schema", name)?)),
             None => {
                 let message = format!("schema \"{name}\" does not exist");
                 Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message).into_datafusion())
@@ -457,9 +457,9 @@ impl Namer<'_> {
         let (shown, found) =
             (name.table().to_string(), self.warehouse.names.relation_in(&self.snapshot, &name));
         match found {
-            Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
-            Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
-            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed(id, "sequence", &shown)?)),
+            Some(Object::Table(id)) => Ok(Object::Table(committed_id(id, "table", &shown)?)),
+            Some(Object::View(id)) => Ok(Object::View(committed_id(id, "view", &shown)?)),
+            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed_id(id, "sequence", &shown)?)),
             _ => {
                 let message = format!("relation \"{shown}\" does not exist");
                 Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
@@ -477,7 +477,7 @@ impl Namer<'_> {
         }
     }
 
-    /// What is granted, one value for each kind and each list of columns.
+    /// The privileges to grant: one item per privilege and column list.
     async fn privileges(
         &self,
         privileges: &[(Option<String>, Vec<String>)],
@@ -588,7 +588,7 @@ impl Namer<'_> {
         Ok(id)
     }
 
-    /// Errors: the role owns something (2BP01): dropping it is left to DROP.
+    /// Errors: the role owns objects (2BP01). Called before DROP ROLE.
     async fn check_owns_nothing(&self, catalog: &Catalog, role: &str) -> Result<()> {
         let access = catalog.access().await.map_err(warehouse::explain)?;
         let owned = access.owners.keys().filter_map(|id| Object::of_id(self.state(), *id));
@@ -608,14 +608,14 @@ impl Namer<'_> {
 }
 
 /// Errors: [`Uncommitted`].
-fn committed(id: ObjectId, kind: &'static str, name: &str) -> Result<ObjectId> {
+fn committed_id(id: ObjectId, kind: &'static str, name: &str) -> Result<ObjectId> {
     match id {
         0.. => Ok(id),
         _ => Err(DataFusionError::External(Box::new(Uncommitted { kind, name: name.to_string() }))),
     }
 }
 
-/// A statement is about something that the present transaction has made.
+/// Marker error: the object was created by the current transaction.
 #[derive(Debug)]
 struct Uncommitted {
     kind: &'static str,

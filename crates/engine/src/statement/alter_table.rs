@@ -18,7 +18,7 @@ impl Session {
         let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
         let ddl = self.ddl(warehouse, statement);
         let clauses = statement.clauses.as_ref();
-        self.spread().await?;
+        self.begin_distributed().await?;
         if let Some(dml) = ddl.rows_to_delete(alter, clauses).await? {
             self.write_at_once(dml, statement, warehouse).await?;
         }

@@ -25,11 +25,11 @@ use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::{self, relation};
 
-/// When a sample has no rows a larger one is taken.
+/// Growth factor of the sample share when a sample is empty.
 const SAMPLE_GROWTH: f64 = 8.0;
 
 impl Session {
-    /// ANALYZE: collects the statistics of a table, or of all. They stay even if the transaction does not.
+    /// ANALYZE: collects the statistics of one table or of all. They survive a rollback.
     pub(crate) async fn analyze(
         &self,
         analyze: &ast::Analyze,
@@ -62,7 +62,7 @@ impl Session {
             };
         };
         let tables = match table {
-            // Those that the role may, as in PostgreSQL.
+            // Only the tables that the role may analyze, as in PostgreSQL.
             None => {
                 let own = |id| snapshot.viewer.owns(Object::Table(id));
                 state.tables.values().filter(|table| own(table.id)).cloned().collect()
@@ -86,7 +86,7 @@ impl Session {
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
             }
             let looking = StatisticsCollector::new(&table, &columns)?;
-            // What is kept of it stays even if the transaction does not.
+            // Statistics survive a rollback: collect them from committed data only.
             let committed = StatementSnapshot { data: Arc::default(), ..snapshot.clone() };
             let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
             let found = self.collect_statistics(&looking, target, sample).await?;
@@ -95,7 +95,7 @@ impl Session {
         Ok(())
     }
 
-    /// Collects the statistics of a table from a sample, or from all of its rows.
+    /// Collects a table's statistics from a sample or from all rows.
     async fn collect_statistics(
         &self,
         looking: &StatisticsCollector<'_>,
@@ -111,7 +111,7 @@ impl Session {
         };
         let snapshot = target.state().snapshot;
         if let Some(share) = share {
-            // A small share of few row groups can be none of them.
+            // A small share of few row groups may select none of them.
             let mut share = share;
             while share > 0.0 && share < 1.0 {
                 let answer = self.run_sample(looking, target.with_sample(share)).await?;
@@ -131,11 +131,11 @@ impl Session {
         looking: &StatisticsCollector<'_>,
         target: WarehouseTable,
     ) -> Result<RecordBatch> {
-        self.spread().await?;
+        self.begin_distributed().await?;
         let session = self.context().state();
         let plan = session.optimize(&looking.query(Arc::new(target))?)?;
         let Outcome::Rows { stream, schema, .. } =
-            self.start(&session, &plan, None, "", ExplainOptions::default()).await?
+            self.execute_plan(&session, &plan, None, "", ExplainOptions::default()).await?
         else {
             return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
         };

@@ -1,7 +1,7 @@
-//! ANALYZE after a write that has changed much of a table, if the session wants that.
+//! Automatic ANALYZE after a write that changed a large part of a table, if enabled in the session.
 //!
-//! It is a statement of its own, with a session and a transaction of its own, after the write is committed:
-//! the write stays whatever becomes of it, and who waits for the write waits for it.
+//! It runs as a separate statement with its own session and transaction, after the write has committed: its
+//! failure does not affect the write, but the writing client waits for it.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::engine::Engine;
 use crate::settings::HarrierSettings;
 use crate::warehouse::{self, DEFAULT_SCHEMA};
 
-/// A statement that has written fewer rows never pays for it, and few rows do not mislead plans.
+/// Smaller writes never trigger it; few rows do not mislead the planner.
 const ROWS_MIN: u64 = 10_000;
-/// Bytes of files that are looked at: a second or so, however large the table is.
+/// Bytes of files that are sampled: about a second, however large the table is.
 const BYTES_MAX: &str = "64MB";
 
-/// What there may be to do once rows are written.
+/// The check to run after rows are written.
 pub(crate) struct AutoAnalyze {
     engine: Engine,
     percent: u64,
     table: ObjectId,
     statement: String,
-    /// By which the writing session's statements are let in.
+    /// Admission controller of the writing session.
     admission: Option<Arc<Admission>>,
 }
 
 impl AutoAnalyze {
-    /// `None`: the session does not want it.
+    /// `None`: disabled in the session.
     pub(crate) fn of(
         engine: &Engine,
         settings: &HarrierSettings,
@@ -46,7 +46,7 @@ impl AutoAnalyze {
         (percent > 0).then(|| Self { engine, percent, table: table.id, statement, admission })
     }
 
-    /// To be called when so many rows are committed.
+    /// Analyzes the table if due. Call it after `rows` rows have been committed.
     pub(crate) async fn run(self, rows: u64) {
         if rows < ROWS_MIN {
             return;
@@ -74,7 +74,7 @@ impl AutoAnalyze {
     async fn is_due(&self) -> datafusion::error::Result<bool> {
         let Some(warehouse) = self.engine.warehouse() else { return Ok(false) };
         let Some(catalog) = warehouse.open().await? else { return Ok(false) };
-        // The statement that made the table knew no number of it yet.
+        // The statement that created the table has only a provisional table id.
         if self.table < 0 {
             return Ok(true);
         }

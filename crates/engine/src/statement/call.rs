@@ -43,7 +43,7 @@ impl Session {
     }
 }
 
-/// The one argument of a procedure that takes a text.
+/// The single text argument of a procedure call.
 pub(crate) fn only_text(call: &ast::Function) -> Result<String> {
     if let ast::FunctionArguments::List(list) = &call.args
         && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] =

@@ -1,4 +1,4 @@
-//! What a statement reads of PostgreSQL's catalogs, and what is loaded of them before it is planned.
+//! Detects reads of PostgreSQL's system catalogs, and loads their contents before planning.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::statement::parsed::{CatalogReads, ParsedStatement};
 use crate::warehouse::public_schema::SchemaNameMentions;
 use crate::warehouse::system_catalogs::pg_catalog::NamedObjects;
 
-/// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins
-/// with `pg_`. In `harrier sql`, a statement with none of them costs no look at what there is.
+/// Words of statements that read the system catalogs, besides schema names and the prefix `pg_`. In `harrier
+/// sql`, statements without any of them skip loading.
 const CATALOG_WORDS: [&str; 14] = [
     "current_catalog",
     "current_database",
@@ -34,7 +34,8 @@ const CATALOG_WORDS: [&str; 14] = [
 ];
 
 impl Session {
-    /// To be called before a statement is planned, when it is known what it sees.
+    /// Applies parameters and loads the catalogs that a statement reads. Call it before planning, once the
+    /// snapshot is fixed.
     pub(crate) async fn prepare_statement(&self, statement: &ParsedStatement) -> Result<()> {
         if self.parameters().has_changed() {
             self.apply_parameters()?;
@@ -45,9 +46,9 @@ impl Session {
             self.set_superuser(warehouse.names.role().viewer().is_superuser());
         }
         self.follow_search_path();
-        let CatalogReads { any, sizes, analyses, sequences, said } = statement.reads;
+        let CatalogReads { any, sizes, analyses, sequences, public_schema } = statement.catalog_reads;
         if let Some(warehouse) = self.warehouse() {
-            warehouse.names.set_shows_main(said.is_main(&statement.values));
+            warehouse.names.set_shows_main(public_schema.is_main(&statement.values));
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
@@ -81,10 +82,10 @@ impl Session {
         Ok(())
     }
 
-    /// The same without a warehouse: what there is may be listed.
-    pub(crate) async fn look_at_own_tables(&self, statement: &ParsedStatement) {
+    /// Loads the list of the session's tables, in a session without a warehouse.
+    pub(crate) async fn load_session_tables(&self, statement: &ParsedStatement) {
         if let (Some(source), Some(own)) = (self.postgres().get(), self.own())
-            && statement.reads.any
+            && statement.catalog_reads.any
         {
             let contents = own.contents(&source.session_user()).await;
             let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
@@ -93,8 +94,8 @@ impl Session {
         }
     }
 
-    /// Makes a statement fit for PostgreSQL's catalogs and names; returns what it was, `sent`, and what it
-    /// may read of them.
+    /// Rewrites a statement for PostgreSQL's catalogs and column names. Returns the original, `sent`, and the
+    /// catalogs that it may read.
     pub(crate) fn rewrite(
         &self,
         form: &mut harrier_sql::Statement,
@@ -106,7 +107,7 @@ impl Session {
         }
         let mut text = text.to_ascii_lowercase();
         if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = form
-            && let Ok(executed @ Cow::Owned(_)) = self.executed(statement)
+            && let Ok(executed @ Cow::Owned(_)) = self.resolve_execute(statement)
         {
             text += &executed.to_string().to_ascii_lowercase();
         }
@@ -116,10 +117,10 @@ impl Session {
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
             _ => None,
         };
-        let said = SchemaNameMentions::of(statement, &text);
+        let public_schema = SchemaNameMentions::of(statement, &text);
         let reads = CatalogReads {
             any,
-            said,
+            public_schema,
             sizes: any && has(&["_size", "reltuples", "relpages"]),
             analyses: any && has(&["pg_stats"]),
             sequences: any && has(&["pg_sequence"]),
@@ -135,7 +136,7 @@ impl Session {
     }
 }
 
-/// Makes a statement fit for PostgreSQL's catalogs, of which it may read some if `reads`.
+/// Rewrites a statement for PostgreSQL's catalogs; `reads`: it may read some.
 fn rewrite(statement: &mut Statement, reads: bool) {
     match statement {
         Statement::Statement(statement) => {

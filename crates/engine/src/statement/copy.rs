@@ -1,20 +1,18 @@
-//! COPY: rows from files or from the client into a table, and rows of a table or query to the client or into
-//! files.
+//! COPY: from files or the client into a table, and from a table or query to the client or into files.
 //!
 //! ```text
-//!   COPY t FROM file   Parquet, JSON, ORC, Avro, Arrow: a scan, its columns by their names ─┐
+//!   COPY t FROM file   Parquet, JSON, ORC, Avro, Arrow: a scan, columns matched by name ────┐
 //!                      JSON with types that keep every digit  (json.rs) ────────────────────┤
-//!                      CSV: a scan whose columns are those of the table, in order ──────────┤
-//!                      text, or ON_ERROR ignore: one thread, line by line  (rows.rs) ───────┼─► INSERT
-//!   COPY t FROM STDIN  the same, from what the client sends ────────────────────────────────┤
-//!   … FORMAT binary    batches, which whoever speaks with the client has read ──────────────┘
-//!   COPY … TO STDOUT   the rows of a query as text  (out.rs), which goes to files, too  (text_files.rs)
-//!   … FORMAT binary    the rows of a query as batches, which are written where they are sent
+//!                      CSV: a scan with the table's columns, in order ──────────────────────┤
+//!                      text, or ON_ERROR ignore: one thread, line by line  (row_reader.rs) ─┼─► INSERT
+//!   COPY t FROM STDIN  the same, from the client's stream ──────────────────────────────────┤
+//!   … FORMAT binary    batches decoded by the protocol layer ───────────────────────────────┘
+//!   COPY … TO STDOUT   the rows of a query as text  (to.rs), also into files  (text_format.rs)
+//!   … FORMAT binary    the rows of a query as batches, encoded by the protocol layer
 //! ```
 //!
-//! A scan of CSV can be spread over threads and ranks, but does not know the lines of its rows. Where it
-//! fails over what a file holds, the file is read once more line by line for the first error, which then
-//! names its place.
+//! A CSV scan runs in parallel on threads and ranks, but does not know line numbers. If it fails on a file's
+//! content, the file is read again line by line to find the first error, whose message then names its line.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -69,21 +67,21 @@ pub(crate) mod to;
 
 pub use to::CopyOut;
 
-/// Pieces of a client's rows that wait to be read.
-const QUEUE: usize = 16;
+/// Capacity of the queue of a client's text chunks.
+const CHUNKS_MAX: usize = 16;
 
-/// The same, where it comes as batches.
-const BATCHES: usize = 2;
+/// Capacity of the queue of a client's batches.
+const BATCHES_MAX: usize = 2;
 
-/// The table that rows go into.
+/// Target table of a COPY.
 struct Target {
     name: TableReference,
     table: Arc<dyn TableProvider>,
-    /// Places of the columns that rows have values for.
+    /// Indices of the columns that the rows have values for.
     columns: Vec<usize>,
-    /// Whether the statement lists them.
+    /// Whether the statement has a column list.
     is_listed: bool,
-    /// In which moments are that say none.
+    /// Time zone of timestamps without one.
     zone: Arc<str>,
 }
 
@@ -92,7 +90,7 @@ impl Target {
         let schema = self.table.schema();
         let field = |at: &usize| {
             let field = field_in_zone(schema.field(*at), &self.zone).with_nullable(true);
-            // What has more digits than the column is rounded as it is written.
+            // Extra fractional digits are rounded when the value is written.
             match field.data_type() {
                 DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
                     let kind = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
@@ -104,22 +102,22 @@ impl Target {
         self.columns.iter().map(|at| Arc::new(field(at))).collect()
     }
 
-    /// The same columns with PostgreSQL's names of their types, where Arrow's do not say which they are.
-    fn told(&self, schema: &SchemaRef) -> SchemaRef {
-        let told = declared_types::declared_fields(self.table.as_ref());
+    /// Adds PostgreSQL's type names to the columns where the Arrow type does not determine them.
+    fn with_type_names(&self, schema: &SchemaRef) -> SchemaRef {
+        let fields = declared_types::declared_fields(self.table.as_ref());
         let names: Vec<Option<String>> =
-            self.columns.iter().map(|at| names::field_type_name(&told[*at])).collect();
+            self.columns.iter().map(|at| names::field_type_name(&fields[*at])).collect();
         names::with_type_names(schema, &names)
     }
 
-    /// Puts the rows of a stream, which has the columns, into the table.
+    /// Plans an INSERT of all rows of a stream into the table's columns.
     fn insert_all(&self, schema: SchemaRef, rows: Arc<dyn PartitionStream>) -> Result<LogicalPlan> {
         let table = StreamingTable::try_new(schema, vec![rows])?;
         let rows = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
         self.insert(rows, &columns_of(&self.fields()))
     }
 
-    /// Puts rows, with a value for each of the columns, into the table; the others have their defaults.
+    /// Plans an INSERT of rows with a value for each listed column; the others get their defaults.
     fn insert(&self, rows: LogicalPlan, values: &[Expr]) -> Result<LogicalPlan> {
         let schema = self.table.schema();
         let mut expressions = Vec::with_capacity(schema.fields().len());
@@ -152,24 +150,24 @@ impl Session {
     async fn copy_from(&self, copy: &Copy, statement: &ParsedStatement) -> Result<Outcome> {
         let target = self.copy_target(&copy.source).await?;
         let options = &copy.options;
-        self.spread().await?;
+        self.begin_distributed().await?;
         let Some(file) = &copy.file else {
             let table = target.name.table().to_string();
             let schema = Arc::new(Schema::new(target.fields()));
             if options.format == Some(CopyFormat::Binary) {
-                self.need_client()?;
-                let (input, batches) = mpsc::channel(BATCHES);
+                self.require_client()?;
+                let (input, batches) = mpsc::channel(BATCHES_MAX);
                 let rows: Arc<dyn PartitionStream> = Arc::new(Batches::new(Arc::clone(&schema), batches));
                 let plan = target.insert_all(Arc::clone(&schema), rows)?;
-                let write = self.write_copied(&target, plan, CopyCheck::default(), statement).await?;
-                let schema = target.told(&schema);
+                let write = self.write_rows(&target, plan, CopyCheck::default(), statement).await?;
+                let schema = target.with_type_names(&schema);
                 return Ok(Outcome::CopyInRows(CopyInRows { input, write, table, schema }));
             }
             let layout = layout(options, options.format.unwrap_or(CopyFormat::Text), Header::Absent)?;
             let layout = Layout { dates: self.date_order(), ..layout };
-            let (input, pieces) = mpsc::channel(QUEUE);
+            let (input, pieces) = mpsc::channel(CHUNKS_MAX);
             let (plan, check) = line_by_line(&target, layout, options, Source::Client(pieces))?;
-            let write = self.write_copied(&target, plan, check, statement).await?;
+            let write = self.write_rows(&target, plan, check, statement).await?;
             return Ok(Outcome::CopyIn(CopyIn { input, write, table, schema }));
         };
         self.check_files()?;
@@ -188,7 +186,7 @@ impl Session {
             return self.copy_by_name(&target, file, format, options, statement).await;
         }
         let mut options = options.clone();
-        // What a name such as .tsv says.
+        // Delimiter implied by a name such as .tsv.
         if options.delimiter.is_none() && file.to_ascii_lowercase().contains(".tsv") {
             options.delimiter = Some(b'\t');
         }
@@ -212,16 +210,16 @@ impl Session {
         let scans = layout.csv
             && options.on_error == OnError::Stop
             && layout.header != Header::Matching
-            // DataFusion minds another NULL only where it looks for types.
+            // DataFusion applies another NULL string only during type inference.
             && layout.null.is_empty()
             && !compression.is_compressed()
             && !has_own_texts
-            // Of one column, an empty line is a row.
+            // With a single column, an empty line is a row.
             && target.columns.len() > 1
-            && may_scan(&urls, &layout).await;
+            && can_scan(&urls, &layout).await;
         if !scans {
             let (plan, check) = line_by_line(&target, layout, &options, source())?;
-            return self.write_copied(&target, plan, check, statement).await.map(Outcome::Write);
+            return self.write_rows(&target, plan, check, statement).await.map(Outcome::Write);
         }
         let plan = scan_csv(&target, urls, &layout)?;
         let rows = Rows::new(target.fields(), layout, &options, target.name.table().to_string(), source());
@@ -242,7 +240,7 @@ impl Session {
             .boxed()
         };
         let check = CopyCheck { explain: Some(Box::new(explain)), ..CopyCheck::default() };
-        self.write_copied(&target, plan, check, statement).await.map(Outcome::Write)
+        self.write_rows(&target, plan, check, statement).await.map(Outcome::Write)
     }
 
     async fn copy_target(&self, source: &CopySource) -> Result<Target> {
@@ -282,7 +280,7 @@ impl Session {
         Ok(Target { name, table, columns: places, is_listed, zone })
     }
 
-    /// From files that name their columns.
+    /// COPY from files that contain column names.
     async fn copy_by_name(
         &self,
         target: &Target,
@@ -300,7 +298,7 @@ impl Session {
             file_tables::table(&state, file, Some(format.name()), options.compression.as_deref()).await;
         let is_json = format == CopyFormat::Json;
         let (table, seen) = match table {
-            // One of no rows names no columns, and neither does one of nothing but NULL.
+            // A file without rows, or with only NULLs, names no columns.
             Err(error) if is_json && file_tables::is_empty_file(&error) => (None, Arc::new(Schema::empty())),
             Err(error) => return Err(error),
             Ok(table) => {
@@ -350,12 +348,12 @@ impl Session {
                 }
                 (table, values)
             }
-            // Only where folders have values, and their files no rows.
+            // Only partition folders have values; the files have no rows.
             (None, None) => {
                 let rows = LogicalPlanBuilder::empty(false).build()?;
                 let nulls = fields.iter().map(|_| lit(ScalarValue::Null)).collect::<Vec<_>>();
                 let plan = target.insert(rows, &nulls)?;
-                let written = self.write_copied(target, plan, CopyCheck::default(), statement).await;
+                let written = self.write_rows(target, plan, CopyCheck::default(), statement).await;
                 return written.map(Outcome::Write);
             }
         };
@@ -372,11 +370,11 @@ impl Session {
         }
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(table), None)?.build()?;
         let plan = target.insert(rows, &values)?;
-        self.write_copied(target, plan, CopyCheck::default(), statement).await.map(Outcome::Write)
+        self.write_rows(target, plan, CopyCheck::default(), statement).await.map(Outcome::Write)
     }
 
-    /// Starts the INSERT that a COPY is.
-    async fn write_copied(
+    /// Starts the INSERT of a COPY.
+    async fn write_rows(
         &self,
         target: &Target,
         plan: LogicalPlan,
@@ -394,7 +392,7 @@ impl Session {
                 Some(outcome) => outcome,
                 None => {
                     let state = self.context().state();
-                    self.start(
+                    self.execute_plan(
                         &state,
                         &state.optimize(&plan)?,
                         Some("COPY"),
@@ -411,8 +409,8 @@ impl Session {
         }
     }
 
-    /// Refuses what only the protocol of PostgreSQL has.
-    fn need_client(&self) -> Result<()> {
+    /// Errors: the binary format needs a client of the server (0A000).
+    fn require_client(&self) -> Result<()> {
         match self.is_client() {
             true => Ok(()),
             false => {
@@ -426,7 +424,7 @@ impl Session {
         let format = copy.options.format.unwrap_or(CopyFormat::Text);
         let layout = match format {
             CopyFormat::Binary => {
-                self.need_client()?;
+                self.require_client()?;
                 None
             }
             CopyFormat::Json => None,
@@ -436,17 +434,17 @@ impl Session {
                 Some(Layout { intervals, short_truths: true, ..layout })
             }
         };
-        self.spread().await?;
+        self.begin_distributed().await?;
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, copy_parse::as_query(&copy.source)?)).await?;
         read_check::check_reads(&state, &plan)?;
         let plan = result_names::with_distinct_names(
             declared_types::pad_char_columns(plan)?,
-            statement.asked.as_deref(),
+            statement.original.as_deref(),
         )?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
-        match self.start(&state, &plan, None, &statement.text, statement.explain).await? {
+        match self.execute_plan(&state, &plan, None, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
                 Ok(Outcome::CopyOutRows { schema: names::with_type_names(&schema, &names), stream, progress })
             }
@@ -482,7 +480,7 @@ fn columns_of(fields: &[FieldRef]) -> Vec<Expr> {
     fields.iter().map(|field| Expr::Column(ColumnName::new_unqualified(field.name()))).collect()
 }
 
-/// A scan of CSV files whose fields are the columns of `target` in their order.
+/// A scan of CSV files with the columns of `target`, in order.
 fn scan_csv(target: &Target, urls: Vec<ListingTableUrl>, layout: &Layout) -> Result<LogicalPlan> {
     let options = CsvOptions {
         has_header: Some(layout.header != Header::Absent),
@@ -494,7 +492,7 @@ fn scan_csv(target: &Target, urls: Vec<ListingTableUrl>, layout: &Layout) -> Res
         ..CsvOptions::default()
     };
     let format = TextFiles::csv(options);
-    let fields: Vec<Field> = target.fields().iter().map(|field| read_as(field)).collect();
+    let fields: Vec<Field> = target.fields().iter().map(|field| scan_field(field)).collect();
     let config = ListingTableConfig::new_with_multi_paths(urls)
         .with_listing_options(ListingOptions::new(format).with_file_extension(""))
         .with_schema(Arc::new(Schema::new(fields)));
@@ -503,8 +501,8 @@ fn scan_csv(target: &Target, urls: Vec<ListingTableUrl>, layout: &Layout) -> Res
     target.insert(rows, &columns_of(&target.fields()))
 }
 
-/// As what the reader of CSV takes a column: where it does not read a text as CAST does, as text.
-fn read_as(field: &Field) -> Field {
+/// Type that the CSV reader parses a column as: text, where it would not parse it like CAST.
+fn scan_field(field: &Field) -> Field {
     let kind = match field.data_type() {
         kind if kind.is_integer() || matches!(kind, DataType::Float32 | DataType::Float64) => kind.clone(),
         _ => DataType::Utf8View,
@@ -512,9 +510,9 @@ fn read_as(field: &Field) -> Field {
     Field::new(field.name(), kind, true)
 }
 
-/// Whether a scan reads these files as they are meant: it takes every line for a row, and a quoted field for
-/// NULL if it is written like it.
-async fn may_scan(urls: &[ListingTableUrl], layout: &Layout) -> bool {
+/// Whether a parallel scan reads these files correctly: it splits rows at every newline, and treats a quoted
+/// field that equals the NULL string as NULL.
+async fn can_scan(urls: &[ListingTableUrl], layout: &Layout) -> bool {
     let Some(paths) = urls.iter().map(file_tables::local_path).collect::<Option<Vec<_>>>() else {
         return false;
     };
@@ -542,21 +540,21 @@ fn is_plain(path: &std::path::Path, layout: &Layout) -> std::io::Result<bool> {
     let mut file = std::fs::File::open(path)?;
     let mut buffer = vec![0; 1 << 20];
     let mut before = 0;
-    let mut opened = None;
+    let mut open_quote = None;
     loop {
         let length = file.read(&mut buffer)?;
         if length == 0 {
-            // A quote that nothing closes is an error, which a scan does not see.
-            return Ok(opened.is_none());
+            // An unterminated quote is an error, which a scan would not detect.
+            return Ok(open_quote.is_none());
         }
         for at in memchr::memchr2_iter(layout.quote, b'\n', &buffer[..length]) {
             let place = before + at;
             let is_quote = buffer[at] == layout.quote;
-            // With another escape, counting quotes tells nothing.
+            // With a different escape character, counting quotes is not enough.
             if is_quote && layout.escape != layout.quote {
                 return Ok(false);
             }
-            opened = match (is_quote, opened) {
+            open_quote = match (is_quote, open_quote) {
                 (true, None) => Some(place),
                 (true, Some(begin)) if place == begin + 1 => return Ok(false),
                 (true, Some(_)) => None,

@@ -1,5 +1,5 @@
-//! CREATE DATABASE: to the planner a catalog of the session; to PostgreSQL it needs an attribute that no role
-//! here has.
+//! CREATE DATABASE: the planner would create a catalog of the session; in PostgreSQL it needs an attribute
+//! that no role has here.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;

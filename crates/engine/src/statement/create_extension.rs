@@ -1,5 +1,5 @@
-//! `CREATE EXTENSION`, with which migrations begin: nothing can be loaded, but functions of some are there
-//! all the same.
+//! `CREATE EXTENSION`, as migration scripts begin: nothing is loaded, but some extensions' functions are
+//! built in.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
@@ -10,7 +10,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::statement::outcome::Outcome;
 
-/// Errors: the extension is one of those that are there (42710), or of those that are not (0A000).
+/// Errors: the extension is built in and so exists already (42710), or is not available (0A000).
 pub(crate) fn create(create: &ast::CreateExtension) -> Result<Outcome> {
     let name = plain(&create.name);
     if !exists(&name) {

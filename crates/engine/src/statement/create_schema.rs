@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast;
 use harrier_sql::identifier;
 
 use crate::session::Session;
-use crate::statement::outcome::{Outcome, done};
+use crate::statement::outcome::{Outcome, with_notices};
 use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::session::WarehouseSession;
 
@@ -20,7 +20,7 @@ impl Session {
         statement: &ParsedStatement,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
-        // The plan has the parts of the name joined as a text, in which a dot may be one of the name's own.
+        // The plan joins the parts of the name with dots, which a quoted part may contain.
         let name = match executed {
             ast::Statement::CreateSchema { schema_name, .. } => schema_named(schema_name),
             _ => None,
@@ -30,11 +30,11 @@ impl Session {
         if !self.ddl(warehouse, statement).create_schema(&name, create.if_not_exists).await? {
             notices.push(format!("schema \"{name}\" already exists, skipping"));
         }
-        Ok(done(("CREATE SCHEMA", notices)))
+        Ok(with_notices(("CREATE SCHEMA", notices)))
     }
 }
 
-/// The name that CREATE SCHEMA gives: the last part, for one of several begins with the catalog.
+/// The new schema's name: the last part; the first may be the catalog.
 fn schema_named(name: &ast::SchemaName) -> Option<String> {
     match name {
         ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {

@@ -1,4 +1,4 @@
-//! CREATE TABLE of the warehouse, also AS a query.
+//! CREATE TABLE [AS] in the warehouse.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 
 use crate::session::Session;
-use crate::statement::ddl::KeptDefaults;
-use crate::statement::outcome::{Outcome, done};
+use crate::statement::ddl::StoredDefaults;
+use crate::statement::outcome::{Outcome, with_notices};
 use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::case_collisions;
 use crate::warehouse::dml::Dml;
@@ -31,27 +31,27 @@ impl Session {
         let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
         let mut create = create.clone();
         if has_rows {
-            // Only then it is known what types the rows have.
+            // Final types of the rows are known only after optimization.
             create.input = Arc::new(self.context().state().optimize(&create.input)?);
         }
-        let defaults = ddl.kept_defaults(executed, &statement.text)?;
+        let defaults = ddl.stored_defaults(executed, &statement.text)?;
         let declared = declaration::extract_keys(&Statement::Statement(Box::new(executed.clone())))?.1;
         let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
         let Some(table) = made else {
             notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
-            return Ok(done(("CREATE TABLE", notices)));
+            return Ok(with_notices(("CREATE TABLE", notices)));
         };
         notices.extend(case_collisions::notice(None, &table));
         notices.extend(ddl.declare(&table, &declared).await?);
         let like = statement.clauses.as_ref().and_then(|clauses| clauses.like);
-        if let (Some(options), KeptDefaults::Like(source)) = (like, &defaults) {
-            notices.extend(ddl.take_along(&table, source, options).await?);
+        if let (Some(options), StoredDefaults::Like(source)) = (like, &defaults) {
+            notices.extend(ddl.copy_constraints(&table, source, options).await?);
         }
         if has_rows {
             let target = WarehouseTable::try_new(self.context().state(), &warehouse.names.snapshot(), table)?;
             let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
             return self.write(dml, "SELECT", statement, warehouse).await;
         }
-        Ok(done(("CREATE TABLE", notices)))
+        Ok(with_notices(("CREATE TABLE", notices)))
     }
 }

@@ -1,4 +1,4 @@
-//! CREATE TEMPORARY TABLE of a session with a warehouse.
+//! CREATE TEMPORARY TABLE in a session with a warehouse.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Session {
             return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion());
         }
         let has_keys = declaration::keys_in_memory(sql)?;
-        self.spread().await?;
+        self.begin_distributed().await?;
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
             self.plan(sql, &statement.values).await?
         else {
@@ -52,7 +52,7 @@ impl Session {
         })
     }
 
-    /// CREATE TEMPORARY TABLE: one of the session alone, whatever the warehouse has of its name.
+    /// Creates a table visible to this session only, whether or not the warehouse has one of this name.
     async fn create_temporary(
         &self,
         create: CreateMemoryTable,
@@ -74,8 +74,8 @@ impl Session {
         let state = self.context().state();
         read_check::check_reads(&state, &input)?;
         let plan = state.create_physical_plan(&input).await?;
-        // As the rows have it, whose types are not always those that were planned. Whatever a query knows of
-        // them, NULLs may come.
+        // Use the types of the actual rows, which may differ from the planned ones. All columns are nullable,
+        // whatever the query guarantees.
         let mut schema = plan.schema();
         if is_select {
             let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));

@@ -1,4 +1,4 @@
-//! CREATE VIEW of the warehouse.
+//! CREATE VIEW in the warehouse.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::{self, view_columns};
 
 impl Session {
-    /// `None`: the view reads tables of the session, and ends with it.
+    /// `None`: the view reads temporary tables and ends with the session.
     pub(crate) async fn create_view(
         &self,
         create: &CreateView,
@@ -48,11 +48,10 @@ impl Session {
         Ok(Some(command("CREATE VIEW")))
     }
 
-    /// The query of a view as it is kept: as `text` has it, with the schema of its tables where the search
-    /// path of its maker leads elsewhere than that of views does, and the zone of its maker for the times of
-    /// AS OF.
+    /// The stored text of a view's query: taken from `text`, with tables qualified where the creator's search
+    /// path differs from that of views, and with the creator's time zone in AS OF.
     ///
-    /// Errors: it means something else in the session (0A000).
+    /// Errors: the session's settings give it another meaning (0A000).
     fn view_definition(&self, view: &ast::CreateView, text: &str, names: &NameResolver) -> Result<String> {
         let state = self.context().state();
         let query = match stored_sql::query_of_view(text) {
@@ -63,7 +62,7 @@ impl Session {
         let schema = state.config_options().catalog.default_schema.as_str();
         let query = match schema != warehouse::DEFAULT_SCHEMA {
             true => stored_sql::name_schema(&query, schema, |name| {
-                // As it is now, if it is to be read as it was.
+                // Resolve the current table for an AS OF reference.
                 let name = name.split_once(as_of::AS_OF_MARK).map_or(name, |(name, _)| name);
                 names.relation(&TableReference::partial(schema, name)).is_some()
             })?,
@@ -72,7 +71,7 @@ impl Session {
         let columns: Vec<String> = view.columns.iter().map(|column| column.name.to_string()).collect();
         let query = match columns.is_empty() {
             true => query,
-            // A comment may end it.
+            // The query may end with a line comment.
             false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
         };
         let TimeReading { zone, order } = time_reading(&state);

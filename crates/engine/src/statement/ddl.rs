@@ -1,4 +1,4 @@
-//! Statements that define: schemas, tables, views, and what is said about them.
+//! DDL: schemas, tables, views, and their comments.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -58,15 +58,15 @@ pub(crate) mod partitions;
 pub(crate) mod sequences;
 pub(crate) mod written_rows;
 
-/// The dialect of expressions that are kept in the catalog.
+/// Dialect tag of expressions stored in the catalog.
 const DIALECT: &str = "harrier";
 
-/// Runs statements that define, in the present transaction of a session.
+/// Runs DDL in the session's current transaction.
 pub(crate) struct Ddl<'a> {
     pub names: &'a NameResolver,
     pub transactions: &'a Transactions,
     pub context: &'a SessionContext,
-    /// The statement as it is written.
+    /// The statement's text.
     pub text: &'a str,
 }
 
@@ -78,14 +78,14 @@ fn unsupported(what: impl Into<String>) -> DataFusionError {
     error(SqlState::FEATURE_NOT_SUPPORTED, what)
 }
 
-/// `schema`: as a name or the search path says it.
+/// `schema`: from a qualified name or the search path.
 fn schema_in<'s>(state: &'s State, schema: &str) -> Result<&'s Arc<Schema>> {
     state
         .named_schema(schema)
         .ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")))
 }
 
-/// The folder of something that is called `name`.
+/// Data folder of a new object `name`.
 fn folder(name: &str, uuid: &Uuid) -> Location {
     let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     Location::relative(if is_plain { format!("{name}/") } else { format!("{uuid}/") })
@@ -107,16 +107,16 @@ impl Ddl<'_> {
         }
     }
 
-    /// The schema that something new of this name is to be in.
+    /// The schema for a new object of this name.
     ///
-    /// Errors: there is none (3F000), or nothing may be made in it (42501).
+    /// Errors: the schema does not exist (3F000), or the role may not create objects in it (42501).
     fn schema_for(&self, state: &State, name: &TableReference) -> Result<ObjectId> {
         let schema = self.schema_in(state, name)?.id;
         self.viewer().check(Object::Schema(schema), Privilege::Create, state)?;
         Ok(schema)
     }
 
-    /// Whoever owns a schema may drop what is in it.
+    /// A schema's owner may drop any object in it.
     fn check_drop(&self, object: Object, state: &State) -> Result<()> {
         let schema = match object {
             Object::Table(id) => state.tables.get(&id).map(|table| table.schema),
@@ -131,14 +131,14 @@ impl Ddl<'_> {
         }
     }
 
-    /// Makes a table, whose rows the statement tells too if `has_rows`, with defaults as they are kept;
-    /// returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
+    /// Creates a table; `has_rows`: the statement also provides rows. Defaults are given as they are stored.
+    /// Returns the table, or `None` if one of the name exists and IF NOT EXISTS was given.
     pub(crate) async fn create_table(
         &self,
         create: &CreateMemoryTable,
         clauses: Option<&TableClauses>,
         has_rows: bool,
-        written: &KeptDefaults,
+        written: &StoredDefaults,
     ) -> Result<Option<Arc<Table>>> {
         let name = &create.name;
         if name.table().contains(AS_OF_MARK) {
@@ -156,20 +156,20 @@ impl Ddl<'_> {
             columns.push(column_of(&field, &mut next_column)?);
         }
         declared::declare_all(&mut columns, type_names::of(&create.input))?;
-        no_column_twice(&columns)?;
+        check_distinct_columns(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
-            if let (Some(sequence), KeptDefaults::Written(_)) = (nextval_sequence(default), written) {
-                self.take_values_of(column, &sequence)?;
+            if let (Some(sequence), StoredDefaults::Texts(_)) = (nextval_sequence(default), written) {
+                self.use_sequence(column, &sequence)?;
                 continue;
             }
             let reading = time_reading(&self.context.state());
             column.default = match written {
-                KeptDefaults::Written(texts) => {
+                StoredDefaults::Texts(texts) => {
                     let text = texts.get(name).map(String::as_str);
                     default_value(default, column, &reading, text)?
                 }
-                KeptDefaults::Like(table) => {
+                StoredDefaults::Like(table) => {
                     let own = table.columns.iter().find(|own| own.name == *name);
                     let sequence = own.filter(|own| identity_of(own).is_none());
                     if let Some(uuid) = sequence.and_then(|own| own.tags.get(SEQUENCE_TAG)) {
@@ -186,7 +186,7 @@ impl Ddl<'_> {
         let mut options = clauses.options;
         options.remove("format");
         if let Some(division) = &clauses.division {
-            let divided = self.divided(&columns, division).await?;
+            let divided = self.evaluate_division(&columns, division).await?;
             options.insert(TABLE_PARTITIONS_OPTION.to_string(), divided);
         }
         self.transactions
@@ -232,16 +232,16 @@ impl Ddl<'_> {
                     transaction.state_mut().tables.remove(&existing);
                 }
                 transaction.state_mut().tables.insert(id, Arc::clone(&table));
-                sequences::settle(transaction, &[])?;
+                sequences::adjust_sequences(transaction, &[])?;
                 Ok(Some(table))
             })
             .await
     }
 
-    /// Keeps a view. `query` is its definition, to be read as `form` says; `columns_below`: as the catalog
-    /// has it of a view.
+    /// Stores a view. `query`: its definition, to be read as `form` says; `columns_below`: the catalog's
+    /// columns of a view.
     ///
-    /// Errors: it cannot be planned as it is kept.
+    /// Errors: the stored definition cannot be planned.
     pub(crate) async fn create_view(
         &self,
         name: &TableReference,
@@ -288,7 +288,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// `ALTER VIEW … RENAME`; returns what is to be told of it.
+    /// `ALTER VIEW … RENAME`; returns notices.
     async fn alter_view(&self, alter: &ast::AlterTable, name: &TableReference) -> Result<Vec<String>> {
         if self.names.table(name).is_some() {
             return Err(wrong_kind(name, "view"));
@@ -329,7 +329,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// `LOCK TABLE`, in the modes that keep others from nothing but changing what a table is.
+    /// `LOCK TABLE`, in the modes that block only changes of the table's definition.
     ///
     /// Errors: a relation does not exist (42P01) or may not be read (42501); another mode (0A000).
     pub(crate) fn lock(&self, lock: &ast::Lock) -> Result<()> {
@@ -349,7 +349,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Whether it was not there.
+    /// Returns whether the schema was created.
     pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<bool> {
         let name = name.to_string();
         if name.is_empty() {
@@ -389,7 +389,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Whether it was there.
+    /// Returns whether the table existed.
     pub(crate) async fn drop_table(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
@@ -402,7 +402,7 @@ impl Ddl<'_> {
                         self.check_drop(Object::Table(id), &transaction.state)?;
                         transaction.data.remove(&id);
                         transaction.state_mut().tables.remove(&id);
-                        sequences::settle(transaction, &[])?;
+                        sequences::adjust_sequences(transaction, &[])?;
                         Ok(true)
                     }
                     None if is_view => Err(wrong_kind(name, "table")),
@@ -413,7 +413,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Whether it was there.
+    /// Returns whether the view existed.
     pub(crate) async fn drop_view(&self, name: &TableReference, if_exists: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
@@ -435,7 +435,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Whether it was there.
+    /// Returns whether the schema existed.
     pub(crate) async fn drop_schema(&self, name: &str, if_exists: bool, cascade: bool) -> Result<bool> {
         self.transactions
             .change(|transaction| {
@@ -484,13 +484,13 @@ impl Ddl<'_> {
                 tables.iter().for_each(|table| drop(state.tables.remove(table)));
                 views.iter().for_each(|view| drop(state.views.remove(view)));
                 state.schemas.remove(&id);
-                sequences::settle(transaction, &[])?;
+                sequences::adjust_sequences(transaction, &[])?;
                 Ok(true)
             })
             .await
     }
 
-    /// ALTER TABLE of a table of the warehouse; returns what is to be told of it.
+    /// ALTER TABLE of a warehouse table; returns notices.
     pub(crate) async fn alter_table(
         &self,
         alter: &ast::AlterTable,
@@ -504,13 +504,13 @@ impl Ddl<'_> {
         }
         let mut notices = vec![];
         let Some(table) = self.names.table(&name) else {
-            // As PostgreSQL has it, a view is renamed as a table is.
+            // As in PostgreSQL, ALTER TABLE also renames views.
             if let [AlterTableOperation::RenameTable { table_name }] = &alter.operations[..]
                 && self.names.has_view(&name)
             {
                 return self.rename_view(&name, table_name).await.map(|()| notices);
             }
-            // And so is a sequence.
+            // And sequences.
             if let [AlterTableOperation::RenameTable { table_name }] = &alter.operations[..]
                 && matches!(self.names.relation(&name), Some(Object::Sequence(_)))
             {
@@ -549,7 +549,7 @@ impl Ddl<'_> {
         if let Some(one) = generated.first() {
             self.check_no_rows(&name, &one.column).await?;
         }
-        let rewritten = self.rewritten(&table, &changed).await?;
+        let rewritten = self.rewrite_rows(&table, &changed).await?;
         self.transactions
             .change(|transaction| {
                 let taken = transaction
@@ -566,17 +566,17 @@ impl Ddl<'_> {
                 if changed.options != table.options {
                     check_codecs(&transaction.state, &changed)?;
                 }
-                // Rows that this transaction has written have the columns that the table had.
+                // Rows written by this transaction have the table's previous columns.
                 if let Some(data) = transaction.data.get_mut(&changed.id) {
                     match rewritten {
                         Some(files) => written_rows::replace(data, files),
-                        None => written_rows::follow(data, &table.columns, &changed.columns),
+                        None => written_rows::adapt(data, &table.columns, &changed.columns),
                     }
                 }
                 sequences::generate(transaction, &mut changed, &generated)?;
                 notices.extend(case_collisions::notice(Some(table.as_ref()), &changed));
                 transaction.state_mut().tables.insert(changed.id, Arc::new(changed));
-                sequences::settle(transaction, &[])?;
+                sequences::adjust_sequences(transaction, &[])?;
                 Ok(notices)
             })
             .await
@@ -679,7 +679,7 @@ impl Ddl<'_> {
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
                     let present = assignment::assign_text(&column, present)?;
-                    column.default = kept_default(value, present.clone(), written);
+                    column.default = stored_default(value, present.clone(), written);
                     self.check_default(&column)?;
                     column.initial_default = present;
                 }
@@ -727,7 +727,7 @@ impl Ddl<'_> {
             }
             AlterColumnOperation::SetDefault { value } => {
                 let text = self.value_of(value, column).await?;
-                column.default = kept_default(value, text, written);
+                column.default = stored_default(value, text, written);
                 self.check_default(column)?;
             }
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
@@ -764,7 +764,7 @@ impl Ddl<'_> {
                     return Err(error.into_datafusion());
                 }
                 let before = std::mem::replace(&mut column.kind, new.kind);
-                // What old rows have stays the value that it is.
+                // The initial default of existing rows does not change.
                 if let Some(text) = &column.initial_default {
                     column.initial_default = Some(text_as_now(text, column, before)?);
                 }
@@ -775,7 +775,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Errors: a column of a table has NULLs (23502).
+    /// Errors: the column contains NULLs (23502).
     pub(crate) async fn check_no_nulls(&self, table: &TableReference, column: &str) -> Result<()> {
         let is_null = format!("\"{}\" IS NULL", column.replace('"', "\"\""));
         if self.has_row(table, &is_null).await? {
@@ -786,20 +786,21 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Whether a condition is true for a row of a table.
+    /// Whether a condition holds for any row of a table.
     async fn has_row(&self, table: &TableReference, condition: &str) -> Result<bool> {
         let sql = format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", table.to_quoted_string());
         let rows = self.context.sql(&sql).await?.collect().await?;
         Ok(rows.iter().any(|batch| batch.num_rows() > 0))
     }
 
-    /// The Arrow type that a type of SQL is planned with.
+    /// The Arrow type that the planner uses for a SQL type.
     async fn type_named(&self, kind: &ast::DataType) -> Result<DataType> {
         let frame = self.context.sql(&format!("SELECT CAST(NULL AS {kind}) AS a")).await?;
         Ok(frame.schema().field(0).data_type().clone())
     }
 
-    /// A constant expression as a value of `column`, text in the catalog's encoding; `None` for NULL.
+    /// Evaluates a constant expression as a value of `column`, in the catalog's text encoding; `None` for
+    /// NULL.
     async fn value_of(&self, value: &ast::Expr, column: &Column) -> Result<Option<String>> {
         let plan = self.context.state().statement_to_plan(stored_sql::select_of(value.clone())?).await?;
         let batches = self.context.execute_logical_plan(plan).await?.collect().await?;
@@ -816,15 +817,15 @@ impl Ddl<'_> {
         constant(&values, &column.name)
     }
 
-    /// The defaults of a CREATE TABLE, as `text` has them.
-    pub(crate) fn kept_defaults(&self, create: &ast::Statement, text: &str) -> Result<KeptDefaults> {
+    /// The defaults of a CREATE TABLE, verbatim from `text`.
+    pub(crate) fn stored_defaults(&self, create: &ast::Statement, text: &str) -> Result<StoredDefaults> {
         let mut texts = BTreeMap::new();
-        let ast::Statement::CreateTable(create) = create else { return Ok(KeptDefaults::Written(texts)) };
+        let ast::Statement::CreateTable(create) = create else { return Ok(StoredDefaults::Texts(texts)) };
         if let Some(like) = &create.like {
             let (ast::CreateTableLikeKind::Parenthesized(like) | ast::CreateTableLikeKind::Plain(like)) =
                 like;
             if let Some(table) = self.names.table(&reference(&like.name)?) {
-                return Ok(KeptDefaults::Like(table));
+                return Ok(StoredDefaults::Like(table));
             }
         }
         let mut written = WrittenDefaults::of(text, create.columns.iter().map(defaults_of_column).sum());
@@ -835,11 +836,11 @@ impl Ddl<'_> {
                 }
             }
         }
-        Ok(KeptDefaults::Written(texts))
+        Ok(StoredDefaults::Texts(texts))
     }
 
-    /// Errors: its default means something else in the session (0A000), or cannot be used as
-    /// it is kept.
+    /// Errors: the session's settings give the default another meaning (0A000), or its stored text is
+    /// invalid.
     fn check_default(&self, column: &Column) -> Result<()> {
         if let Some(DefaultValue::Expression { sql, .. }) = &column.default {
             let state = self.context.state();
@@ -849,7 +850,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Returns the UUIDs of sequences that begin anew.
+    /// Returns the UUIDs of restarted sequences.
     pub(crate) async fn truncate(&self, truncate: &ast::Truncate) -> Result<Vec<String>> {
         let restarts = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
         let mut restarted = Vec::new();
@@ -883,7 +884,7 @@ impl Ddl<'_> {
                 None => return Err(self.names.no_table(&name, "TRUNCATE").await),
             }
         }
-        // When nothing can fail any more.
+        // After everything that may fail.
         for table in own.iter().filter_map(|table| table.downcast_ref::<MemTable>()) {
             temporary_tables::truncate(table).await;
         }
@@ -991,7 +992,7 @@ fn duplicate_column(name: &str, table: &Table) -> DataFusionError {
     )
 }
 
-fn no_column_twice(columns: &[Column]) -> Result<()> {
+fn check_distinct_columns(columns: &[Column]) -> Result<()> {
     let mut names = HashSet::new();
     match columns.iter().find(|column| !names.insert(&column.name)) {
         Some(column) => {
@@ -1067,7 +1068,7 @@ fn partition_keys(
                     | ColumnType::TimestampNs
             );
             let fits = match transform {
-                // Of intervals some are equal to DuckDB that are not here.
+                // DuckDB considers some intervals equal that differ here.
                 Transform::Identity => !column.kind.is_nested() && column.kind != ColumnType::Interval,
                 Transform::Bucket(_) => !has_unreliable_buckets(column),
                 Transform::Year | Transform::Month | Transform::Day => {
@@ -1093,7 +1094,7 @@ fn sort_keys(columns: &[Column], keys: Vec<table_clauses::SortClause>) -> Result
                 let message = format!("column \"{}\" named in a sort key does not exist", key.column);
                 return Err(error(SqlState::UNDEFINED_COLUMN, message));
             };
-            // They are in another order for DuckDB, and files have no bounds of them.
+            // DuckDB orders them differently, and files have no bounds for them.
             if column.kind == ColumnType::Interval {
                 let message = format!("column \"{}\" of type interval cannot be sorted by", column.name);
                 return Err(error(SqlState::DATATYPE_MISMATCH, message));
@@ -1108,7 +1109,7 @@ fn sort_keys(columns: &[Column], keys: Vec<table_clauses::SortClause>) -> Result
         .collect()
 }
 
-/// How many defaults an operation gives.
+/// Number of defaults in an ALTER TABLE operation.
 fn defaults_of(operation: &AlterTableOperation) -> usize {
     match operation {
         AlterTableOperation::AddColumn { column_def, .. } => defaults_of_column(column_def),
@@ -1121,17 +1122,16 @@ fn defaults_of_column(column: &ast::ColumnDef) -> usize {
     column.options.iter().filter(|option| matches!(option.option, ColumnOption::Default(_))).count()
 }
 
-/// Where the defaults of a new table are to be had as they are to be kept.
-pub(crate) enum KeptDefaults {
-    /// Their texts, by the names of their columns.
-    Written(BTreeMap<String, String>),
-    /// From a table that the new one is like.
+/// Source of a new table's stored defaults.
+pub(crate) enum StoredDefaults {
+    /// Their texts, by column name.
+    Texts(BTreeMap<String, String>),
+    /// The source table of LIKE.
     Like(Arc<Table>),
 }
 
-/// The default of rows to come: what a function gives is another one for each statement. `text`: the value
-/// that it has now.
-fn kept_default(
+/// The stored default for new rows: a function call is evaluated per statement. `text`: its current value.
+fn stored_default(
     value: &ast::Expr,
     text: Option<String>,
     written: &mut WrittenDefaults<'_>,
@@ -1143,7 +1143,7 @@ fn kept_default(
     }
 }
 
-/// What a column has where nothing is said; `None` for NULL. `written`: the text of an expression.
+/// The stored default of a column; `None` for NULL. `written`: the text of an expression.
 fn default_value(
     default: &Expr,
     column: &Column,

@@ -1,9 +1,9 @@
-//! Retries statements about tables that met another transaction.
+//! Retries DDL after commit conflicts with other transactions.
 //!
-//! A statement that is a transaction of its own and changes what tables there are, not their rows, has lost
-//! nothing when its commit conflicts: it begins again on the newest snapshot, where PostgreSQL would have
-//! waited for the other one's lock. So `CREATE TABLE IF NOT EXISTS` of several processes at once succeeds in
-//! all of them, and a plain CREATE TABLE says that the table is there.
+//! An autocommit statement that changes definitions and not rows loses nothing in a conflict: it starts over
+//! on the newest snapshot, where PostgreSQL would have waited for the other transaction's lock. So concurrent
+//! `CREATE TABLE IF NOT EXISTS` succeed in all processes, and a plain CREATE TABLE reports that the table
+//! exists.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use harrier_error::SqlState;
 
 use crate::statement::parsed::ParsedStatement;
 
-/// How often a statement is run at most.
+/// Most attempts of one statement.
 const ATTEMPTS_MAX: usize = 10;
-/// The wait before the second attempt; each is twice as long as the last.
+/// Delay before the second attempt; it doubles with each further one.
 const WAIT_FIRST: Duration = Duration::from_millis(5);
 
 /// The attempts of one statement.
@@ -26,14 +26,14 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// `is_alone`: the statement is a transaction of its own.
+    /// `is_alone`: the statement runs in a transaction of its own (autocommit).
     pub(crate) fn of(statement: &ParsedStatement, is_alone: bool) -> Self {
         let retries = if is_alone && changes_tables(statement) { ATTEMPTS_MAX - 1 } else { 0 };
         let backoff = ExponentialBuilder::default().with_min_delay(WAIT_FIRST).with_max_times(retries);
         Self { backoff: backoff.build() }
     }
 
-    /// Waits for the next attempt after an error; false: there is none.
+    /// Waits before the next attempt after an error; false: do not retry.
     pub(crate) async fn next_after(&mut self, error: &DataFusionError) -> bool {
         if harrier_sqlstate::of(error) != SqlState::SERIALIZATION_FAILURE {
             return false;
@@ -45,8 +45,8 @@ impl Attempts {
     }
 }
 
-/// Whether a statement changes schemas, tables, views, indexes or sequences. One that reads rows to do so
-/// (SET NOT NULL) reads them again.
+/// Whether a statement changes schemas, tables, views, indexes or sequences. One that reads rows for it (SET
+/// NOT NULL) reads them again.
 fn changes_tables(statement: &ParsedStatement) -> bool {
     use ast::Statement::{
         AlterIndex, AlterTable, Comment, CreateIndex, CreateSchema, CreateTable, CreateView, Drop,

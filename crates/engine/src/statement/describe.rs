@@ -1,5 +1,5 @@
-//! What a statement expects and returns, found out without running it: for clients that prepare it before
-//! they have its values.
+//! Describes a statement's parameters and result columns without running it, for clients that prepare it
+//! before they have the values.
 
 use std::sync::Arc;
 
@@ -25,31 +25,31 @@ use crate::statement::{explain, outcome};
 use crate::types::names;
 use crate::warehouse::transaction::Control;
 
-/// What is known of a statement before it runs.
+/// Description of a statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Described {
-    /// The types of `$1`, `$2`, …; text where nothing says another.
+    /// The types of `$1`, `$2`, …; text by default.
     pub parameters: Vec<DataType>,
-    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are.
+    /// PostgreSQL's names of these types, where the Arrow types do not determine them.
     pub names: Vec<Option<String>>,
-    /// `None`: it returns no rows.
+    /// `None`: the statement returns no rows.
     pub columns: Option<SchemaRef>,
 }
 
-/// How a statement goes together with transactions.
+/// How a statement interacts with transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementKind {
     Plain,
-    /// It opens a transaction.
+    /// Opens a transaction.
     Begin,
-    /// It ends or marks one.
+    /// Ends a transaction, or sets a savepoint.
     Control,
-    /// It cannot be in a transaction that is not its own.
+    /// Cannot run inside a transaction block.
     Alone,
 }
 
 impl ParsedStatement {
-    /// Whether it is nothing but a query.
+    /// Whether it is a plain query.
     pub(crate) fn is_query(&self) -> bool {
         match &self.form {
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => {
@@ -77,7 +77,7 @@ impl ParsedStatement {
         }
     }
 
-    /// What PostgreSQL says when a statement that returns rows is done.
+    /// PostgreSQL's command tag of a statement that returns rows.
     pub fn tag(&self) -> &'static str {
         match &self.form {
             harrier_sql::Statement::Sql(Statement::Explain(_)) => "EXPLAIN",
@@ -94,9 +94,8 @@ impl ParsedStatement {
         }
     }
 
-    /// The tag of a statement that has returned so many rows of what it has written; `None` for one that
-    /// writes nothing.
-    pub fn written_tag(&self, rows: usize) -> Option<String> {
+    /// The command tag of a statement with RETURNING that returned `rows` rows; `None` if it writes nothing.
+    pub fn returning_tag(&self, rows: usize) -> Option<String> {
         let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return None };
         returning_items::items(statement)?;
         Some(match returning::verb(statement) {
@@ -105,31 +104,31 @@ impl ParsedStatement {
         })
     }
 
-    /// Whether it is CHECK TABLE, whose rows are what is wrong.
+    /// Whether it is CHECK TABLE, which returns a row per problem.
     pub fn checks_table(&self) -> bool {
         matches!(self.form, harrier_sql::Statement::CheckTable(_))
     }
 
-    /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
-    pub fn named(&self, schema: &SchemaRef) -> SchemaRef {
-        let Some(statement) = self.asked.as_deref() else {
+    /// Renames the result columns of `schema` as PostgreSQL names them.
+    pub fn rename_columns(&self, schema: &SchemaRef) -> SchemaRef {
+        let Some(statement) = self.original.as_deref() else {
             return Arc::clone(schema);
         };
-        // Its own columns are those of a plan.
+        // EXPLAIN has columns of its own.
         if matches!(self.form, harrier_sql::Statement::Sql(Statement::Explain(_))) {
             return Arc::clone(schema);
         }
-        named_as(statement, schema)
+        with_postgres_names(statement, schema)
     }
 
-    /// The statement with values for its parameters.
+    /// Binds values to the statement's parameters.
     pub fn with_values(&self, values: Vec<ScalarValue>) -> Self {
         Self { values: values.into(), ..self.clone() }
     }
 }
 
 impl Session {
-    /// What `statement` expects and returns. `types`: those of its parameters that are known.
+    /// Describes `statement`. `types`: parameter types known to the client.
     ///
     /// Errors: those of planning it.
     pub async fn describe(
@@ -137,11 +136,15 @@ impl Session {
         statement: &ParsedStatement,
         types: &[Option<DataType>],
     ) -> Result<Described, SqlError> {
-        let described = catch_panic(Box::pin(self.described(statement, types))).await;
+        let described = catch_panic(Box::pin(self.describe_in_transaction(statement, types))).await;
         described.map_err(|error| crate::error::in_statement(&error, &statement.text))
     }
 
-    async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
+    async fn describe_in_transaction(
+        &self,
+        statement: &ParsedStatement,
+        types: &[Option<DataType>],
+    ) -> Result<Described> {
         let harrier_sql::Statement::Sql(parsed) = &statement.form else {
             return Ok(Described { columns: outcome::text_columns(&statement.form), ..Described::default() });
         };
@@ -152,17 +155,17 @@ impl Session {
         if !returns_rows && !may_have_parameters(parsed) {
             return Ok(Described::default());
         }
-        let asked = statement.asked.as_deref();
+        let original = statement.original.as_deref();
         let format = statement.explain.format;
         let Some(warehouse) = self.warehouse() else {
-            return self.planned(parsed, returns_rows, types, asked, format).await;
+            return self.describe_plan(parsed, returns_rows, types, original, format).await;
         };
         if !warehouse.transactions.is_open() {
             warehouse.names.run_on_commit().await?;
         }
         warehouse.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
-        match self.planned(parsed, returns_rows, types, asked, format).await {
+        match self.describe_plan(parsed, returns_rows, types, original, format).await {
             Ok(described) => {
                 warehouse.transactions.end_statement().await?;
                 Ok(described)
@@ -174,46 +177,46 @@ impl Session {
         }
     }
 
-    /// The columns of what EXECUTE runs, called as PostgreSQL calls them; those of other statements as they
-    /// are.
-    pub(crate) fn as_prepared(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
-        match self.prepared().asked(statement) {
-            Some(asked) => named_as(&asked, &schema),
+    /// Renames the columns of an EXECUTE's result as PostgreSQL names them; leaves other statements' columns
+    /// unchanged.
+    pub(crate) fn rename_executed(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
+        match self.prepared().original(statement) {
+            Some(original) => with_postgres_names(&original, &schema),
             None => schema,
         }
     }
 
-    async fn planned(
+    async fn describe_plan(
         &self,
         parsed: &Statement,
         returns_rows: bool,
         types: &[Option<DataType>],
-        asked: Option<&ast::Statement>,
+        original: Option<&ast::Statement>,
         format: Format,
     ) -> Result<Described> {
         let returning = Returning::of(parsed)?;
         let change = returning.as_ref().map_or(parsed, |returning| &returning.change);
-        let filled = self.filled(change).await;
+        let filled = self.with_column_list(change).await;
         let plan = self.plan(filled.as_ref().unwrap_or(change), &[]).await?;
         let answer = match &returning {
             Some(returning) => Some(self.plan_of_answer(returning, &[]).await?),
             None => None,
         };
         let plans: Vec<&LogicalPlan> = [&plan].into_iter().chain(&answer).collect();
-        let found = parameter_types::of(&plans, asked, types)?;
+        let found = parameter_types::of(&plans, original, types)?;
         let names = found.iter().map(|parameter| parameter.name.clone()).collect();
         let parameters: Vec<DataType> = found.into_iter().map(|parameter| parameter.data_type).collect();
         if !returns_rows {
             return Ok(Described { parameters, names, columns: None });
         }
-        if let LogicalPlan::Explain(asked) = &plan
-            && matches!(asked.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
+        if let LogicalPlan::Explain(explain) = &plan
+            && matches!(explain.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
         {
             let columns = Some(explain::query_plan(format));
             return Ok(Described { parameters, names, columns });
         }
-        if let LogicalPlan::Analyze(asked) = &plan
-            && asked.format == ExplainFormat::Indent
+        if let LogicalPlan::Analyze(explain) = &plan
+            && explain.format == ExplainFormat::Indent
         {
             return Ok(Described { parameters, names, columns: Some(explain::query_plan(format)) });
         }
@@ -221,13 +224,13 @@ impl Session {
         let origins = self.origins(&plan);
         let columns =
             column_origins::with_origins(&columns(&self.context().state(), plan, &parameters)?, &origins);
-        let columns = self.as_prepared(parsed, columns);
+        let columns = self.rename_executed(parsed, columns);
         Ok(Described { parameters, names, columns: Some(columns) })
     }
 }
 
-/// `schema` with the names that PostgreSQL gives the columns of `statement`, as it was sent.
-pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
+/// `schema` with PostgreSQL's column names for `statement`, as the client sent it.
+pub(crate) fn with_postgres_names(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let listed = returning_items::as_query(statement);
     let names = harrier_sql::column_names::column_names(listed.as_ref().unwrap_or(statement), &planned);
@@ -243,7 +246,7 @@ pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> Schema
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// Whether the statement is one that answers with rows.
+/// Whether the statement returns rows.
 fn returns_rows(statement: &Statement) -> bool {
     match statement {
         Statement::Explain(_) => true,
@@ -273,7 +276,7 @@ fn may_have_parameters(statement: &Statement) -> bool {
     )
 }
 
-/// The columns of a query, with NULLs in place of its parameters.
+/// The columns of a query, planned with NULLs for its parameters.
 fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> Result<SchemaRef> {
     let nulls = parameters.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>>>()?;
     let plan = with_values(plan, &nulls)?;
@@ -281,7 +284,7 @@ fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> 
     Ok(names::with_type_names(analyzed.schema().inner(), &type_names::of(&analyzed)))
 }
 
-/// The plan with values in place of its parameters.
+/// Substitutes values for the plan's parameters.
 pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
     if values.is_empty() {
         return Ok(plan);

@@ -8,7 +8,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 
 use crate::session::Session;
-use crate::statement::outcome::{Outcome, command, done};
+use crate::statement::outcome::{Outcome, command, with_notices};
 use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::session::WarehouseSession;
 
@@ -24,7 +24,7 @@ impl Session {
         if matches!(drop, ast::Statement::Drop { object_type: ast::ObjectType::Index, .. })
             && let Some(outcome) = self.ddl(warehouse, statement).index_statement(drop).await?
         {
-            return Ok(done(outcome));
+            return Ok(with_notices(outcome));
         }
         match drop {
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
@@ -34,8 +34,8 @@ impl Session {
         }
     }
 
-    /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails
-    /// leaves nothing.
+    /// DROP of several objects, one by one. If one fails, none is dropped, since a failed statement is rolled
+    /// back.
     async fn drop_several(
         &self,
         drop: &ast::Statement,
@@ -53,7 +53,7 @@ impl Session {
             let plan = self.plan(&whole, &statement.values).await?;
             let outcome = match self.change_warehouse(plan, &one, statement, warehouse).await? {
                 Some(outcome) => outcome,
-                // It is the session's own.
+                // A temporary object.
                 None => {
                     let plan = self.plan(&whole, &statement.values).await?;
                     let tag = if matches!(&plan, LogicalPlan::Ddl(DdlStatement::DropView(_))) {
@@ -83,12 +83,16 @@ impl Session {
         let ddl = self.ddl(warehouse, statement);
         let mut notices = vec![];
         if let ast::Statement::Drop { cascade, .. } = executed {
-            notices.extend(ddl.check_references(&drop.name, *cascade, &dropped(executed, statement))?);
+            notices.extend(ddl.check_references(
+                &drop.name,
+                *cascade,
+                &dropped_tables(executed, statement),
+            )?);
         }
         if !ddl.drop_table(&drop.name, drop.if_exists).await? {
-            notices.push(skipped("table", drop.name.table()));
+            notices.push(skip_notice("table", drop.name.table()));
         }
-        Ok(done(("DROP TABLE", notices)))
+        Ok(with_notices(("DROP TABLE", notices)))
     }
 
     pub(crate) async fn drop_view(
@@ -98,8 +102,8 @@ impl Session {
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
         let is_dropped = self.ddl(warehouse, statement).drop_view(&drop.name, drop.if_exists).await?;
-        let notices = if is_dropped { vec![] } else { vec![skipped("view", drop.name.table())] };
-        Ok(done(("DROP VIEW", notices)))
+        let notices = if is_dropped { vec![] } else { vec![skip_notice("view", drop.name.table())] };
+        Ok(with_notices(("DROP VIEW", notices)))
     }
 
     pub(crate) async fn drop_schema(
@@ -111,17 +115,17 @@ impl Session {
         let name = drop.name.schema_name();
         let is_dropped =
             self.ddl(warehouse, statement).drop_schema(name, drop.if_exists, drop.cascade).await?;
-        let notices = if is_dropped { vec![] } else { vec![skipped("schema", name)] };
-        Ok(done(("DROP SCHEMA", notices)))
+        let notices = if is_dropped { vec![] } else { vec![skip_notice("schema", name)] };
+        Ok(with_notices(("DROP SCHEMA", notices)))
     }
 }
 
-fn skipped(kind: &str, name: &str) -> String {
+fn skip_notice(kind: &str, name: &str) -> String {
     format!("{kind} \"{name}\" does not exist, skipping")
 }
 
-/// The tables that a DROP drops, of which `one` is a part.
-fn dropped(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
+/// All tables that the whole DROP statement names; `one` is a part of it.
+fn dropped_tables(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
     let whole = match &statement.form {
         harrier_sql::Statement::Sql(Statement::Statement(whole)) => whole.as_ref(),
         _ => one,

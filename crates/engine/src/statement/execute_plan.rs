@@ -1,4 +1,4 @@
-//! Executes a logical plan: physical plan, memory, cancellation, progress, history.
+//! Executes a logical plan: physical planning, memory, cancellation, progress, history.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use crate::statement::copy::check::CopyCheck;
 use crate::statement::copy::target;
 use crate::statement::explain;
 use crate::statement::outcome::Outcome;
-use crate::statement::write::{Unfinished, Write};
+use crate::statement::write::{AbortGuard, Write};
 use crate::warehouse::sequences;
 
 impl Session {
-    pub(crate) async fn start(
+    pub(crate) async fn execute_plan(
         &self,
         state: &SessionState,
         plan: &LogicalPlan,
@@ -43,7 +43,7 @@ impl Session {
             LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
             _ => None,
         };
-        // Wherever it stands: EXPLAIN ANALYZE writes files too.
+        // COPY may stand below the root: EXPLAIN ANALYZE writes files, too.
         let placed;
         let plan = if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
             self.check_files()?;
@@ -53,10 +53,17 @@ impl Session {
             plan
         };
         let history = self.engine().history();
-        let told = history.map(|history| (history, text));
-        if let Some(answer) =
-            explain::answer(state, plan, self.engine().gang(), || self.task_ctx(state), false, told, explain)
-                .await?
+        let record = history.map(|history| (history, text));
+        if let Some(answer) = explain::answer(
+            state,
+            plan,
+            self.engine().gang(),
+            || self.task_ctx(state),
+            false,
+            record,
+            explain,
+        )
+        .await?
         {
             return explain::rows(answer.lines, explain.format);
         }
@@ -76,7 +83,7 @@ impl Session {
             None => stream,
         };
         let stream = match verb {
-            // What comes back of writing tells of files.
+            // A write's stream returns file records, to which no row limit applies.
             Some(_) => stream,
             None => limits::limit_rows(stream, self.limits().rows),
         };
@@ -88,7 +95,7 @@ impl Session {
             Some(history) => history.watch(text, &plan, self.engine().gang(), stream),
             None => stream,
         };
-        // Behind everything that may fail the statement.
+        // Publish last, after everything that may fail.
         let stream = match files {
             Some(files) => files.publish_after(stream),
             None => stream,
@@ -109,21 +116,21 @@ impl Session {
                 pending: None,
                 auto_analyze: None,
                 check: CopyCheck::default(),
-                unfinished: Unfinished(None),
+                abort_guard: AbortGuard(None),
             }),
             None => Outcome::Rows { schema: stream.schema(), stream, progress },
         })
     }
 }
 
-/// `plan`, with the options of the session for the stores that it writes into.
+/// Adds the session's object store options to the targets that `plan` writes to.
 fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let placed = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
             let target = store_urls::target_url(&copy.output_url);
             copy.output_url = options::location_with_options(state, target, &TableOptions::default())?;
             if copy.file_type.get_ext() == "parquet" {
-                copy.input = Arc::new(target::as_told(Arc::unwrap_or_clone(copy.input))?);
+                copy.input = Arc::new(target::with_file_types(Arc::unwrap_or_clone(copy.input))?);
             }
             Ok(Transformed::yes(LogicalPlan::Copy(copy)))
         }

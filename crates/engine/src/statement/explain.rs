@@ -1,5 +1,5 @@
-//! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives
-//! lines of text.
+//! `EXPLAIN` and `EXPLAIN ANALYZE`: plans a statement, or runs it and discards the rows, and returns lines of
+//! text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,17 +33,16 @@ use crate::runtime::progress::Progress;
 use crate::statement::explain_tree::Node;
 use crate::statement::outcome::Outcome;
 
-/// What EXPLAIN says, and what the plan gave if it ran.
+/// Output of EXPLAIN, and the rows if the plan ran.
 pub(crate) struct Answer {
     pub lines: Vec<String>,
-    /// Empty unless they were to be kept.
+    /// Empty unless `keeps_rows` was set.
     pub batches: Vec<RecordBatch>,
 }
 
-/// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other
-/// formats. The rows that it has if it runs, in `context`, are thrown away unless `keeps_rows`. `history`:
-/// what remembers what was run, and its text. `format`: of the tree of operators, if it is asked for as one
-/// text, and whether it is to tell more.
+/// Answers `plan` if it is an EXPLAIN in the default format or JSON; DataFusion answers the other formats. If
+/// it runs the plan, in `context`, it discards the rows unless `keeps_rows`. `history`: statement history and
+/// the statement's text. The options give the format of the operator tree and whether it is verbose.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,
@@ -54,11 +53,11 @@ pub(crate) async fn answer(
     ExplainOptions { format, is_verbose }: ExplainOptions,
 ) -> Result<Option<Answer>> {
     match plan {
-        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
-            let (logical, physical) = planned(state, &asked.plan).await?;
+        LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent => {
+            let (logical, physical) = plan_physical(state, &explain.plan).await?;
             let headline = tree(&physical).headline();
             if let Some(gang) = on_gang(&physical) {
-                let mut explained = gang.explain(RequestKind::Explain, asked.verbose, false, None).await?;
+                let mut explained = gang.explain(RequestKind::Explain, explain.verbose, false, None).await?;
                 let mut lines = vec![headline];
                 lines.extend(explain_text::logical(&logical));
                 lines.append(&mut explained.lines);
@@ -66,20 +65,20 @@ pub(crate) async fn answer(
             }
             let planned = slices_expecting(&physical, &filter_selectivity::rows);
             let mut lines = vec![headline];
-            lines.extend(explain_text::explain(&logical, &planned, asked.verbose));
+            lines.extend(explain_text::explain(&logical, &planned, explain.verbose));
             Ok(Some(Answer { lines, batches: vec![] }))
         }
-        // One text, as those who draw plans read it.
-        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::PostgresJSON => {
-            let (_, physical) = planned(state, &asked.plan).await?;
-            Ok(Some(Answer { lines: vec![tree(&physical).written(format, is_verbose)], batches: vec![] }))
+        // One text value, as plan visualizers expect.
+        LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::PostgresJSON => {
+            let (_, physical) = plan_physical(state, &explain.plan).await?;
+            Ok(Some(Answer { lines: vec![tree(&physical).render(format, is_verbose)], batches: vec![] }))
         }
-        LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
-            let (_, physical) = planned(state, &asked.input).await?;
+        LogicalPlan::Analyze(explain) if explain.format == ExplainFormat::Indent => {
+            let (_, physical) = plan_physical(state, &explain.input).await?;
             if let Some(gang) = on_gang(&physical) {
                 let admission = state.config().get_extension::<Admission>();
                 let Explained { lines, batches, .. } =
-                    gang.explain(RequestKind::Analyze, asked.verbose, keeps_rows, admission).await?;
+                    gang.explain(RequestKind::Analyze, explain.verbose, keeps_rows, admission).await?;
                 return Ok(Some(Answer { lines, batches }));
             }
             let before = UsageBaseline::of(gang).await?;
@@ -111,14 +110,14 @@ pub(crate) async fn answer(
             if let Some((history, text)) = history {
                 history.add(text, began_ns, gang, &measured).await;
             }
-            let lines = explain_text::analyze(&measured, &totals, asked.verbose);
+            let lines = explain_text::analyze(&measured, &totals, explain.verbose);
             Ok(Some(Answer { lines, batches }))
         }
         _ => Ok(None),
     }
 }
 
-/// The plan, wherever it runs.
+/// The operator tree, also of a plan that runs on ranks.
 fn tree(physical: &Arc<dyn ExecutionPlan>) -> Node {
     match on_gang(physical) {
         Some(gang) => gang.children().into_iter().map(Node::of).next().unwrap_or_else(|| Node::of(physical)),
@@ -126,13 +125,16 @@ fn tree(physical: &Arc<dyn ExecutionPlan>) -> Node {
     }
 }
 
-async fn planned(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
+async fn plan_physical(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
     let logical = state.optimize(plan)?;
     let physical = state.query_planner().create_physical_plan(&logical, state).await?;
     Ok((logical, physical))
 }
 
-/// The one column of an answer, named as psql's users expect.
+/// The answer's single column, named as psql users expect.
 pub(crate) fn query_plan(format: Format) -> SchemaRef {
     let field = Field::new("QUERY PLAN", DataType::Utf8, false);
     Arc::new(Schema::new(vec![match format {
@@ -141,7 +143,7 @@ pub(crate) fn query_plan(format: Format) -> SchemaRef {
     }]))
 }
 
-/// Lines as rows.
+/// Converts lines to rows.
 pub(crate) fn rows(lines: Vec<String>, format: Format) -> Result<Outcome> {
     let schema = query_plan(format);
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;

@@ -1,10 +1,9 @@
-//! A plan as the tree that PostgreSQL's EXPLAIN tells, with costs: for clients that read its first line
-//! (`postgres_fdw`), or draw what it says as JSON, XML or YAML.
+//! A plan as PostgreSQL's EXPLAIN tree with costs, for clients that parse its first line (`postgres_fdw`) or
+//! visualize its JSON, XML or YAML.
 //!
-//! Costs are counted as PostgreSQL counts them by default: one for eight kilobytes that are read, a hundredth
-//! for each row that an operator gives, a quarter of that for each row that it takes. Rows are those that the
-//! planner expects; where nobody knows, or is to know, how many there are, they are as many as PostgreSQL
-//! takes for granted.
+//! Costs use PostgreSQL's default units: one per eight kilobytes read, a hundredth per row that an operator
+//! outputs, a quarter of that per input row. Row counts are the planner's estimates; where they are unknown
+//! or must stay hidden, PostgreSQL's default estimate is used.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,12 +21,12 @@ const PAGE_COST: f64 = 1.0;
 const PAGE_BYTES: f64 = 8192.0;
 const ROW_COST: f64 = 0.01;
 const TAKEN_ROW_COST: f64 = 0.0025;
-/// Rows of what nothing is known of.
+/// Default row estimate.
 const ROWS: f64 = 1000.0;
-/// Bytes of a value that is not always of the same size.
+/// Estimated bytes of a variable-length value.
 const VALUE_BYTES: usize = 32;
 
-/// An operator and what it reads from.
+/// An operator and its inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     kind: String,
@@ -47,7 +46,7 @@ impl Node {
         let fields = plan.schema();
         let fields = fields.fields();
         let width = fields.iter().map(|field| bytes_of(field.data_type())).sum::<usize>();
-        // How many rows there are below is nobody's business who sees some of them only.
+        // Below a row filter, row counts must not leak.
         let is_guarded = plan.is::<VisibleRowsExec>();
         let plans: Vec<Node> = match is_guarded {
             true => vec![],
@@ -62,7 +61,7 @@ impl Node {
         let total_cost = below + read + taken * TAKEN_ROW_COST + rows * ROW_COST;
         let name = plan.name();
         let startup_cost = match name {
-            // Nothing comes before everything has been read.
+            // Blocking operators: no output before all input is read.
             "SortExec" | "AggregateExec" => below + taken * TAKEN_ROW_COST,
             "HashJoinExec" => {
                 let built = plans.first().map_or(0.0, |node| node.total_cost);
@@ -83,7 +82,7 @@ impl Node {
         }
     }
 
-    /// What PostgreSQL's EXPLAIN says first.
+    /// First line of PostgreSQL's EXPLAIN.
     pub(crate) fn headline(&self) -> String {
         format!(
             "{}  (cost={:.2}..{:.2} rows={:.0} width={})",
@@ -91,8 +90,8 @@ impl Node {
         )
     }
 
-    /// The whole tree as a text. `verbose`: with the columns of every operator.
-    pub(crate) fn written(&self, format: Format, verbose: bool) -> String {
+    /// The whole tree as text. `verbose`: with the output columns of each operator.
+    pub(crate) fn render(&self, format: Format, verbose: bool) -> String {
         let value = Value::Group(vec![("Plan", self.value(verbose))]);
         let mut text = String::new();
         match format {
@@ -129,12 +128,12 @@ impl Node {
     }
 }
 
-/// Of none it is zero, and not the zero below.
+/// The sum of no values is 0.0; `Iterator::sum` would give -0.0.
 fn sum(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }
 
-/// The names that PostgreSQL has for what does the same.
+/// PostgreSQL's name for an equivalent operator.
 fn kind(name: &str) -> String {
     match name {
         "DataSourceExec" | "VisibleRowsExec" | "LiveRowsExec" => "Seq Scan",
@@ -186,7 +185,7 @@ enum Value {
     Group(Vec<(&'static str, Value)>),
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {
@@ -204,7 +203,7 @@ fn quoted(text: &str) -> String {
 fn json(text: &mut String, value: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     match value {
-        Value::Text(of) => *text += &quoted(of),
+        Value::Text(of) => *text += &quote(of),
         Value::Number(number) => *text += number,
         Value::List(values) if values.iter().all(|value| matches!(value, Value::Text(_))) => {
             text.push('[');
@@ -225,7 +224,7 @@ fn json(text: &mut String, value: &Value, depth: usize) {
         Value::Group(members) => {
             text.push('{');
             for (at, (name, value)) in members.iter().enumerate() {
-                let _ = write!(text, "{}\n{indent}  {}: ", if at == 0 { "" } else { "," }, quoted(name));
+                let _ = write!(text, "{}\n{indent}  {}: ", if at == 0 { "" } else { "," }, quote(name));
                 json(text, value, depth + 1);
             }
             let _ = write!(text, "\n{indent}}}");
@@ -236,7 +235,7 @@ fn json(text: &mut String, value: &Value, depth: usize) {
 fn yaml(text: &mut String, value: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     match value {
-        Value::Text(of) => *text += &quoted(of),
+        Value::Text(of) => *text += &quote(of),
         Value::Number(number) => *text += number,
         Value::List(values) => {
             for (at, value) in values.iter().enumerate() {
@@ -262,7 +261,7 @@ fn yaml(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Names are elements; what is in a list is called `Plan` in `Plans`, and `Item` elsewhere.
+/// Names are elements; list items are `Plan` in `Plans`, and `Item` elsewhere.
 fn xml(text: &mut String, name: &str, value: &Value, depth: usize) {
     let (indent, element) = ("  ".repeat(depth), name.replace(' ', "-"));
     match value {
@@ -310,12 +309,12 @@ mod tests {
         let tree = node("Sort", vec![node("Seq Scan", vec![])]);
         assert_eq!(tree.headline(), "Sort  (cost=0.00..12.35 rows=7 width=8)");
         assert_eq!(
-            node("Result", vec![]).written(Format::Json, true),
+            node("Result", vec![]).render(Format::Json, true),
             "[\n  {\n    \"Plan\": {\n      \"Node Type\": \"Result\",\n      \"Startup Cost\": 0.00,\n      \
              \"Total Cost\": 12.35,\n      \"Plan Rows\": 7,\n      \"Plan Width\": 8,\n      \
              \"Output\": [\"a\", \"b\"],\n      \"Details\": \"a < \\\"b\\\"\"\n    }\n  }\n]"
         );
-        let xml = tree.written(Format::Xml, true);
+        let xml = tree.render(Format::Xml, true);
         for part in [
             "<explain xmlns=\"http://www.postgresql.org/2009/explain\">\n  <Query>\n    <Plan>\n      <Node-Type>Sort</Node-Type>",
             "      <Plans>\n        <Plan>\n          <Node-Type>Seq Scan</Node-Type>",
@@ -325,7 +324,7 @@ mod tests {
             assert!(xml.contains(part), "{xml}");
         }
         assert_eq!(
-            tree.written(Format::Yaml, false),
+            tree.render(Format::Yaml, false),
             "- Plan: \n    Node Type: \"Sort\"\n    Startup Cost: 0.00\n    Total Cost: 12.35\n    Plan Rows: 7\n    \
              Plan Width: 8\n    Details: \"a < \\\"b\\\"\"\n    Plans: \n      - Node Type: \"Seq Scan\"\n        \
              Startup Cost: 0.00\n        Total Cost: 12.35\n        Plan Rows: 7\n        Plan Width: 8\n        \

@@ -1,4 +1,4 @@
-//! EXPLAIN of a statement that writes.
+//! EXPLAIN of statements that write.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::warehouse::dml::Dml;
 use crate::warehouse::session::WarehouseSession;
 
 impl Session {
-    /// EXPLAIN of a statement that writes; EXPLAIN ANALYZE of one that writes into the warehouse writes.
+    /// EXPLAIN of a statement that writes. EXPLAIN ANALYZE into the warehouse performs the write.
     pub(crate) async fn explain_write(
         &self,
         sql: &Statement,
@@ -33,20 +33,20 @@ impl Session {
         }
     }
 
-    /// `None`: the statement writes elsewhere than into the warehouse.
+    /// `None`: the statement does not write to the warehouse.
     async fn explain_change(
         &self,
         statement: &Statement,
         explained: &ParsedStatement,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Option<Outcome>> {
-        self.spread().await?;
+        self.begin_distributed().await?;
         let state = self.context().state();
         let mut plan = self.plan(statement, &explained.values).await?;
         read_check::check_reads(&state, &plan)?;
         let inner = match &mut plan {
-            LogicalPlan::Explain(asked) => &mut asked.plan,
-            LogicalPlan::Analyze(asked) => &mut asked.input,
+            LogicalPlan::Explain(explain) => &mut explain.plan,
+            LogicalPlan::Analyze(explain) => &mut explain.input,
             _ => return Ok(None),
         };
         let dml = match inner.as_ref() {
@@ -57,8 +57,8 @@ impl Session {
             return Ok(None);
         };
         let writing = state.optimize(&writing)?;
-        if let LogicalPlan::Explain(asked) = &mut plan {
-            asked.stringified_plans = vec![writing.to_stringified(PlanType::InitialLogicalPlan)];
+        if let LogicalPlan::Explain(explain) = &mut plan {
+            explain.stringified_plans = vec![writing.to_stringified(PlanType::InitialLogicalPlan)];
         }
         if let LogicalPlan::Explain(Explain { plan: inner, .. })
         | LogicalPlan::Analyze(Analyze { input: inner, .. }) = &mut plan
@@ -70,21 +70,21 @@ impl Session {
         if is_run {
             pending.begin(&warehouse.transactions).await?;
         }
-        let told = self.engine().history().map(|history| (history, text.as_str()));
+        let record = self.engine().history().map(|history| (history, text.as_str()));
         let gang = self.engine().gang();
-        let asked = explained.explain;
-        match explain::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told, asked).await? {
+        let options = explained.explain;
+        match explain::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, record, options).await? {
             Some(answer) => {
                 if is_run {
                     pending.apply(answer.batches, &warehouse.transactions, &state.task_ctx()).await?;
                 }
-                explain::rows(answer.lines, asked.format).map(Some)
+                explain::rows(answer.lines, options.format).map(Some)
             }
             None if is_run => {
                 let message = "EXPLAIN ANALYZE of a statement that writes has one format only";
                 Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
-            None => self.start(&state, &plan, None, &text, asked).await.map(Some),
+            None => self.execute_plan(&state, &plan, None, &text, options).await.map(Some),
         }
     }
 }

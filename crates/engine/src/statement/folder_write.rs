@@ -1,4 +1,4 @@
-//! INSERT into and OPTIMIZE of external tables that are folders.
+//! INSERT into and OPTIMIZE of external folder tables.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::statement::write::Write;
 use crate::warehouse::relation;
 
 impl Session {
-    /// An INSERT that names table partitions, with these among its columns.
+    /// Adds the partition columns of an INSERT … PARTITION to its columns.
     pub(crate) async fn with_partition(
         &self,
         statement: &Statement,
@@ -46,7 +46,7 @@ impl Session {
         .into_datafusion())
     }
 
-    /// Starts an INSERT into a folder, which is seen whole; `None` for other plans.
+    /// Starts an INSERT into a folder, which becomes visible atomically; `None` for other plans.
     pub(crate) async fn write_folder(
         &self,
         plan: &LogicalPlan,
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// The same, of what `verb` does.
+    /// The same for any statement `verb`.
     pub(crate) async fn insert_into_folder(
         &self,
         dml: &DmlStatement,
@@ -71,17 +71,18 @@ impl Session {
         let Some((plan, folder)) = FolderWrite::begin(dml, partition).await? else {
             return Ok(None);
         };
-        let outcome =
-            self.start(&self.context().state(), &plan, Some(verb), text, ExplainOptions::default()).await?;
+        let outcome = self
+            .execute_plan(&self.context().state(), &plan, Some(verb), text, ExplainOptions::default())
+            .await?;
         Ok(Some(match outcome {
             Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
             other => other,
         }))
     }
 
-    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other tables.
+    /// OPTIMIZE of an external folder table: compacts its small files; `None` for other tables.
     ///
-    /// Errors: there is no such table, of a session without a warehouse (42P01).
+    /// Errors: the table does not exist, in a session without a warehouse (42P01).
     pub(crate) async fn optimize_folder(
         &self,
         name: &ast::ObjectName,
@@ -102,7 +103,8 @@ impl Session {
         let Some((plan, folder)) = FolderWrite::merge(&state, table, reference.table()).await? else {
             return Ok(Some(command("OPTIMIZE 0")));
         };
-        let outcome = self.start(&state, &plan, Some("OPTIMIZE"), &statement.text, statement.explain).await?;
+        let outcome =
+            self.execute_plan(&state, &plan, Some("OPTIMIZE"), &statement.text, statement.explain).await?;
         Ok(Some(match outcome {
             Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
             other => other,
@@ -110,7 +112,7 @@ impl Session {
     }
 }
 
-/// Errors: the plan changes rows of an external table, into which rows are only inserted (0A000).
+/// Errors: the plan changes rows of an external table, which only supports INSERT (0A000).
 pub(crate) fn check_change(plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
     let changes = matches!(dml.op, WriteOp::Update | WriteOp::Delete | WriteOp::MergeInto(_));
@@ -131,10 +133,10 @@ pub(crate) fn check_change(plan: &LogicalPlan) -> Result<()> {
 /// EXPLAIN of an INSERT into a folder, with the plan that stages files.
 ///
 /// Errors: it is EXPLAIN ANALYZE (0A000).
-pub(crate) fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(crate) fn explain_folder_insert(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     let inner = match &plan {
-        LogicalPlan::Explain(asked) => &asked.plan,
-        LogicalPlan::Analyze(asked) => &asked.input,
+        LogicalPlan::Explain(explain) => &explain.plan,
+        LogicalPlan::Analyze(explain) => &explain.input,
         _ => return Ok(plan),
     };
     let LogicalPlan::Dml(dml) = inner.as_ref() else {
@@ -144,9 +146,9 @@ pub(crate) fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
         return Ok(plan);
     };
     match &mut plan {
-        LogicalPlan::Explain(asked) => {
-            asked.stringified_plans = vec![staging.to_stringified(PlanType::InitialLogicalPlan)];
-            asked.plan = Arc::new(staging);
+        LogicalPlan::Explain(explain) => {
+            explain.stringified_plans = vec![staging.to_stringified(PlanType::InitialLogicalPlan)];
+            explain.plan = Arc::new(staging);
             Ok(plan)
         }
         _ => {

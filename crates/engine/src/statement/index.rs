@@ -1,4 +1,4 @@
-//! CREATE INDEX, ALTER INDEX and REINDEX: indexes are declared and not built.
+//! CREATE INDEX, ALTER INDEX and REINDEX: indexes are declared and never built.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -7,7 +7,7 @@ use harrier_sql::parser::index::{ReindexStatement, RenameIndexStatement};
 
 use crate::session::Session;
 use crate::statement::ABOUT_WAREHOUSE;
-use crate::statement::outcome::{Outcome, done};
+use crate::statement::outcome::{Outcome, with_notices};
 use crate::statement::parsed::ParsedStatement;
 
 impl Session {
@@ -20,14 +20,14 @@ impl Session {
         if let (Some(warehouse), Some(executed)) = (self.warehouse(), executed)
             && let Some(outcome) = self.ddl(warehouse, statement).index_statement(executed).await?
         {
-            return Ok(done(outcome));
+            return Ok(with_notices(outcome));
         }
         self.run_planned(sql, statement).await
     }
 
     pub(crate) fn reindex(&self, reindex: &ReindexStatement, statement: &ParsedStatement) -> Result<Outcome> {
         let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
-        self.ddl(warehouse, statement).reindex(reindex).map(done)
+        self.ddl(warehouse, statement).reindex(reindex).map(with_notices)
     }
 
     pub(crate) async fn rename_index(
@@ -36,6 +36,6 @@ impl Session {
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
         let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
-        self.ddl(warehouse, statement).rename_index(&rename.name, &rename.to, true).await.map(done)
+        self.ddl(warehouse, statement).rename_index(&rename.name, &rename.to, true).await.map(with_notices)
     }
 }

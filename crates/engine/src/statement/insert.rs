@@ -1,4 +1,4 @@
-//! INSERT, also of rows that have fewer values than their table has columns.
+//! INSERT, also of rows with fewer values than the table has columns.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -12,7 +12,7 @@ use crate::statement::outcome::Outcome;
 use crate::statement::parsed::ParsedStatement;
 
 impl Session {
-    /// INSERT. `executed`: the same, or what EXECUTE runs.
+    /// INSERT. `executed`: the statement itself, or the one that EXECUTE runs.
     pub(crate) async fn insert(
         &self,
         insert: &ast::Insert,
@@ -20,7 +20,7 @@ impl Session {
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        // What EXECUTE inserts has its parameters' values where it is planned as EXECUTE.
+        // EXECUTE must be planned as EXECUTE to bind its parameters.
         let is_executed =
             matches!(sql, Statement::Statement(sql) if !matches!(sql.as_ref(), ast::Statement::Insert(_)));
         let is_short = self.warehouse().is_some()
@@ -33,9 +33,9 @@ impl Session {
         }
     }
 
-    /// An INSERT whose rows may have fewer values than its table has columns, as it is run: with the names of
-    /// those that they are for. `None` for other statements.
-    pub(crate) async fn filled(&self, statement: &Statement) -> Option<Statement> {
+    /// Adds the column list to an INSERT whose rows may have fewer values than the table has columns. `None`
+    /// for other statements.
+    pub(crate) async fn with_column_list(&self, statement: &Statement) -> Option<Statement> {
         match statement {
             Statement::Statement(written) => match written.as_ref() {
                 ast::Statement::Insert(insert)
@@ -57,7 +57,7 @@ impl Session {
                 name.map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".");
             let is_values =
                 insert.source.as_ref().is_some_and(|query| matches!(*query.body, ast::SetExpr::Values(_)));
-            // Of a query's rows, the columns of a folder's keys are never left out.
+            // A query's rows must include the key columns of a folder.
             if let Ok(table) = self.context().table_provider(name).await
                 && (is_values || table.downcast_ref::<FolderTable>().is_none())
             {
@@ -70,8 +70,8 @@ impl Session {
     }
 }
 
-/// The columns that an INSERT names.
-pub(crate) fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
+/// The column list of an INSERT.
+pub(crate) fn column_list(insert: &ast::Insert) -> Option<Vec<String>> {
     let names = insert.columns.iter().map(|name| match name.0.last().and_then(|part| part.as_ident()) {
         Some(name) => identifier::plain(name),
         None => name.to_string(),

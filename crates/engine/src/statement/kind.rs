@@ -1,4 +1,4 @@
-//! The kinds of statements, as the match of [`crate::statement`] tells them apart.
+//! Kinds of statements, for the match in [`crate::statement`].
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -8,9 +8,9 @@ use crate::planning::returning_items;
 use crate::settings::parameters::Change;
 use crate::statement::parsed::ParsedStatement;
 
-/// A statement in SQL that the planner's parser reads, by what executes it.
+/// A SQL statement, classified by its executor.
 pub(crate) enum Kind<'s> {
-    /// SET, RESET and SHOW of a parameter of PostgreSQL's.
+    /// SET, RESET and SHOW of a PostgreSQL parameter.
     Parameter(Change),
     CreateExtension(&'s ast::CreateExtension),
     /// PREPARE and DEALLOCATE.
@@ -36,12 +36,13 @@ pub(crate) enum Kind<'s> {
     Create,
     /// EXPLAIN of a statement that writes.
     ExplainWrite,
-    /// Queries, and whatever else has a plan: EXPLAIN, SET of a setting, external tables, EXECUTE of a query.
+    /// Queries, and all other statements with a plan: EXPLAIN, SET of a setting, external tables, EXECUTE of
+    /// a query.
     Planned,
 }
 
 impl<'s> Kind<'s> {
-    /// The kind of a statement. `executed`: what EXECUTE runs, else the statement itself.
+    /// Classifies a statement. `executed`: the statement that EXECUTE runs, else the statement itself.
     pub(crate) fn of(
         written: &'s Statement,
         executed: Option<&'s ast::Statement>,
@@ -83,7 +84,7 @@ impl<'s> Kind<'s> {
     }
 }
 
-/// Whether a statement that is explained can be one that writes: others need not be planned to find out.
+/// Whether an explained statement may write: others need no planning to find out.
 fn may_write(explained: &Statement) -> bool {
     matches!(explained, Statement::Statement(statement) if matches!(
         statement.as_ref(),

@@ -1,4 +1,4 @@
-//! LOCK TABLE: what a statement reads is its snapshot, which nobody changes.
+//! LOCK TABLE: statements read a snapshot, so that nothing needs to be locked against readers.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;

@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    /// VACUUM: with tables as OPTIMIZE of each, without one it removes files that nothing refers to. With
+    /// VACUUM: with tables like OPTIMIZE of each, without one removes unreferenced files. With
     /// ANALYZE the tables, or all of them, are analyzed, too: before, for rows stay the same.
     pub(crate) async fn vacuum(
         &self,
@@ -103,13 +103,13 @@ impl Session {
         self.context().table_provider(TableReference::partial(schema, name.table())).await.is_ok()
     }
 
-    /// Compacts a table, or sweeps the warehouse; `None`: there is no warehouse, and the table is no folder.
+    /// Compacts a table, or vacuums the warehouse; `None`: there is no warehouse, and the table is no folder.
     async fn compact_or_sweep(
         &self,
         table: Option<&ast::ObjectName>,
         statement: &ParsedStatement,
     ) -> Result<Option<Outcome>> {
-        self.spread().await?;
+        self.begin_distributed().await?;
         if let Some(name) = table
             && let Some(outcome) = self.optimize_folder(name, statement).await?
         {
@@ -152,7 +152,7 @@ impl Session {
         self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, warehouse).await
     }
 
-    /// VACUUM DRY RUN: the files that VACUUM would remove, and those that it does not know.
+    /// VACUUM DRY RUN: lists the files that VACUUM would remove, and unknown files.
     pub(crate) async fn vacuum_dry_run(&self) -> Result<Outcome> {
         let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
         let snapshot = warehouse.names.snapshot();
@@ -165,7 +165,7 @@ impl Session {
         texts(DRY_RUN_COLUMNS, found.iter().map(|(file, status)| [file.as_str(), *status]))
     }
 
-    /// CHECK TABLE: a row for everything that is wrong.
+    /// CHECK TABLE: returns a row per problem.
     pub(crate) async fn check_table(&self, check: &CheckTableStatement) -> Result<Outcome> {
         let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
         let name = relation::reference(&check.table)?;

@@ -1,9 +1,8 @@
-//! DELETE, UPDATE and MERGE of tables that a session has in memory. Which rows they are is worked out by a
-//! query that tells the numbers of rows.
+//! DELETE, UPDATE and MERGE of in-memory tables of a session. A query that returns row numbers finds the
+//! rows.
 //!
-//! The planner's own way is not taken: it changes rows while it plans, EXPLAIN included, and hands a table
-//! those conditions only that are left beside its scan, so that a statement with a subquery changes every
-//! row.
+//! DataFusion's own implementation is not used: it changes rows during planning, also for EXPLAIN, and passes
+//! a table only the predicates left at its scan, so that a statement with a subquery would change every row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,15 +30,15 @@ use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::dml::replace_target_scan;
 use crate::warehouse::temporary_tables;
 
-/// The column with the number that a row has in its table, from 0.
+/// Column with the row's number in its table, from 0.
 const ROW: &str = "_harrier_row";
 
-/// A DELETE, UPDATE or MERGE, planned.
+/// A planned DELETE, UPDATE or MERGE.
 pub(crate) struct Change {
     table: Arc<dyn TableProvider>,
-    /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE, and of
-    /// MERGE also whether there are any. If rows are returned, there are those of DELETE as they were, and
-    /// behind the values of MERGE the columns of its source.
+    /// Its last column is the number of the changed row; before it come the new values of UPDATE and MERGE,
+    /// and for MERGE a flag whether there are any. With RETURNING, DELETE also has the old rows, and MERGE
+    /// the source's columns after its values.
     pub plan: LogicalPlan,
     kind: Kind,
 }
@@ -52,7 +51,7 @@ enum Kind {
 }
 
 impl Change {
-    /// `None` for other statements, and other tables.
+    /// `None` for other statements and other tables.
     pub(crate) async fn of(dml: &DmlStatement, returns: bool) -> Result<Option<Self>> {
         let kind = match dml.op {
             WriteOp::Update => Kind::Update,
@@ -62,8 +61,8 @@ impl Change {
         };
         let table = source_as_provider(&dml.target)?;
         let Some(rows) = table.downcast_ref::<MemTable>() else { return Ok(None) };
-        let source = provider_as_source(Arc::new(numbered(rows).await?));
-        // Of no relation, whatever rules do to the rows below.
+        let source = provider_as_source(Arc::new(with_row_numbers(rows).await?));
+        // Unqualified, so that rewrites of the rows below do not affect it.
         let row = Expr::Column(Column::new_unqualified(ROW)).alias(ROW);
         let plan = match (&dml.op, dml.input.as_ref()) {
             (WriteOp::MergeInto(merge), input) => {
@@ -96,10 +95,10 @@ impl Change {
         Ok(Some(Self { table, plan, kind }))
     }
 
-    /// Changes the rows that `plan` has found, and tells how many they are.
+    /// Applies the changes that `plan` found; returns the number of rows.
     ///
-    /// Errors: a column that is NOT NULL would have a NULL (23502), or a row would be changed twice (21000);
-    /// then nothing is changed.
+    /// Errors: a NOT NULL column would get a NULL (23502), or a row would change twice (21000); then nothing
+    /// is changed.
     pub(crate) async fn apply(self, found: Vec<RecordBatch>) -> Result<usize> {
         let Some(table) = self.table.downcast_ref::<MemTable>() else {
             return Err(DataFusionError::Internal("the table is in memory".to_string()));
@@ -107,7 +106,7 @@ impl Change {
         let Some(first) = found.first() else { return Ok(0) };
         let found = concat_batches(&first.schema(), &found)?;
         let changes = self.changes(&found, &table.schema())?;
-        // All at once, so that nobody sees a part of it.
+        // Replace all batches at once, so that no reader sees a partial change.
         let mut partitions = Vec::with_capacity(table.batches.len());
         for partition in &table.batches {
             partitions.push(partition.write().await);
@@ -117,12 +116,12 @@ impl Change {
         for partition in &partitions {
             let mut kept = Vec::with_capacity(partition.len());
             for batch in partition.iter() {
-                kept.push(changes.made_to(batch, row)?);
+                kept.push(changes.apply_to(batch, row)?);
                 row += batch.num_rows() as i64;
             }
             changed.push(kept);
         }
-        match (changed.last_mut(), changes.added()?) {
+        match (changed.last_mut(), changes.added_rows()?) {
             (Some(last), added) => last.extend(added),
             (None, None) => {}
             (None, Some(_)) => {
@@ -136,7 +135,7 @@ impl Change {
         Ok(found.num_rows())
     }
 
-    /// What the plan's rows say.
+    /// Decodes the plan's rows.
     fn changes(&self, found: &RecordBatch, schema: &SchemaRef) -> Result<Changes> {
         let missing = || DataFusionError::Internal("rows have numbers".to_string());
         let (numbers, values) = found.columns().split_last().ok_or_else(missing)?;
@@ -179,19 +178,19 @@ impl Change {
     }
 }
 
-/// What happens to the rows of a table.
+/// Changes of a table's rows.
 struct Changes {
-    /// Rows of the table as they are to be.
+    /// New versions of rows.
     values: RecordBatch,
-    /// The numbers of rows that go, with the places of those in `values` that come for them.
+    /// Deleted row numbers, with the indices in `values` of their replacements.
     changed: HashMap<i64, Option<usize>>,
-    /// The places of rows that come for none.
+    /// Indices in `values` of inserted rows.
     added: Vec<usize>,
 }
 
 impl Changes {
-    /// A batch, the first row of which has the number `first`, as it is to be.
-    fn made_to(&self, batch: &RecordBatch, first: i64) -> Result<RecordBatch> {
+    /// Applies the changes to a batch, whose first row has the number `first`.
+    fn apply_to(&self, batch: &RecordBatch, first: i64) -> Result<RecordBatch> {
         let rows = (0..batch.num_rows()).filter_map(|at| match self.changed.get(&(first + at as i64)) {
             None => Some((0, at)),
             Some(value) => value.map(|value| (1, value)),
@@ -200,7 +199,7 @@ impl Changes {
         Ok(interleave_record_batch(&[batch, &self.values], &rows)?)
     }
 
-    fn added(&self) -> Result<Option<RecordBatch>> {
+    fn added_rows(&self) -> Result<Option<RecordBatch>> {
         if self.added.is_empty() {
             return Ok(None);
         }
@@ -209,21 +208,21 @@ impl Changes {
     }
 }
 
-/// EXPLAIN of such a statement with the plan that finds the rows.
+/// EXPLAIN of such a statement, with the plan that finds the rows.
 ///
 /// Errors: it is EXPLAIN ANALYZE (0A000).
-pub(crate) async fn explained(mut plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(crate) async fn explain_change(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     let inner = match &plan {
-        LogicalPlan::Explain(asked) => &asked.plan,
-        LogicalPlan::Analyze(asked) => &asked.input,
+        LogicalPlan::Explain(explain) => &explain.plan,
+        LogicalPlan::Analyze(explain) => &explain.input,
         _ => return Ok(plan),
     };
     let LogicalPlan::Dml(dml) = inner.as_ref() else { return Ok(plan) };
     let Some(change) = Change::of(dml, false).await? else { return Ok(plan) };
     match &mut plan {
-        LogicalPlan::Explain(asked) => {
-            asked.stringified_plans = vec![change.plan.to_stringified(PlanType::InitialLogicalPlan)];
-            asked.plan = Arc::new(change.plan);
+        LogicalPlan::Explain(explain) => {
+            explain.stringified_plans = vec![change.plan.to_stringified(PlanType::InitialLogicalPlan)];
+            explain.plan = Arc::new(change.plan);
             Ok(plan)
         }
         _ => {
@@ -235,8 +234,8 @@ pub(crate) async fn explained(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     }
 }
 
-/// The same rows with their numbers.
-async fn numbered(table: &MemTable) -> Result<MemTable> {
+/// The table with a row number column.
+async fn with_row_numbers(table: &MemTable) -> Result<MemTable> {
     let own = table.schema();
     let number = Arc::new(Field::new(ROW, DataType::Int64, false));
     let schema = Arc::new(Schema::new(own.fields().iter().cloned().chain([number]).collect::<Vec<_>>()));
@@ -271,7 +270,7 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
 }
 
 impl Session {
-    /// DELETE, UPDATE, MERGE and TRUNCATE of a table that the session has in memory; `None` for other plans.
+    /// DELETE, UPDATE, MERGE and TRUNCATE of an in-memory table; `None` for other plans.
     pub(crate) async fn change_memory(
         &self,
         plan: &LogicalPlan,
@@ -287,10 +286,16 @@ impl Session {
             return Ok(Some(command("TRUNCATE TABLE")));
         }
         let Some(change) = memory_table_dml::Change::of(dml, false).await? else { return Ok(None) };
-        let written = self.written(parsed)?;
+        let written = self.target_statement(parsed)?;
         let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
         match self
-            .start(&self.context().state(), &change.plan, Some(verb), &statement.text, statement.explain)
+            .execute_plan(
+                &self.context().state(),
+                &change.plan,
+                Some(verb),
+                &statement.text,
+                statement.explain,
+            )
             .await?
         {
             Outcome::Write(write) => {

@@ -1,4 +1,4 @@
-//! The outcome of a statement: rows, a write that is to be run, COPY, or a command tag.
+//! Outcome of a statement: rows, a pending write, COPY, or a command tag.
 
 use std::sync::Arc;
 
@@ -16,33 +16,32 @@ use crate::statement::copy::input::{CopyIn, CopyInRows};
 use crate::statement::copy::to::CopyOut;
 use crate::statement::write::Write;
 
-/// What a statement gives back.
+/// Result of executing a statement.
 #[non_exhaustive]
 pub enum Outcome {
-    /// Rows, computed as they are taken. Dropping the stream cancels the statement.
+    /// Rows, computed on demand. Dropping the stream cancels the statement.
     Rows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
-    /// A statement that writes rows elsewhere, not yet run.
+    /// A write that has not run yet.
     Write(Write),
-    /// A statement that writes rows which the client is to send.
+    /// A write whose rows the client sends.
     CopyIn(CopyIn),
-    /// The same, with rows that come as batches.
+    /// The same, with rows that arrive as batches.
     CopyInRows(CopyInRows),
-    /// Rows as text, for the client.
+    /// Rows as text for the client.
     CopyOut(CopyOut),
-    /// Rows for the client, for whoever sends them to write down.
+    /// Rows for the client, which the protocol layer encodes.
     CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
-    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user
-    /// is to be told beside.
+    /// A completed statement with PostgreSQL's command tag, such as `CREATE VIEW`, and messages for the user.
     Command {
         tag: String,
         warnings: Vec<String>,
-        /// What was not done because it need not be.
+        /// Notices about skipped actions.
         notices: Vec<String>,
     },
 }
 
 impl Outcome {
-    /// Whether it is a write into the warehouse, which ends its statement when it is finished.
+    /// Whether it is a pending write to the warehouse, which ends its statement when it finishes.
     pub(crate) fn is_pending(&self) -> bool {
         let write = match self {
             Self::Write(write) => write,
@@ -53,7 +52,7 @@ impl Outcome {
         write.pending.is_some()
     }
 
-    /// How far it is; `None`: it is done.
+    /// Progress; `None`: the statement is complete.
     pub fn progress(&self) -> Option<&Progress> {
         match self {
             Self::Rows { progress, .. } | Self::CopyOutRows { progress, .. } => Some(progress),
@@ -86,7 +85,7 @@ pub(crate) fn ddl_tag(ddl: &DdlStatement) -> &'static str {
     }
 }
 
-/// PostgreSQL's tag for a plan that writes, without its count. `parsed`: the statement that was planned.
+/// PostgreSQL's command tag of a plan that writes, without its count. `parsed`: the planned statement.
 pub(crate) fn write_verb(plan: &LogicalPlan, parsed: Option<&ast::Statement>) -> Option<&'static str> {
     match plan {
         LogicalPlan::Dml(_) if parsed.is_some_and(update_from::is_update_from) => Some("UPDATE"),
@@ -104,18 +103,18 @@ pub(crate) fn write_verb(plan: &LogicalPlan, parsed: Option<&ast::Statement>) ->
     }
 }
 
-/// What CHECK TABLE tells.
+/// Columns of CHECK TABLE.
 pub(crate) const CHECK_COLUMNS: [&str; 2] = ["object", "problem"];
 
-/// What VACUUM DRY RUN tells.
+/// Columns of VACUUM DRY RUN.
 pub(crate) const DRY_RUN_COLUMNS: [&str; 2] = ["file", "status"];
 
-/// What [`Ddl`] has done.
-pub(crate) fn done((tag, notices): (&str, Vec<String>)) -> Outcome {
+/// The outcome of a [`Ddl`] statement.
+pub(crate) fn with_notices((tag, notices): (&str, Vec<String>)) -> Outcome {
     Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }
 }
 
-/// The columns of a statement that answers with texts; `None` for others.
+/// The columns of a statement that returns text rows; `None` for others.
 pub(crate) fn text_columns(form: &harrier_sql::Statement) -> Option<SchemaRef> {
     match form {
         harrier_sql::Statement::CheckTable(_) => Some(schema_of_texts(CHECK_COLUMNS)),
@@ -128,7 +127,7 @@ pub(crate) fn schema_of_texts(names: [&str; 2]) -> SchemaRef {
     Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Utf8, false)).to_vec()))
 }
 
-/// Rows of two texts.
+/// Rows of two text columns.
 pub(crate) fn texts<'a>(names: [&str; 2], rows: impl Iterator<Item = [&'a str; 2]>) -> Result<Outcome> {
     let (first, second): (Vec<&str>, Vec<&str>) = rows.map(|[first, second]| (first, second)).unzip();
     let schema = schema_of_texts(names);

@@ -1,4 +1,4 @@
-//! Statements of a text, parsed in the dialect of a session.
+//! Parses statements in a session's dialect.
 
 use std::sync::Arc;
 
@@ -22,28 +22,27 @@ use crate::statement::parsed::{CatalogReads, ParsedStatement};
 use crate::warehouse::on_commit::OnCommitAction;
 
 impl Session {
-    /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
+    /// Parses all statements of `sql`. Fails at the first syntax error, before any runs.
     pub fn statements(&self, sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
         splitter::split(sql).into_iter().map(|text| self.parse(text)).collect()
     }
 
-    /// One statement, as the splitter cut it, parsed in this session's dialect.
+    /// Parses one statement, as split from the input, in this session's dialect.
     ///
-    /// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
+    /// Errors: syntax errors (42601 and others); nesting too deep (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         self.parse_as(text, |parsed| {
-            let sent = parsed.asked.take();
-            (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
+            let sent = parsed.original.take();
+            (parsed.original, parsed.catalog_reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
         })
     }
 
-    /// The same with `information_schema` as the planner has it, with its names of types and of what it
-    /// lists.
+    /// The same with DataFusion's `information_schema`: its type names and its relations.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         self.parse_as(text, |_| ())
     }
 
-    /// `change` is done to the statement on a stack that is large enough for it.
+    /// Applies `change` to the statement on a stack large enough for it.
     fn parse_as(
         &self,
         text: StatementText,
@@ -61,7 +60,7 @@ impl Session {
         parse().map_err(|error| crate::error::in_statement(&error, &text.text))
     }
 
-    /// The dialect that the session is set to, and how deeply a statement may be nested.
+    /// The session's dialect and nesting limit.
     fn parser_settings(&self) -> Result<(Box<dyn Dialect>, usize)> {
         let state = self.context().state_ref();
         let state = state.read();
@@ -74,24 +73,23 @@ impl Session {
         Ok((dialect, options.recursion_limit.get()))
     }
 
-    /// A statement in words that the planner knows.
+    /// Desugars a parsed statement for the planner.
     fn prepared_statement(&self, parsed: Parsed, text: &StatementText) -> Result<ParsedStatement> {
         let Parsed { statement: mut form, clauses, partition, sample, explain, renames_view } = parsed;
-        // What a client has sent, before anything is done to it, if columns are called as PostgreSQL calls
-        // them.
-        let mut asked = None;
+        // The original statement, before any rewrite, if PostgreSQL's column names are used.
+        let mut original = None;
         if let harrier_sql::Statement::Copy(copy) = &mut form {
-            asked = copy.query_mut().map(|query| ast::Statement::Query(Box::new(query.clone())));
+            original = copy.query_mut().map(|query| ast::Statement::Query(Box::new(query.clone())));
             copy.prepare(self.date_order())?;
             if let Some(statement) = copy_parse::to_file(copy)? {
                 form = harrier_sql::Statement::Sql(statement);
             }
         } else if let harrier_sql::Statement::Sql(statement) = &mut form {
             if self.names_as_postgres() {
-                asked = result_names::original_statement(statement);
+                original = result_names::original_statement(statement);
             }
             desugar::prepare(statement, self.date_order())?;
-            // What is read has PostgreSQL's names, whatever the planner's.
+            // Subqueries always have PostgreSQL's names.
             result_columns::prepare(statement, self.names_as_postgres());
             declared_casts::rewrite_casts(statement);
             nested_call_names::shorten(statement, self.context().state_ref().read().scalar_functions());
@@ -100,7 +98,7 @@ impl Session {
         if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
         {
-            // The planner knows no such tables: to it, all are of the session.
+            // The planner knows no temporary tables: all of its tables are the session's.
             temporary = std::mem::take(&mut create.temporary);
             at_commit = at_commit_of(create, temporary, self.warehouse().is_some())?;
         }
@@ -115,17 +113,16 @@ impl Session {
             renames_view,
             temporary,
             at_commit,
-            asked: asked.map(Arc::new),
-            reads: CatalogReads::default(),
+            original: original.map(Arc::new),
+            catalog_reads: CatalogReads::default(),
             values: Arc::default(),
         })
     }
 }
 
-/// What ON COMMIT says of a new table, taken out of the statement.
+/// Takes the ON COMMIT clause out of a CREATE TABLE.
 ///
-/// Errors: the table is not temporary (42P16), or there is no warehouse, whose transactions it is about
-/// (0A000).
+/// Errors: the table is not temporary (42P16), or there is no warehouse with transactions (0A000).
 fn at_commit_of(
     create: &mut ast::CreateTable,
     is_temporary: bool,

@@ -12,46 +12,46 @@ use harrier_sql::tokens::explain_options::ExplainOptions;
 use crate::warehouse::on_commit::OnCommitAction;
 use crate::warehouse::public_schema::SchemaNameMentions;
 
-/// A statement that has been parsed in a session, with its text for error messages.
+/// A statement parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
 pub struct ParsedStatement {
-    /// As the user wrote it, without the semicolon. Positions in errors count in this.
+    /// The user's text, without the semicolon. Error positions refer to it.
     pub text: String,
-    /// The line of the whole input, from 1, on which `text` begins.
+    /// The line of the whole input, from 1, where `text` begins.
     pub line: usize,
     pub(crate) form: harrier_sql::Statement,
-    /// How the table that it creates or alters is to be kept.
+    /// Storage clauses of the table that it creates or alters.
     pub(crate) clauses: Option<TableClauses>,
     /// The table partitions that an INSERT names.
     pub(crate) partition: Option<InsertPartition>,
-    /// How much ANALYZE looks at.
+    /// Sample size of ANALYZE.
     pub(crate) sample: SampleSize,
-    /// What EXPLAIN asks for.
+    /// Options of EXPLAIN.
     pub(crate) explain: ExplainOptions,
-    /// The table that it renames is named as a view.
+    /// The renamed relation is written as a view.
     pub(crate) renames_view: bool,
-    /// It makes a table of the session alone.
+    /// It creates a temporary table.
     pub(crate) temporary: bool,
-    /// What becomes of that table with every commit.
+    /// ON COMMIT action of that table.
     pub(crate) at_commit: Option<OnCommitAction>,
-    /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
-    pub(crate) asked: Option<Arc<ast::Statement>>,
-    pub(crate) reads: CatalogReads,
-    /// Those of its parameters.
+    /// The statement as the client sent it, before rewrites for PostgreSQL's catalogs.
+    pub(crate) original: Option<Arc<ast::Statement>>,
+    pub(crate) catalog_reads: CatalogReads,
+    /// Bound parameter values.
     pub(crate) values: Arc<[ScalarValue]>,
 }
 
-/// What a statement may read of PostgreSQL's catalogs, by the words in it.
+/// PostgreSQL system catalogs that a statement may read, judged by its words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CatalogReads {
-    /// Anything at all.
+    /// Any catalog.
     pub(crate) any: bool,
-    /// How large tables are.
+    /// Table sizes.
     pub(crate) sizes: bool,
-    /// What ANALYZE has found out.
+    /// Statistics of ANALYZE.
     pub(crate) analyses: bool,
-    /// Where sequences are.
+    /// Current values of sequences.
     pub(crate) sequences: bool,
-    /// Which of its names the schema `public` has in the statement.
-    pub(crate) said: SchemaNameMentions,
+    /// Names of the schema `public` that the statement uses.
+    pub(crate) public_schema: SchemaNameMentions,
 }

@@ -1,4 +1,4 @@
-//! The logical plan of a statement.
+//! Logical planning of a statement.
 
 use std::borrow::Cow;
 
@@ -21,11 +21,10 @@ use crate::statement::returning::Returning;
 use crate::warehouse::keys::declaration;
 
 impl Session {
-    /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it
-    /// executes.
+    /// Plans a statement with values for its parameters, if any; for EXECUTE, the prepared statement.
     ///
-    /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one
-    /// of them twice (42601).
+    /// Errors: those of planning; a written value does not fit its column (42804); a column is assigned twice
+    /// (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context().state();
         if let Some((statement, like)) = create_table_like::split_like_clause(statement) {
@@ -34,12 +33,12 @@ impl Session {
         let (without_keys, _) = declaration::extract_keys(statement)?;
         let statement = without_keys.as_ref();
         unsupported_statements::check(statement)?;
-        let explained = self.explained(statement, values).await?;
+        let explained = self.strip_explained_returning(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::fill_defaults(&state, statement).await?;
         let statement = table_functions::bind_parameters(statement.as_ref(), values);
         let statement = statement.as_ref();
-        let written = self.written(statement)?;
+        let written = self.target_statement(statement)?;
         if let Some(written) = &written {
             assignment_casts::check_targets(written)?;
         }
@@ -71,9 +70,8 @@ impl Session {
         declared_types::pad_char_columns(json::coerce_written_values(plan)?)
     }
 
-    /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is
-    /// shown.
-    pub(crate) async fn explained(
+    /// Removes RETURNING from an explained statement: EXPLAIN shows only the write.
+    pub(crate) async fn strip_explained_returning(
         &self,
         statement: &Statement,
         values: &[ScalarValue],
@@ -86,17 +84,23 @@ impl Session {
         Ok(Some(Statement::Explain(explain)))
     }
 
-    /// The statement that is executed or explained, or `statement` itself.
-    pub(crate) fn written<'s>(&self, statement: &'s Statement) -> Result<Option<Cow<'s, ast::Statement>>> {
+    /// The executed or explained statement, or `statement` itself.
+    pub(crate) fn target_statement<'s>(
+        &self,
+        statement: &'s Statement,
+    ) -> Result<Option<Cow<'s, ast::Statement>>> {
         match statement {
-            Statement::Statement(parsed) => self.executed(parsed).map(Some),
-            Statement::Explain(explain) => self.written(&explain.statement),
+            Statement::Statement(parsed) => self.resolve_execute(parsed).map(Some),
+            Statement::Explain(explain) => self.target_statement(&explain.statement),
             _ => Ok(None),
         }
     }
 
-    /// The statement that EXECUTE runs, or `statement` itself if it is none.
-    pub(crate) fn executed<'s>(&self, statement: &'s ast::Statement) -> Result<Cow<'s, ast::Statement>> {
+    /// The prepared statement that EXECUTE runs, or `statement` itself.
+    pub(crate) fn resolve_execute<'s>(
+        &self,
+        statement: &'s ast::Statement,
+    ) -> Result<Cow<'s, ast::Statement>> {
         match statement {
             ast::Statement::Execute { immediate: false, name: Some(name), .. } => {
                 self.prepared().statement(name).map(Cow::Owned)

@@ -1,4 +1,4 @@
-//! Statements that have a plan: queries, EXPLAIN, settings, tables of the session, external tables.
+//! Statements with a plan: queries, EXPLAIN, settings, session tables, external tables.
 
 use datafusion::error::Result;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
@@ -14,7 +14,7 @@ use crate::external::hive::read_validation::ReadSet;
 use crate::planning::result_names;
 use crate::session::Session;
 use crate::settings;
-use crate::statement::folder_write::{check_change, explained_folder};
+use crate::statement::folder_write::{check_change, explain_folder_insert};
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, ddl_tag, write_verb};
 use crate::statement::parsed::ParsedStatement;
@@ -23,9 +23,9 @@ use crate::warehouse::access::read_check;
 use crate::warehouse::keys::{self, declaration};
 
 impl Session {
-    /// Plans a statement and runs its plan as far as its first rows.
+    /// Plans a statement and runs the plan until its first rows are available.
     pub(crate) async fn run_planned(&self, sql: &Statement, statement: &ParsedStatement) -> Result<Outcome> {
-        self.spread().await?;
+        self.begin_distributed().await?;
         let parsed = sql;
         let named;
         let parsed = match &statement.partition {
@@ -36,7 +36,7 @@ impl Session {
             None => parsed,
         };
         let plan = self.plan(parsed, &statement.values).await?;
-        let plan = result_names::with_distinct_names_in_copy(plan, statement.asked.as_deref())?;
+        let plan = result_names::with_distinct_names_in_copy(plan, statement.original.as_deref())?;
         read_check::check_reads(&self.context().state(), &plan)?;
         check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
@@ -54,7 +54,7 @@ impl Session {
             let name = create.name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
             notices.extend(name.map(|name| keys::keys_notice(&name)));
         }
-        let plan = memory_table_dml::explained(explained_folder(plan)?).await?;
+        let plan = memory_table_dml::explain_change(explain_folder_insert(plan)?).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -91,7 +91,7 @@ impl Session {
             _ => None,
         };
         let verb = write_verb(&plan, None);
-        // What a client is told of the columns is what Describe says.
+        // Column types sent to clients must match those of Describe.
         let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
         let origins = self.origins(&plan);
         let frame = self.context().execute_logical_plan(plan).await?;
@@ -108,10 +108,10 @@ impl Session {
             return Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices });
         }
         let (state, plan) = frame.into_parts();
-        Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
+        Ok(match self.execute_plan(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
                 let schema = column_origins::with_origins(&names::with_type_names(&schema, &names), &origins);
-                let schema = self.as_prepared(parsed, schema);
+                let schema = self.rename_executed(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }
             other => other,

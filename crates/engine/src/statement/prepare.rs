@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
 
 impl Session {
-    /// PREPARE and DEALLOCATE. `sent`: the statement as the client has sent it.
+    /// PREPARE and DEALLOCATE. `sent`: the statement as the client sent it.
     pub(crate) async fn prepare(
         &self,
         statement: &ast::Statement,

@@ -1,8 +1,7 @@
-//! RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows are worked out once, written, and answered with
-//! after that.
+//! RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows are computed once, then written, then returned.
 //!
-//! Memory bound: the rows and the answer are held by the coordinator, in the memory of the statement.
-//! Errors: the answer is worked out before anything is written, so that a failure leaves nothing.
+//! Memory bound: the coordinator buffers the rows and the answer, within the statement's memory limit.
+//! Errors: the answer is computed before anything is written, so that an error leaves no change.
 
 use std::sync::Arc;
 
@@ -43,34 +42,34 @@ use crate::warehouse::dml::RowChanges;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::table::WarehouseTable;
 
-/// The rows that are held, as a relation. No user names it.
-const HELD: &str = "_harrier_held";
-/// Their columns but those that only say how they are written, with their numbers.
+/// Relation of the buffered rows; not a name that users choose.
+const BUFFER: &str = "_harrier_held";
+/// Prefix of its value columns; a number follows. Columns that only direct the write have other names.
 const VALUE: &str = "_harrier_value_";
 
-/// A statement with RETURNING, taken apart.
+/// A statement with RETURNING, split into the change and the returned query.
 pub(crate) struct Returning {
-    /// The statement without it.
+    /// The statement without RETURNING.
     pub(crate) change: Statement,
-    /// What of the rows is answered, as a query of the table and of what it is changed by.
+    /// The RETURNING list as a query over the table and the source of the change.
     query: Statement,
     others: Others,
 }
 
-/// The columns beside those of the table that RETURNING may name.
+/// Columns besides the table's that RETURNING may name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     None,
-    /// Those of the source of a MERGE, before the table's.
+    /// Those of MERGE's source, before the table's.
     Before,
-    /// Those of the FROM of an UPDATE.
-    Behind,
-    /// Those of the USING of a DELETE, which rows of it do not have: they are deleted once, whatever number
-    /// of rows there is for them.
+    /// Those of UPDATE's FROM, after the table's.
+    After,
+    /// Those of DELETE's USING, which are not available: a row is deleted once, however many source rows
+    /// match.
     Unknown,
 }
 
-/// The first word of a statement with RETURNING.
+/// The command word of a statement with RETURNING.
 pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
     match statement {
         ast::Statement::Insert(_) => "INSERT",
@@ -80,14 +79,14 @@ pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
     }
 }
 
-fn alone(relation: TableFactor) -> TableWithJoins {
+fn single_relation(relation: TableFactor) -> TableWithJoins {
     TableWithJoins { relation, joins: vec![] }
 }
 
 impl Returning {
     /// `None` for a statement without RETURNING.
     ///
-    /// Errors: there is no table to be changed (0A000).
+    /// Errors: the statement names no target table (0A000).
     pub(crate) fn of(statement: &Statement) -> Result<Option<Self>> {
         let Statement::Statement(written) = statement else { return Ok(None) };
         let Some(items) = items(written) else { return Ok(None) };
@@ -125,9 +124,10 @@ impl Returning {
             }
             ast::Statement::Merge(merge) => {
                 merge.output = None;
-                let (table, source) = (alone(merge.table.clone()), alone(merge.source.clone()));
+                let (table, source) =
+                    (single_relation(merge.table.clone()), single_relation(merge.source.clone()));
                 match update_from::is_update_from(&change) {
-                    true => (vec![table, source], Others::Behind),
+                    true => (vec![table, source], Others::After),
                     false => (vec![source, table], Others::Before),
                 }
             }
@@ -143,32 +143,31 @@ impl Returning {
     }
 }
 
-/// What a statement that returns rows changes, planned.
+/// Target of a statement with RETURNING, planned.
 #[allow(clippy::large_enum_variant)] // One is made for a statement.
 enum Target {
     Warehouse(RowChanges),
-    /// A table of the session.
-    Own(Change),
-    /// An INSERT into one.
-    OwnInsert(DmlStatement),
+    /// UPDATE, DELETE or MERGE of a session table.
+    Session(Change),
+    /// INSERT into a session table.
+    SessionInsert(DmlStatement),
 }
 
 impl Target {
     fn rows(&self) -> &LogicalPlan {
         match self {
             Self::Warehouse(changed) => &changed.rows,
-            Self::Own(change) => &change.plan,
-            Self::OwnInsert(insert) => &insert.input,
+            Self::Session(change) => &change.plan,
+            Self::SessionInsert(insert) => &insert.input,
         }
     }
 }
 
 impl Session {
-    /// The plan of what RETURNING answers, as a query of the table and of what it is changed by.
+    /// Plans the RETURNING list as a query over the table and the source of the change.
     ///
-    /// Errors: those of planning; a column may not be read (42501); there are aggregates (42803), window
-    /// functions (42P20) or functions that return rows (0A000); there are columns of the USING of a DELETE
-    /// (0A000).
+    /// Errors: those of planning; a column may not be read (42501); it contains aggregates (42803), window
+    /// functions (42P20), set-returning functions (0A000) or columns of DELETE's USING (0A000).
     pub(crate) async fn plan_of_answer(
         &self,
         returning: &Returning,
@@ -197,15 +196,15 @@ impl Session {
     ) -> Result<Outcome> {
         match Returning::of(sql)? {
             Some(returning) => self.run_returning(&returning, statement, self.warehouse()).await,
-            // EXECUTE of one.
+            // EXECUTE of such a statement.
             None => self.run_planned(sql, statement).await,
         }
     }
 
-    /// Runs a statement with RETURNING. `warehouse`: that of the session, if it has one.
+    /// Runs a statement with RETURNING. `warehouse`: the session's, if any.
     ///
-    /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table is none of the warehouse
-    /// or the session (0A000); the rows do not fit in memory (53200).
+    /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table belongs neither to the
+    /// warehouse nor to the session (0A000); the rows do not fit in memory (53200).
     async fn run_returning(
         &self,
         returning: &Returning,
@@ -218,12 +217,12 @@ impl Session {
         if statement.partition.is_some() {
             return Err(unsupported("RETURNING of an INSERT with PARTITION is not supported"));
         }
-        self.spread().await?;
+        self.begin_distributed().await?;
         let mut inserted = None;
         if let ast::Statement::Insert(insert) = parsed.as_ref() {
-            inserted = insert::inserted(insert);
+            inserted = insert::column_list(insert);
         }
-        let filled = self.filled(&returning.change).await;
+        let filled = self.with_column_list(&returning.change).await;
         let plan = self.plan(filled.as_ref().unwrap_or(&returning.change), &statement.values).await?;
         read_check::check_reads(&self.context().state(), &plan)?;
         check_change(&plan)?;
@@ -236,9 +235,9 @@ impl Session {
         let base = Arc::clone(base_of(&answer).schema());
         let own = dml.target.schema().fields().len();
         if returning.others == Others::Unknown {
-            check_own(&answer, own)?;
+            check_no_using(&answer, own)?;
         }
-        // What a client is told of the columns is what Describe says.
+        // Column types sent to clients must match those of Describe.
         let columns = if self.is_client() { type_names::of(&answer) } else { vec![] };
         let origins = self.origins(&answer);
 
@@ -247,36 +246,36 @@ impl Session {
         let rows = target.rows().clone();
         let state = match &target {
             Target::Warehouse(changed) if !changed.is_values_list() => self.context().state(),
-            // In the order in which they are listed.
-            _ => in_order(self.context().state()),
+            // In the order of the VALUES list.
+            _ => with_one_partition(self.context().state()),
         };
         let rows = self.rows_of(&state, &rows, verb, &statement.text).await?;
         let shape = Shape::of(returning.others, own, &base, !matches!(dml.op, WriteOp::Delete));
-        let written_schema = shape.written(&rows.schema());
-        let rows = shape.held(rows, &target, &held).await?;
+        let written_schema = shape.written_schema(&rows.schema());
+        let rows = shape.buffer_rows(rows, &target, &held).await?;
 
-        self.spread().await?;
-        let answer = over(answer, &|schema| shape.relation(schema, &rows))?;
-        let state = in_order(self.context().state());
+        self.begin_distributed().await?;
+        let answer = replace_base(answer, &|schema| shape.relation(schema, &rows))?;
+        let state = with_one_partition(self.context().state());
         let Outcome::Rows { stream, .. } =
-            self.start(&state, &answer, None, &statement.text, statement.explain).await?
+            self.execute_plan(&state, &answer, None, &statement.text, statement.explain).await?
         else {
             return Err(DataFusionError::Internal("a query has no rows".to_string()));
         };
         let answer_schema = stream.schema();
-        let answer = collected(stream, &held).await?;
+        let answer = collect_reserved(stream, &held).await?;
 
-        self.spread().await?;
-        let written = shape.to_write(&rows, &written_schema)?;
+        self.begin_distributed().await?;
+        let written = shape.project_written(&rows, &written_schema)?;
         drop(rows);
-        self.write_held(target, written, written_schema, verb, statement, warehouse).await?;
+        self.write_buffered(target, written, written_schema, verb, statement, warehouse).await?;
         let schema = column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }
 
-    /// Writes rows that were worked out.
-    async fn write_held(
+    /// Writes the buffered rows.
+    async fn write_buffered(
         &self,
         target: Target,
         rows: Vec<RecordBatch>,
@@ -286,8 +285,8 @@ impl Session {
         warehouse: Option<&Arc<WarehouseSession>>,
     ) -> Result<()> {
         match (target, warehouse) {
-            (Target::Own(change), _) => change.apply(rows).await.map(drop),
-            (Target::OwnInsert(insert), _) => {
+            (Target::Session(change), _) => change.apply(rows).await.map(drop),
+            (Target::SessionInsert(insert), _) => {
                 let rows = relation(rows, schema)?;
                 let DmlStatement { table_name, target, op, .. } = insert;
                 let insert = LogicalPlan::Dml(DmlStatement::new(table_name, target, op, Arc::new(rows)));
@@ -303,9 +302,9 @@ impl Session {
                         "a statement that writes has answered".to_string(),
                     ));
                 };
-                let Write { stream, pending, auto_analyze, mut unfinished, .. } = write;
-                // The statement fails where it was begun.
-                unfinished.disarm();
+                let Write { stream, pending, auto_analyze, mut abort_guard, .. } = write;
+                // On error the caller fails the statement.
+                abort_guard.disarm();
                 let Some((pending, warehouse, context)) = pending else {
                     return Err(DataFusionError::Internal("a write has nothing to change".to_string()));
                 };
@@ -325,7 +324,7 @@ impl Session {
         }
     }
 
-    /// The rows of a plan of a statement that writes.
+    /// Runs a write's plan and returns its rows.
     async fn rows_of(
         &self,
         state: &SessionState,
@@ -333,14 +332,15 @@ impl Session {
         verb: &'static str,
         text: &str,
     ) -> Result<SendableRecordBatchStream> {
-        match self.start(state, plan, Some(verb), text, ExplainOptions::default()).await? {
+        match self.execute_plan(state, plan, Some(verb), text, ExplainOptions::default()).await? {
             Outcome::Write(write) => Ok(write.stream),
             _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
         }
     }
 }
 
-/// Errors: the table is none of the warehouse or the session (0A000), or is not to be changed so.
+/// Errors: the table belongs neither to the warehouse nor to the session, or does not support the change
+/// (0A000).
 async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Target> {
     let provider = source_as_provider(&dml.target)?;
     if provider.downcast_ref::<WarehouseTable>().is_some()
@@ -350,10 +350,10 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
     }
     if provider.downcast_ref::<MemTable>().is_some() {
         if matches!(dml.op, WriteOp::Insert(_)) {
-            return Ok(Target::OwnInsert(dml.clone()));
+            return Ok(Target::SessionInsert(dml.clone()));
         }
         if let Some(change) = Change::of(dml, true).await? {
-            return Ok(Target::Own(change));
+            return Ok(Target::Session(change));
         }
     }
     let name = dml.table_name.table();
@@ -366,7 +366,7 @@ fn unsupported(message: &str) -> DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 
-/// What the columns of a plan of RETURNING are computed from.
+/// The relation below the projections of a RETURNING plan.
 fn base_of(plan: &LogicalPlan) -> &LogicalPlan {
     let mut node = plan;
     while let LogicalPlan::Projection(values) = node {
@@ -375,19 +375,19 @@ fn base_of(plan: &LogicalPlan) -> &LogicalPlan {
     node
 }
 
-/// `plan` with another relation for what its columns are computed from, which has the same columns.
-fn over(plan: LogicalPlan, other: &dyn Fn(&DFSchema) -> Result<LogicalPlan>) -> Result<LogicalPlan> {
+/// Replaces the relation below the projections of `plan` by another one with the same columns.
+fn replace_base(plan: LogicalPlan, other: &dyn Fn(&DFSchema) -> Result<LogicalPlan>) -> Result<LogicalPlan> {
     match plan {
         LogicalPlan::Projection(Projection { expr, input, .. }) => {
-            let input = over(Arc::unwrap_or_clone(input), other)?;
+            let input = replace_base(Arc::unwrap_or_clone(input), other)?;
             Ok(LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input))?))
         }
         base => other(base.schema()),
     }
 }
 
-/// Errors: the answer has columns behind the first `own`, which are those of USING (0A000).
-fn check_own(answer: &LogicalPlan, own: usize) -> Result<()> {
+/// Errors: the answer uses columns after the first `own`, which are those of USING (0A000).
+fn check_no_using(answer: &LogicalPlan, own: usize) -> Result<()> {
     let base = base_of(answer).schema();
     let check = |column: &Column| match base.maybe_index_of_column(column) {
         Some(at) if at >= own => Err(harrier_sqlstate::external(
@@ -426,7 +426,7 @@ fn check_own(answer: &LogicalPlan, own: usize) -> Result<()> {
     Ok(())
 }
 
-/// A check of what a subquery names of the relation outside.
+/// Applies a check to a subquery's outer reference.
 fn outer<'c>(check: &'c dyn Fn(&Column) -> Result<()>) -> impl Fn(&Expr) -> Result<()> + 'c {
     move |named| match named {
         Expr::OuterReferenceColumn(_, column) => check(column),
@@ -434,30 +434,30 @@ fn outer<'c>(check: &'c dyn Fn(&Column) -> Result<()>) -> impl Fn(&Expr) -> Resu
     }
 }
 
-/// The session with no more than one output partition: rows stay in their order.
-fn in_order(mut state: SessionState) -> SessionState {
+/// The state with one output partition, so that rows keep their order.
+fn with_one_partition(mut state: SessionState) -> SessionState {
     state.config_mut().options_mut().execution.target_partitions = 1;
     state
 }
 
-/// How the rows of a statement are put together: the columns of the table, those of its source if it has
-/// them, and what says how they are written.
+/// Layout of a statement's rows: the columns of the table, those of its source if any, and those that direct
+/// the write.
 struct Shape {
     own: usize,
-    /// The columns of the table, and of the source.
+    /// The columns of the table and of the source.
     values: Vec<FieldRef>,
     others: Others,
-    /// Whether the columns of the table are written: a DELETE only says where rows are.
+    /// Whether the table's columns are written: a DELETE only needs row positions.
     writes_values: bool,
 }
 
 impl Shape {
-    /// `base`: what RETURNING is computed from.
+    /// `base`: the relation that RETURNING is computed from.
     fn of(others: Others, own: usize, base: &DFSchema, writes_values: bool) -> Self {
         let fields = base.fields();
         let values: Vec<FieldRef> = match others {
             Others::None | Others::Unknown => fields.iter().take(own).cloned().collect(),
-            Others::Behind => fields.iter().cloned().collect(),
+            Others::After => fields.iter().cloned().collect(),
             Others::Before => {
                 let source = fields.len().saturating_sub(own);
                 fields.iter().skip(source).chain(fields.iter().take(source)).cloned().collect()
@@ -469,13 +469,13 @@ impl Shape {
         Self { own, values: values.collect(), others, writes_values }
     }
 
-    /// The columns of rows without those that are only returned.
+    /// Indices of the columns that are written, not only returned.
     fn written_places(&self, count: usize) -> Vec<usize> {
         (0..count).filter(|at| self.writes_values && *at < self.own || *at >= self.values.len()).collect()
     }
 
-    /// The schema of what is written of rows.
-    fn written(&self, rows: &SchemaRef) -> SchemaRef {
+    /// The schema of the written columns.
+    fn written_schema(&self, rows: &SchemaRef) -> SchemaRef {
         let fields = self.written_places(rows.fields().len()).into_iter().map(|at| {
             let field = rows.field(at);
             let kind = if at < self.own { self.values[at].data_type() } else { field.data_type() };
@@ -484,8 +484,8 @@ impl Shape {
         Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
     }
 
-    /// The rows of a statement, as the table has them when they are written.
-    async fn held(
+    /// Buffers the statement's rows, with values as the table stores them.
+    async fn buffer_rows(
         &self,
         mut rows: SendableRecordBatchStream,
         target: &Target,
@@ -531,15 +531,15 @@ impl Shape {
             _ => at,
         };
         let columns = base.iter().take(count).enumerate().map(|(at, (relation, field))| {
-            let value = Expr::Column(Column::new(Some(HELD), format!("{VALUE}{}", place(at))));
+            let value = Expr::Column(Column::new(Some(BUFFER), format!("{VALUE}{}", place(at))));
             value.alias_qualified(relation.cloned(), field.name())
         });
         let columns: Vec<Expr> = columns.collect();
-        LogicalPlanBuilder::scan(HELD, rows, None)?.project(columns)?.build()
+        LogicalPlanBuilder::scan(BUFFER, rows, None)?.project(columns)?.build()
     }
 
-    /// What of the rows is written.
-    fn to_write(&self, rows: &[RecordBatch], schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    /// Projects the rows to the written columns.
+    fn project_written(&self, rows: &[RecordBatch], schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
         let parts = rows.iter().map(|batch| {
             let places = self.written_places(batch.num_columns());
             let columns = places.into_iter().map(|at| Arc::clone(batch.column(at))).collect();
@@ -549,11 +549,11 @@ impl Shape {
     }
 }
 
-/// Rows as a relation whose columns are of no other one.
+/// Rows as a relation with unqualified columns.
 fn relation(rows: Vec<RecordBatch>, schema: SchemaRef) -> Result<LogicalPlan> {
     let rows = MemTable::try_new(schema, vec![rows])?;
     let rows =
-        LogicalPlanBuilder::scan(HELD, provider_as_source(Arc::new(rows) as Arc<dyn TableProvider>), None)?;
+        LogicalPlanBuilder::scan(BUFFER, provider_as_source(Arc::new(rows) as Arc<dyn TableProvider>), None)?;
     let columns = rows.schema().columns();
     let columns: Vec<Expr> = columns
         .into_iter()
@@ -565,7 +565,7 @@ fn relation(rows: Vec<RecordBatch>, schema: SchemaRef) -> Result<LogicalPlan> {
     rows.project(columns)?.build()
 }
 
-async fn collected(
+async fn collect_reserved(
     mut rows: SendableRecordBatchStream,
     held: &MemoryReservation,
 ) -> Result<Vec<RecordBatch>> {

@@ -1,11 +1,11 @@
-//! Rows of a result that are read again, from any place: those of a cursor that goes back.
+//! Buffered result rows with random access, for scrollable cursors.
 //!
 //! # Memory bound
-//! What the statement may take of memory, reserved before it is taken. When that is used up the rows are
-//! written to disk, in chunks of about [`CHUNK_BYTES`], of which one at a time is read back.
+//! The statement's memory limit, reserved before use. Above it the rows spill to disk, in chunks of about
+//! [`CHUNK_BYTES`], which are read back one at a time.
 //!
 //! # Errors
-//! There is neither memory nor disk left (53200, 53100, 53400).
+//! Neither memory nor disk is left (53200, 53100, 53400).
 
 use std::io::{BufWriter, Cursor, Write};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use futures::TryStreamExt;
 use crate::SqlError;
 use crate::session::Session;
 
-/// Of a file on disk, about. Each is an open file, so there are to be few.
+/// Approximate size of a spill file. Each stays open, so there should be few.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// The rows, in the order in which they came.
-pub struct KeptRows {
+/// The rows in their original order.
+pub struct ScrollableRows {
     reservation: MemoryReservation,
     disks: Arc<DiskManager>,
     chunks: Vec<Chunk>,
     rows: usize,
-    /// The number of a chunk that was read back, and its rows.
-    read: Option<(usize, Vec<RecordBatch>)>,
+    /// Index and rows of the chunk that was read back.
+    read_chunk: Option<(usize, Vec<RecordBatch>)>,
 }
 
 struct Chunk {
-    /// The number of its first row.
+    /// Number of its first row.
     first: usize,
-    /// In memory, as reserved.
+    /// Reserved memory.
     bytes: usize,
     place: Place,
 }
@@ -49,34 +49,34 @@ enum Place {
 }
 
 impl Session {
-    /// A place for the rows of the statement that was executed last, within its limits.
+    /// A buffer for the rows of the last executed statement, within its limits.
     ///
-    /// Errors: there is no environment for it.
-    pub fn keep_rows(&self) -> Result<KeptRows, SqlError> {
+    /// Errors: the task context cannot be created.
+    pub fn scrollable_rows(&self) -> Result<ScrollableRows, SqlError> {
         let context = self.task_ctx(&self.context().state());
         let context = context.map_err(|error| crate::error::in_statement(&error, ""))?;
-        Ok(KeptRows::new(&context))
+        Ok(ScrollableRows::new(&context))
     }
 }
 
-impl KeptRows {
-    /// Keeps rows within the limits of a statement.
+impl ScrollableRows {
+    /// An empty buffer within a statement's limits.
     fn new(context: &TaskContext) -> Self {
         Self {
             reservation: MemoryConsumer::new("rows of a cursor").register(context.memory_pool()),
             disks: Arc::clone(&context.runtime_env().disk_manager),
             chunks: vec![],
             rows: 0,
-            read: None,
+            read_chunk: None,
         }
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Adds rows behind all others.
+    /// Appends rows.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -95,7 +95,7 @@ impl KeptRows {
         Ok(())
     }
 
-    /// Some rows in which that with the number `row` is, and the number of their first.
+    /// The batch that contains row `row`, and the number of its first row.
     pub async fn batch(&mut self, row: usize) -> Result<(usize, RecordBatch)> {
         let at = self.chunks.partition_point(|chunk| chunk.first <= row).saturating_sub(1);
         let Some(Chunk { first, bytes, place }) = self.chunks.get(at) else {
@@ -105,19 +105,19 @@ impl KeptRows {
         let batches = match place {
             Place::Memory(batches) => batches,
             Place::Disk(file) => {
-                if self.read.as_ref().is_none_or(|(known, _)| *known != at) {
+                if self.read_chunk.as_ref().is_none_or(|(known, _)| *known != at) {
                     let file = Arc::clone(file);
-                    self.forget_read();
+                    self.evict_chunk();
                     self.reserve(bytes)?;
-                    match read(&*file).await {
-                        Ok(batches) => self.read = Some((at, batches)),
+                    match read_spill_file(&*file).await {
+                        Ok(batches) => self.read_chunk = Some((at, batches)),
                         Err(error) => {
                             self.reservation.shrink(bytes);
                             return Err(error);
                         }
                     }
                 }
-                self.read.as_ref().map_or(&[] as &[RecordBatch], |(_, batches)| batches)
+                self.read_chunk.as_ref().map_or(&[] as &[RecordBatch], |(_, batches)| batches)
             }
         };
         let mut begin = first;
@@ -130,28 +130,28 @@ impl KeptRows {
         datafusion::common::internal_err!("row {row} of {}", self.rows)
     }
 
-    fn forget_read(&mut self) {
-        if let Some((at, _)) = self.read.take() {
+    fn evict_chunk(&mut self) {
+        if let Some((at, _)) = self.read_chunk.take() {
             self.reservation.shrink(self.chunks[at].bytes);
         }
     }
 
-    /// Reserves memory, for which rows go to disk if need be.
+    /// Reserves memory, and spills rows to disk if necessary.
     fn reserve(&mut self, bytes: usize) -> Result<()> {
         if self.reservation.try_grow(bytes).is_ok() {
             return Ok(());
         }
-        self.forget_read();
+        self.evict_chunk();
         for chunk in &mut self.chunks {
             let Place::Memory(batches) = &chunk.place else { continue };
-            chunk.place = Place::Disk(write(&self.disks, batches)?);
+            chunk.place = Place::Disk(write_spill_file(&self.disks, batches)?);
             self.reservation.shrink(chunk.bytes);
         }
         self.reservation.try_grow(bytes)
     }
 }
 
-fn write(disks: &Arc<DiskManager>, batches: &[RecordBatch]) -> Result<Arc<dyn SpillFile>> {
+fn write_spill_file(disks: &Arc<DiskManager>, batches: &[RecordBatch]) -> Result<Arc<dyn SpillFile>> {
     let file = disks.create_tmp_file("rows of a cursor")?;
     if let Some(first) = batches.first() {
         let mut writer = StreamWriter::try_new(BufWriter::new(file.open_writer()?), &first.schema())?;
@@ -166,7 +166,7 @@ fn write(disks: &Arc<DiskManager>, batches: &[RecordBatch]) -> Result<Arc<dyn Sp
     Ok(file)
 }
 
-async fn read(file: &dyn SpillFile) -> Result<Vec<RecordBatch>> {
+async fn read_spill_file(file: &dyn SpillFile) -> Result<Vec<RecordBatch>> {
     let mut bytes = Vec::with_capacity(file.size().unwrap_or(0) as usize);
     let mut parts = file.read_stream()?;
     while let Some(part) = parts.try_next().await? {
@@ -194,14 +194,14 @@ mod tests {
         RecordBatch::try_from_iter([("n", Arc::new(numbers) as _), ("t", Arc::new(texts) as _)]).unwrap()
     }
 
-    fn within(batches: usize, mode: DiskManagerMode) -> KeptRows {
+    fn within(batches: usize, mode: DiskManagerMode) -> ScrollableRows {
         let pool = GreedyMemoryPool::new(batches * batch(0).get_array_memory_size());
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(pool))
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
             .build_arc()
             .unwrap();
-        KeptRows::new(&TaskContext::default().with_runtime(runtime))
+        ScrollableRows::new(&TaskContext::default().with_runtime(runtime))
     }
 
     #[tokio::test]
@@ -232,7 +232,7 @@ mod tests {
         kept.push(batch(ROWS)).unwrap();
         let error = kept.push(batch(2 * ROWS)).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::OUT_OF_MEMORY);
-        // Those that are there stay.
+        // The rows pushed before remain.
         assert_eq!(kept.rows(), 2 * ROWS);
         assert_eq!(kept.batch(ROWS).await.unwrap().0, ROWS);
     }

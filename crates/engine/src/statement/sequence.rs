@@ -14,7 +14,7 @@ impl Session {
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
         let warehouse = self.require_warehouse("sequences are kept in a warehouse")?;
-        self.spread().await?;
+        self.begin_distributed().await?;
         let done = self.ddl(warehouse, statement).sequence_statement(sequence).await?;
         if let Some(uuid) = &done.altered {
             warehouse.sequences.forget_cached(uuid);

@@ -58,7 +58,7 @@ impl Session {
         Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
     }
 
-    /// Parameters and settings by their names, with their values and what they are.
+    /// All parameters and settings: names, values and descriptions.
     pub(crate) fn all_settings(&self) -> Vec<Vec<String>> {
         let parameters = self.parameters().all();
         let mut rows: Vec<Vec<String>> = parameters

@@ -13,23 +13,23 @@ use crate::session::Session;
 use crate::statement::ddl_retry::Attempts;
 use crate::statement::outcome::Outcome;
 use crate::statement::parsed::ParsedStatement;
-use crate::statement::write::{Unfinished, Write};
+use crate::statement::write::{AbortGuard, Write};
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::transaction::Control;
 
 impl Session {
-    /// Runs a statement with what it finds in object stores cached until it ends.
+    /// Runs a statement. While a query is planned, object store listings are cached.
     pub(crate) async fn run(&self, statement: &ParsedStatement) -> Result<Outcome> {
         match statement.is_query() {
             true => listing_cache::with_listing_cache(self.run_with_retries(statement)).await,
-            // What they write is found, too.
+            // Other statements must see the files that they write.
             false => self.run_with_retries(statement).await,
         }
     }
 
     async fn run_with_retries(&self, statement: &ParsedStatement) -> Result<Outcome> {
         let Some(warehouse) = self.warehouse() else {
-            self.look_at_own_tables(statement).await;
+            self.load_session_tables(statement).await;
             return self.dispatch(statement).await;
         };
         if let harrier_sql::Statement::Sql(Statement::Statement(parsed)) = &statement.form
@@ -58,9 +58,9 @@ impl Session {
     ) -> Result<Outcome> {
         warehouse.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
-        let mut unfinished = Unfinished(Some(Arc::clone(warehouse)));
+        let mut abort_guard = AbortGuard(Some(Arc::clone(warehouse)));
         let outcome = self.dispatch(statement).await;
-        unfinished.disarm();
+        abort_guard.disarm();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -68,7 +68,7 @@ impl Session {
                 return Err(error);
             }
         };
-        // A write into the warehouse ends its statement when it is finished.
+        // A pending write to the warehouse ends its statement when it finishes.
         if outcome.is_pending() {
             return Ok(outcome);
         }
@@ -79,22 +79,22 @@ impl Session {
             let stream = stream.inspect_err(move |_| warehouse.transactions.mark_failed());
             Box::pin(RecordBatchStreamAdapter::new(schema, stream))
         };
-        // If these fail, or are given up, so has the transaction.
-        let unfinished = || Unfinished(Some(Arc::clone(warehouse)));
+        // If these fail or are dropped, the transaction fails.
+        let abort_guard = || AbortGuard(Some(Arc::clone(warehouse)));
         Ok(match outcome {
-            Outcome::Write(write) => Outcome::Write(Write { unfinished: unfinished(), ..write }),
+            Outcome::Write(write) => Outcome::Write(Write { abort_guard: abort_guard(), ..write }),
             Outcome::CopyIn(mut copy) => {
-                copy.write.unfinished = unfinished();
+                copy.write.abort_guard = abort_guard();
                 Outcome::CopyIn(copy)
             }
             Outcome::CopyInRows(mut copy) => {
-                copy.write.unfinished = unfinished();
+                copy.write.abort_guard = abort_guard();
                 Outcome::CopyInRows(copy)
             }
             Outcome::Rows { schema, stream, progress } => {
                 Outcome::Rows { schema, stream: watched(stream), progress }
             }
-            Outcome::CopyOut(copy) => Outcome::CopyOut(copy.through(watched)),
+            Outcome::CopyOut(copy) => Outcome::CopyOut(copy.map_stream(watched)),
             Outcome::CopyOutRows { schema, stream, progress } => {
                 Outcome::CopyOutRows { schema, stream: watched(stream), progress }
             }
@@ -102,7 +102,7 @@ impl Session {
         })
     }
 
-    /// Runs a statement about the transaction, with which parameters are changed back.
+    /// Runs a transaction control statement, and rolls parameters back with it.
     async fn control(&self, control: Control, warehouse: &WarehouseSession) -> Result<Outcome> {
         if let Control::SetCharacteristics { isolation, read_only } = control {
             if let Some(isolation) = isolation {
@@ -140,7 +140,7 @@ impl Session {
                 warehouse.names.run_on_commit().await?;
             }
         } else if is_begun && !was_open {
-            // What the statement before it has left.
+            // Run the ON COMMIT actions that the previous statement left.
             warehouse.names.run_on_commit().await?;
         }
         let mut warnings: Vec<String> = warning.map(str::to_string).into_iter().collect();
@@ -151,7 +151,7 @@ impl Session {
             }
         }
         match warehouse.transactions.is_open() {
-            // COMMIT AND CHAIN: one has ended, and another is open.
+            // COMMIT AND CHAIN: one transaction has ended, and another is open.
             true if is_end && tag.is_ok() => {
                 warehouse.begin_temporary().await?;
                 let is_committed = matches!(tag, Ok("COMMIT"));

@@ -14,27 +14,27 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::ddl::Ddl;
-use crate::statement::insert::inserted;
+use crate::statement::insert::column_list;
 use crate::statement::outcome::{Outcome, write_verb};
 use crate::statement::parsed::ParsedStatement;
-use crate::statement::write::{Unfinished, Write};
+use crate::statement::write::{AbortGuard, Write};
 use crate::warehouse::access::read_check;
 use crate::warehouse::dml::Dml;
 use crate::warehouse::session::WarehouseSession;
 
 impl Session {
-    /// A statement that creates, drops or writes: in the warehouse, if it names what is there, else in the
-    /// session's memory or in files. `executed`: the statement itself, or what EXECUTE runs.
+    /// Runs a statement that creates, drops or writes: in the warehouse, if its names resolve there, else in
+    /// session memory or files. `executed`: the statement itself, or the one that EXECUTE runs.
     pub(crate) async fn change(
         &self,
         executed: Option<&ast::Statement>,
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        // INSERT … PARTITION is for external tables alone.
+        // INSERT … PARTITION applies only to external tables.
         let warehouse = self.warehouse().filter(|_| statement.partition.is_none());
         if let (Some(warehouse), Some(executed)) = (warehouse, executed) {
-            self.spread().await?;
+            self.begin_distributed().await?;
             let plan = self.plan(sql, &statement.values).await?;
             if let Some(outcome) = self.change_warehouse(plan, executed, statement, warehouse).await? {
                 return Ok(outcome);
@@ -43,7 +43,7 @@ impl Session {
         self.run_planned(sql, statement).await
     }
 
-    /// `None`: the plan is about the session's own tables, or files.
+    /// `None`: the plan is about session tables or files.
     pub(crate) async fn change_warehouse(
         &self,
         plan: LogicalPlan,
@@ -51,7 +51,7 @@ impl Session {
         statement: &ParsedStatement,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Option<Outcome>> {
-        // Whoever makes a view need not be allowed to read it.
+        // Creating a view does not require the right to read it.
         if !matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
             read_check::check_reads(&self.context().state(), &plan)?;
         }
@@ -77,7 +77,7 @@ impl Session {
             LogicalPlan::Dml(dml) => {
                 let verb = write_verb(&plan, Some(executed)).unwrap_or("INSERT");
                 let inserted = match executed {
-                    ast::Statement::Insert(insert) => inserted(insert),
+                    ast::Statement::Insert(insert) => column_list(insert),
                     _ => None,
                 };
                 match Dml::of(dml, inserted.as_deref())? {
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// What runs statements of DDL in the open transaction.
+    /// The DDL executor for the open transaction.
     pub(crate) fn ddl<'s>(
         &'s self,
         warehouse: &'s WarehouseSession,
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Errors: the session has no warehouse (0A000); `message` says what needs one.
+    /// Errors: the session has no warehouse (0A000); `message` names what needs one.
     pub(crate) fn require_warehouse(&self, message: &str) -> Result<&Arc<WarehouseSession>> {
         self.warehouse().ok_or_else(|| {
             SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
@@ -112,7 +112,7 @@ impl Session {
         })
     }
 
-    /// Writes rows as a part of a statement that does more.
+    /// Writes rows as a step of a larger statement.
     pub(crate) async fn write_at_once(
         &self,
         dml: Dml,
@@ -123,7 +123,10 @@ impl Session {
         let state = self.context().state();
         let plan = state.optimize(&plan)?;
         pending.begin(&warehouse.transactions).await?;
-        match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text, statement.explain).await? {
+        match self
+            .execute_plan(&state, &plan, Some("ALTER TABLE"), &statement.text, statement.explain)
+            .await?
+        {
             Outcome::Write(write) => {
                 let batches = write.stream.try_collect().await?;
                 pending.apply(batches, &warehouse.transactions, &state.task_ctx()).await.map(drop)
@@ -132,7 +135,7 @@ impl Session {
         }
     }
 
-    /// Starts a statement that writes rows into the warehouse.
+    /// Starts a statement that writes rows to the warehouse.
     pub(crate) async fn write(
         &self,
         dml: Dml,
@@ -147,11 +150,12 @@ impl Session {
         let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), admission, before, table);
         let plan = state.optimize(&plan)?;
         pending.begin(&warehouse.transactions).await?;
-        let outcome = self.start(&state, &plan, Some(verb), &statement.text, statement.explain).await?;
+        let outcome =
+            self.execute_plan(&state, &plan, Some(verb), &statement.text, statement.explain).await?;
         Ok(match outcome {
             Outcome::Write(write) => Outcome::Write(Write {
                 pending: Some((pending, Arc::clone(warehouse), state.task_ctx())),
-                unfinished: Unfinished(Some(Arc::clone(warehouse))),
+                abort_guard: AbortGuard(Some(Arc::clone(warehouse))),
                 auto_analyze,
                 ..write
             }),

@@ -1,4 +1,4 @@
-//! Statements that write rows: they run when somebody asks for their tag.
+//! Pending writes: they run when their command tag is requested.
 
 use std::sync::Arc;
 
@@ -22,36 +22,36 @@ pub struct Write {
     pub(crate) verb: &'static str,
     pub(crate) text: String,
     pub(crate) stream: SendableRecordBatchStream,
-    /// What the rows come to, if they are those of files that are to be shown in a folder.
+    /// Publishes the staged files of a folder write.
     pub(crate) folder: Option<FolderWrite>,
     pub progress: Progress,
-    /// What the rows come to, if they are those of a statement that changes the warehouse.
+    /// Applies the rows of a change to the warehouse.
     pub(crate) pending: Option<(PendingWrite, Arc<WarehouseSession>, Arc<TaskContext>)>,
-    /// What is done when the changes are committed.
+    /// Runs after the changes are committed.
     pub(crate) auto_analyze: Option<AutoAnalyze>,
     pub(crate) check: CopyCheck,
-    pub(crate) unfinished: Unfinished,
+    pub(crate) abort_guard: AbortGuard,
 }
 
-/// What there is to tell of a statement that has written rows.
+/// Result of a completed write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// PostgreSQL's, such as `COPY 5`.
+    /// PostgreSQL's command tag, such as `COPY 5`.
     pub tag: String,
-    /// What the user should know beside it.
+    /// A notice for the user.
     pub notice: Option<String>,
 }
 
 impl Write {
     /// Runs the statement to its end. Dropping the future cancels it.
     pub fn finish(self) -> BoxFuture<'static, Result<Written, SqlError>> {
-        self.finished().boxed()
+        self.run().boxed()
     }
 
-    async fn finished(self) -> Result<Written, SqlError> {
-        // The files that are staged go after what writes them: what is bound last is dropped first.
+    async fn run(self) -> Result<Written, SqlError> {
+        // Drop the staged files after their writer: variables drop in reverse order of binding.
         let Self { folder, .. } = self;
-        let Self { verb, text, pending, auto_analyze, check, mut unfinished, stream, .. } = self;
+        let Self { verb, text, pending, auto_analyze, check, mut abort_guard, stream, .. } = self;
         let outcome = match (pending, folder) {
             (None, None) => check.check(Self::count(stream).await).await,
             (None, Some(folder)) => match check.check(stream.try_collect::<Vec<_>>().await).await {
@@ -72,7 +72,7 @@ impl Write {
                     Ok((rows, notice))
                 };
                 let changed = changed.await;
-                unfinished.disarm();
+                abort_guard.disarm();
                 match (&changed, auto_analyze) {
                     (Err(_), _) => warehouse.transactions.fail_statement().await,
                     (Ok((rows, _)), Some(analyze)) if !warehouse.transactions.is_open() => {
@@ -84,8 +84,8 @@ impl Write {
             }
         };
         let (rows, notice) = outcome.map_err(|error| crate::error::in_statement(&error, &text))?;
-        unfinished.disarm();
-        // The 0 is what is left of the row identifiers that PostgreSQL once had.
+        abort_guard.disarm();
+        // The 0 stands for the row identifier (OID) of older PostgreSQL versions.
         let zero = if verb == "INSERT" { " 0" } else { "" };
         Ok(Written { tag: format!("{verb}{zero} {rows}"), notice })
     }
@@ -101,17 +101,17 @@ impl Write {
     }
 }
 
-/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given
-/// up.
-pub(crate) struct Unfinished(pub(crate) Option<Arc<WarehouseSession>>);
+/// Drop guard: marks the transaction that BEGIN opened as failed if dropped while armed, when a statement is
+/// abandoned.
+pub(crate) struct AbortGuard(pub(crate) Option<Arc<WarehouseSession>>);
 
-impl Unfinished {
+impl AbortGuard {
     pub(crate) fn disarm(&mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for AbortGuard {
     fn drop(&mut self) {
         if let Some(warehouse) = &self.0 {
             warehouse.transactions.mark_failed();

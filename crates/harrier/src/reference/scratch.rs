@@ -83,7 +83,7 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
     let mut answer = Answer { tag: statement.tag().to_string(), rows: Vec::new() };
     match session.execute(statement).await.map_err(in_statement)? {
         Outcome::Rows { schema, stream, .. } => {
-            let schema = statement.named(&schema);
+            let schema = statement.rename_columns(&schema);
             let batches: Vec<_> =
                 stream.try_collect().await.map_err(|error| in_statement(harrier_engine::sql_error(error)))?;
             let mut text = Vec::new();
@@ -94,7 +94,7 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
             writer.end(&mut text).map_err(|_| format!("{sql}: the rows have no end"))?;
             let text = String::from_utf8(text).map_err(|error| error.to_string())?;
             answer.rows = text.lines().skip(1).map(str::to_string).collect();
-            if let Some(tag) = statement.written_tag(answer.rows.len()) {
+            if let Some(tag) = statement.returning_tag(answer.rows.len()) {
                 answer.tag = tag;
             }
         }

@@ -21,8 +21,8 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
-    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, ServerContext,
-    StatementKind, Written,
+    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, ScrollableRows,
+    ServerContext, StatementKind, Written,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admit, Admitted};
@@ -281,7 +281,7 @@ impl EngineSession {
             let types = types.to_vec();
             let statement = Arc::clone(&parsed);
             let described = self.run(async move { session.describe(&parsed, &types).await }).await?;
-            let columns = described.columns.map(|schema| statement.named(&schema));
+            let columns = described.columns.map(|schema| statement.rename_columns(&schema));
             Ok(Description { parameters: described.parameters, names: described.names, columns })
         }
         .boxed()
@@ -335,7 +335,7 @@ impl EngineSession {
                     Outcome::Done(Done { tag, warnings, notices })
                 }
                 Execution::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
-                    schema: named.named(&schema),
+                    schema: named.rename_columns(&schema),
                     rows: batches(&threads, &canceled, stream, text),
                 },
                 Execution::Started(harrier_engine::Outcome::CopyIn(CopyIn {
@@ -585,7 +585,7 @@ impl Session for EngineSession {
     }
 
     fn row_buffer(&self) -> Result<Box<dyn BufferedRows>, SqlError> {
-        let kept = self.session.keep_rows().map_err(with_context)?;
+        let kept = self.session.scrollable_rows().map_err(with_context)?;
         Ok(Box::new(EngineRows { rows: 0, kept: Arc::new(Mutex::new(kept)), threads: self.threads.clone() }))
     }
 
@@ -657,7 +657,7 @@ fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> St
 /// Spooled rows, accessed on statement threads, which may block on disks.
 struct EngineRows {
     rows: u64,
-    kept: Arc<Mutex<harrier_engine::KeptRows>>,
+    kept: Arc<Mutex<ScrollableRows>>,
     threads: Threads,
 }
 
@@ -665,9 +665,7 @@ impl EngineRows {
     /// Runs `work` with the rows on a separate thread.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl for<'k> FnOnce(&'k mut harrier_engine::KeptRows) -> BoxFuture<'k, DataFusionResult<T>>
-        + Send
-        + 'static,
+        work: impl for<'k> FnOnce(&'k mut ScrollableRows) -> BoxFuture<'k, DataFusionResult<T>> + Send + 'static,
     ) -> Result<T, SqlError> {
         let kept = Arc::clone(&self.kept);
         let (task, _guard) =

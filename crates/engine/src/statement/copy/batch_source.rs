@@ -1,4 +1,4 @@
-//! Rows of a COPY that come as batches, from whoever has read them.
+//! Source of a COPY whose rows arrive as batches, already decoded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-/// Batches of one schema, until their sender is dropped. They can be read once.
+/// Batches of one schema, until the sender is dropped. Can be read once.
 pub(super) struct Batches {
     schema: SchemaRef,
     receiver: Mutex<Option<mpsc::Receiver<RecordBatch>>>,

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::error::{DataFusionError, Result};
 use futures::future::BoxFuture;
 
-/// What a COPY FROM adds to the INSERT that it is.
+/// Checks that a COPY FROM adds to its INSERT.
 #[derive(Default)]
 pub(crate) struct CopyCheck {
     pub(crate) skipped: Arc<AtomicU64>,
-    /// What finds the place of an error that a scan did not tell.
+    /// Finds the line of an error that a scan reported without one.
     pub(crate) explain:
         Option<Box<dyn FnOnce(DataFusionError) -> BoxFuture<'static, DataFusionError> + Send>>,
 }
 
 impl CopyCheck {
-    /// To be called with the outcome of running all rows, before they are kept: returns what to tell of those
-    /// left out.
+    /// Checks the outcome of running all rows, before they are committed. Returns a notice about skipped
+    /// rows.
     pub(crate) async fn check<T>(self, outcome: Result<T>) -> Result<(T, Option<String>)> {
         let value = match (outcome, self.explain) {
             (Ok(value), _) => value,

@@ -6,19 +6,19 @@ use tokio::sync::mpsc;
 
 use crate::statement::write::Write;
 
-/// A COPY … FROM STDIN: `write` runs while `input` is fed, and ends after that was dropped.
+/// A COPY … FROM STDIN: run `write` while feeding `input`; it finishes after `input` is dropped.
 pub struct CopyIn {
-    /// The rows as text, cut anywhere.
+    /// The rows as text, in chunks of any size.
     pub input: mpsc::Sender<bytes::Bytes>,
     pub write: Write,
-    /// The table that the rows go into, for errors.
+    /// The target table, for error messages.
     pub table: String,
-    /// Of the columns that rows have values for.
+    /// The columns that the rows have values for.
     pub schema: SchemaRef,
 }
 
-/// A COPY … FROM STDIN in binary, which is not read here: batches of `schema` come in. Otherwise as
-/// [`CopyIn`].
+/// A COPY … FROM STDIN in binary format, decoded by the protocol layer: takes batches of `schema`. Otherwise
+/// like [`CopyIn`].
 pub struct CopyInRows {
     pub input: mpsc::Sender<RecordBatch>,
     pub write: Write,

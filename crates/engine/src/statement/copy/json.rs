@@ -1,6 +1,5 @@
-//! JSON for COPY FROM, read with the types that lose nothing on the way into the table's columns. What a
-//! query would take the values for, by the first of them, has fifteen digits and no place for keys that come
-//! later.
+//! JSON for COPY FROM, read with types that lose no precision for the table's columns. A query's schema
+//! inference would give doubles of fifteen digits and miss keys that appear only in later records.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +12,11 @@ use datafusion::execution::SessionState;
 
 use crate::external::file_tables;
 
-/// Digits behind those that a number has in its column, which is rounded to: the reader drops the rest.
+/// Extra fractional digits for rounding to the column's scale: the reader truncates the rest.
 const SPARE_DIGITS: i8 = 9;
 
-/// Names and types to read the columns `fields` of a table with, in their order, from files in which a query
-/// sees `seen`. A key that no record has is NULL.
+/// Names and types to read the table's columns `fields` with, in order, from files in which a query infers
+/// the schema `seen`. A key missing in all records is NULL.
 pub(super) fn columns(fields: &[FieldRef], seen: &Schema) -> SchemaRef {
     let mut columns: Vec<Field> = Vec::with_capacity(fields.len());
     for field in fields {
@@ -31,16 +30,16 @@ pub(super) fn columns(fields: &[FieldRef], seen: &Schema) -> SchemaRef {
         });
         let name = own.map_or(field.name(), |own| own.name());
         let kind = match own {
-            Some(own) => read_as(field.data_type(), Some(own.data_type())),
-            None => read_as(field.data_type(), None),
+            Some(own) => reader_type(field.data_type(), Some(own.data_type())),
+            None => reader_type(field.data_type(), None),
         };
         columns.push(Field::new(name, kind, true));
     }
     Arc::new(Schema::new(columns))
 }
 
-/// A scan of the files that `name` stands for with these columns; `None` where folders have values, as in
-/// `year=2024/`.
+/// A scan of the files that `name` stands for with these columns; `None` if folders have partition values, as
+/// in `year=2024/`.
 pub(super) async fn table(
     state: &SessionState,
     name: &str,
@@ -69,31 +68,31 @@ pub(super) async fn table(
     Ok(Some(Arc::new(ListingTable::try_new(config.with_schema(columns))?)))
 }
 
-/// As what values for a column of type `kind` are read, which a query takes for `seen`, if it has seen any.
-fn read_as(kind: &DataType, seen: Option<&DataType>) -> DataType {
+/// Type to read values of a column of type `kind` with; `seen`: the inferred type, if any.
+fn reader_type(kind: &DataType, seen: Option<&DataType>) -> DataType {
     let seen = seen.filter(|seen| **seen != DataType::Null);
     let is_number = seen.is_none_or(DataType::is_numeric);
     match (kind, seen) {
-        (DataType::List(item), None) => DataType::List(Arc::new(item_as(item, None))),
+        (DataType::List(item), None) => DataType::List(Arc::new(reader_item(item, None))),
         (DataType::List(item), Some(DataType::List(seen))) => {
-            DataType::List(Arc::new(item_as(item, Some(seen.data_type()))))
+            DataType::List(Arc::new(reader_item(item, Some(seen.data_type()))))
         }
         (DataType::Struct(fields), None) => {
-            DataType::Struct(fields.iter().map(|field| item_as(field, None)).collect())
+            DataType::Struct(fields.iter().map(|field| reader_item(field, None)).collect())
         }
         (DataType::Struct(fields), Some(DataType::Struct(seen)))
             if seen.iter().all(|own| fields.find(own.name()).is_some()) =>
         {
             let own = |field: &FieldRef| seen.find(field.name()).map(|(_, own)| own.data_type());
-            DataType::Struct(fields.iter().map(|field| item_as(field, own(field))).collect())
+            DataType::Struct(fields.iter().map(|field| reader_item(field, own(field))).collect())
         }
-        // Its keys are the names that a query takes for those of a row's fields.
+        // A query would infer a struct whose field names are the map's keys.
         (DataType::Map(..), _) => kind.clone(),
         (kind, None) if kind.is_nested() => kind.clone(),
         (DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale), _) if is_number => {
             decimal(*precision, *scale)
         }
-        // Of twenty digits at most; through a double they would lose some.
+        // Up to twenty digits: a double would lose some.
         (kind, _) if kind.is_integer() && is_number => decimal(20, 0),
         (kind, _) if kind.is_floating() && is_number => DataType::Float64,
         (_, Some(seen)) => seen.clone(),
@@ -102,16 +101,16 @@ fn read_as(kind: &DataType, seen: Option<&DataType>) -> DataType {
     }
 }
 
-/// Within a nested value bytes are written, and read, as bare hexadecimal digits.
-fn item_as(field: &FieldRef, seen: Option<&DataType>) -> Field {
+/// Within nested values bytes are plain hexadecimal digits, in both directions.
+fn reader_item(field: &FieldRef, seen: Option<&DataType>) -> Field {
     let kind = match field.data_type() {
         kind if kind.is_binary() => DataType::Binary,
-        kind => read_as(kind, seen),
+        kind => reader_type(kind, seen),
     };
     Field::new(field.name(), kind, true)
 }
 
-/// Room for numbers of so many digits, and those that they are rounded by.
+/// A decimal with room for that many digits and those needed for rounding.
 fn decimal(precision: u8, scale: i8) -> DataType {
     let spared = scale.max(0).saturating_add(SPARE_DIGITS);
     let whole = i16::from(precision) - i16::from(scale);
@@ -139,10 +138,10 @@ mod tests {
             (DataType::Utf8View, Some(DataType::Int64), DataType::Int64),
             (DataType::Boolean, None, DataType::Boolean),
         ] {
-            assert_eq!(read_as(&kind, seen.as_ref()), expected, "{kind} from {seen:?}");
+            assert_eq!(reader_type(&kind, seen.as_ref()), expected, "{kind} from {seen:?}");
         }
         let list = |item| DataType::new_list(item, true);
-        let found = read_as(&list(DataType::Decimal128(9, 2)), Some(&list(DataType::Float64)));
+        let found = reader_type(&list(DataType::Decimal128(9, 2)), Some(&list(DataType::Float64)));
         assert_eq!(found, list(DataType::Decimal128(38, 11)));
     }
 

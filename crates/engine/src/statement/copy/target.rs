@@ -1,7 +1,7 @@
-//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails. And the
-//! types it writes there.
+//! Targets of COPY … TO: checked before rows are computed, and named when writing fails. Also the column
+//! types that are written.
 //!
-//! DataFusion drops the cause of some failures to write, so what can be known beforehand is asked beforehand.
+//! DataFusion drops the cause of some write errors, so foreseeable ones are checked in advance.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ use url::Url;
 
 use crate::external::file_names::is_device;
 
-/// With less free space than this a file system counts as full: a writer's last buffer did not fit.
+/// With less free space a file system counts as full: a writer's last buffer did not fit.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
-/// Fails where `target` is a local file or folder that cannot be made. Makes the folders that it will be in.
+/// Checks that `target`, if local, can be created. Creates its parent folders.
 pub(crate) fn check(target: &str) -> Result<()> {
     let Some(path) = local_path(target) else {
         return Ok(());
@@ -38,19 +38,19 @@ pub(crate) fn check(target: &str) -> Result<()> {
         path.parent().filter(|folder| !folder.as_os_str().is_empty())
     };
     let folder = folder.unwrap_or(Path::new("."));
-    // A file of its own, because opening the target would destroy what is there.
+    // Probe with a separate file: opening the target would truncate it.
     let probe = folder.join(format!(".harrier-write-{}", uuid::Uuid::new_v4().simple()));
     fs::create_dir_all(folder)
         .and_then(|()| fs::File::create(&probe))
         .and_then(|_| fs::remove_file(&probe))
         .map_err(|error| {
-            // What the kernel says of a folder to be made where a file is.
+            // The kernel's error for creating a folder where a file exists.
             let error = match error.kind() {
                 io::ErrorKind::AlreadyExists => io::ErrorKind::NotADirectory.into(),
                 _ => error,
             };
             let cause = crate::error::sql_error(DataFusionError::IoError(error));
-            // Not that something to be read is missing.
+            // Not the error of a missing input.
             let sqlstate = match cause.sqlstate {
                 SqlState::UNDEFINED_FILE => SqlState::INSUFFICIENT_PRIVILEGE,
                 state => state,
@@ -60,7 +60,7 @@ pub(crate) fn check(target: &str) -> Result<()> {
         })
 }
 
-/// `error` of writing to `target`, where DataFusion says no more than that writing failed.
+/// Adds the cause to an error of writing to `target`, where DataFusion only reports that writing failed.
 pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
     let root = error.find_root();
     let is_mute = matches!(root, DataFusionError::Internal(text) if text.contains("writ"));
@@ -78,8 +78,8 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
     SqlError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into_datafusion()
 }
 
-/// The rows of a Parquet file, with the types that the file says they have.
-pub(crate) fn as_told(rows: LogicalPlan) -> Result<LogicalPlan> {
+/// Casts the rows of a Parquet file to the types that the file declares.
+pub(crate) fn with_file_types(rows: LogicalPlan) -> Result<LogicalPlan> {
     let schema = Arc::clone(rows.schema());
     let told = declared_schema(schema.inner());
     if told == *schema.inner() {

@@ -1,4 +1,4 @@
-//! COPY … TO STDOUT: rows as text, which files have, too.
+//! COPY … TO STDOUT: rows as text, in the format that files have, too.
 
 use bytes::Bytes;
 
@@ -11,15 +11,15 @@ use crate::copy_format::encode::{encode, encode_json, header};
 use crate::copy_format::layout::Layout;
 use crate::runtime::progress::Progress;
 
-/// A COPY TO STDOUT: its text comes piece by piece. Dropping it cancels the statement.
+/// A COPY TO STDOUT; returns its text in chunks. Dropping it cancels the statement.
 pub struct CopyOut {
     stream: SendableRecordBatchStream,
     pub progress: Progress,
-    /// `None`: one JSON object a line.
+    /// `None`: one JSON object per line.
     layout: Option<Layout>,
     text: String,
     rows: usize,
-    begun: bool,
+    has_begun: bool,
 }
 
 impl CopyOut {
@@ -29,26 +29,26 @@ impl CopyOut {
         layout: Option<Layout>,
         text: String,
     ) -> Self {
-        Self { stream, progress, layout, text, rows: 0, begun: false }
+        Self { stream, progress, layout, text, rows: 0, has_begun: false }
     }
 
-    /// The same rows by way of another stream.
-    pub(crate) fn through(
+    /// Wraps the row stream.
+    pub(crate) fn map_stream(
         self,
         way: impl FnOnce(SendableRecordBatchStream) -> SendableRecordBatchStream,
     ) -> Self {
         Self { stream: way(self.stream), ..self }
     }
 
-    /// How many columns its rows have.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.stream.schema().fields().len()
     }
 
     /// The next rows as text; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, SqlError> {
-        if !self.begun {
-            self.begun = true;
+        if !self.has_begun {
+            self.has_begun = true;
             if let Some(layout) = self.layout.as_ref().filter(|layout| layout.header != Header::Absent) {
                 return Ok(Some(header(&self.stream.schema(), layout).into()));
             }
@@ -68,7 +68,7 @@ impl CopyOut {
         }
     }
 
-    /// The statement's tag, once it has ended.
+    /// The command tag, once the statement has ended.
     pub fn tag(&self) -> String {
         format!("COPY {}", self.rows)
     }

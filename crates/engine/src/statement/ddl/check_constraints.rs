@@ -1,4 +1,4 @@
-//! CHECK constraints: their conditions are kept as SQL, and computed for all rows that are written.
+//! CHECK constraints: conditions are stored as SQL and evaluated for every written row.
 
 use std::ops::ControlFlow;
 
@@ -18,11 +18,11 @@ use crate::warehouse::keys::{Check, Constraint, Keys, Kind, change, expressions}
 use harrier_sql::identifier::plain;
 
 impl Ddl<'_> {
-    /// Declares a CHECK constraint of a table that has no rows yet, or whose rows are looked at by
-    /// [`Ddl::check_rows`]; returns its name.
+    /// Declares a CHECK constraint of a table that has no rows yet, or whose rows [`Ddl::check_rows`] checks;
+    /// returns its name.
     ///
-    /// Errors: its name is taken (42710); its condition is none over the columns of the table (42703, 42804),
-    /// or has what none has (0A000, 42803, 42P20).
+    /// Errors: the name is taken (42710); the condition is invalid for the table's columns (42703, 42804), or
+    /// contains what conditions may not contain (0A000, 42803, 42P20).
     pub(crate) fn add_check(
         &self,
         state: &State,
@@ -43,10 +43,10 @@ impl Ddl<'_> {
         change::add_check(state, table, name, columns, Check { condition, not_valid })
     }
 
-    /// Looks whether the rows of a table fulfil a constraint that has been declared of `table`, which is what
-    /// it is going to be. `written`: how the statement calls it.
+    /// Checks the existing rows against a new constraint of `table`, the table's new definition. `written`:
+    /// the table's name in the statement.
     ///
-    /// Errors: one does not (23514).
+    /// Errors: a row violates it (23514).
     pub(crate) async fn check_rows(
         &self,
         table: &Table,
@@ -63,7 +63,7 @@ impl Ddl<'_> {
         let condition =
             stored_sql::condition(&self.context.state(), &text, &schema, &snapshot.asker, Condition::Check)?;
         let mut rows = self.context.table(written.clone()).await?;
-        // Rows of before have the default of a column that is new.
+        // Existing rows have the initial default of a new column.
         for column in &table.columns {
             if rows.schema().field_with_unqualified_name(&column.name).is_err() {
                 let kind = type_of(column, false)?;
@@ -85,7 +85,7 @@ impl Ddl<'_> {
     }
 }
 
-/// A condition in which columns are called by their names alone, and not with that of their table as well.
+/// Removes the table qualifier from the columns of a condition.
 fn own_columns(sql: String, table: &str) -> Result<String> {
     struct Own<'t> {
         table: &'t str,
@@ -107,7 +107,7 @@ fn own_columns(sql: String, table: &str) -> Result<String> {
     }
     let mut parsed = parser::expression(&sql)?;
     let mut own = Own { table, is_changed: false };
-    // No hook of the visitor ever breaks off.
+    // The visitor never breaks.
     let _ = VisitMut::visit(&mut parsed, &mut own);
     Ok(if own.is_changed { parsed.to_string() } else { sql })
 }

@@ -1,4 +1,4 @@
-//! Statements that declare keys and indexes, change them and drop them.
+//! DDL of keys and indexes: declare, change, drop.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::warehouse::keys::{
 };
 use crate::warehouse::relation::{no_relation, reference};
 
-/// What a statement has done, and what is to be told of it.
-pub(crate) type Done = (&'static str, Vec<String>);
+/// Command tag and notices of a completed statement.
+pub(crate) type Completed = (&'static str, Vec<String>);
 
 impl Ddl<'_> {
-    /// Declares the keys of a table that the statement has made; returns what is to be told.
+    /// Declares the keys of a new table; returns notices.
     ///
     /// Errors: those of [`change::add`].
     pub(crate) async fn declare(&self, table: &Table, declared: &[KeyDeclaration]) -> Result<Vec<String>> {
@@ -55,17 +55,17 @@ impl Ddl<'_> {
             KeyKind::Check { condition, not_valid } => {
                 return self.add_check(state, table, key.name.as_deref(), condition, *not_valid).map(drop);
             }
-            KeyKind::Foreign { table: name, .. } => Some(self.referenced(state, name, table)?),
+            KeyKind::Foreign { table: name, .. } => Some(self.referenced_table(state, name, table)?),
             _ => None,
         };
         change::add(state, table, key, target.as_ref())
     }
 
-    /// The table that a foreign key of `own` refers to.
+    /// The table that a foreign key of `own` references.
     ///
-    /// Errors: there is none (42P01, 3F000); it is the session's own (42P16), or no table (42809); it may not
-    /// be referred to (42501).
-    fn referenced(&self, state: &State, name: &ast::ObjectName, own: &Table) -> Result<Table> {
+    /// Errors: it does not exist (42P01, 3F000), is temporary (42P16) or not a table (42809), or may not be
+    /// referenced (42501).
+    fn referenced_table(&self, state: &State, name: &ast::ObjectName, own: &Table) -> Result<Table> {
         let name = reference(name)?;
         if self.names.is_temporary(&name) {
             let message = "constraints on permanent tables may reference only permanent tables";
@@ -88,10 +88,10 @@ impl Ddl<'_> {
         }
     }
 
-    /// An operation of ALTER TABLE that is about constraints; false for others. `written`: how the statement
-    /// calls the table.
+    /// Runs an ALTER TABLE operation on constraints; false for other operations. `written`: the table's name
+    /// in the statement.
     ///
-    /// Errors: those of [`change`]; a column of a primary key has NULLs (23502).
+    /// Errors: those of [`change`]; a column of a primary key contains NULLs (23502).
     pub(crate) async fn alter_keys(
         &self,
         table: &mut Table,
@@ -116,7 +116,7 @@ impl Ddl<'_> {
                     let message = format!("{kind} constraints cannot be marked NOT VALID");
                     return Err(error(SqlState::FEATURE_NOT_SUPPORTED, message));
                 }
-                self.add_checked(state, table, &key, written).await?;
+                self.add_key_checked(state, table, &key, written).await?;
                 notices.push(keys_notice(&table.name));
             }
             AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
@@ -153,7 +153,7 @@ impl Ddl<'_> {
                         );
                         return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
                     }
-                    // It stays what it is: nobody looks at rows for it.
+                    // Unchanged: existing rows are not checked.
                     Some(_) => notices.push(keys_notice(&table.name)),
                     None => {
                         let message =
@@ -174,7 +174,7 @@ impl Ddl<'_> {
         Ok(true)
     }
 
-    /// Declares what the definition of a column that was added to `table` declares, which is `declared`.
+    /// Declares the constraints in the definition of a column added to `table`.
     pub(crate) async fn declare_added(
         &self,
         table: &mut Table,
@@ -197,7 +197,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    async fn add_checked(
+    async fn add_key_checked(
         &self,
         state: &State,
         table: &mut Table,
@@ -215,10 +215,10 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Whether DROP TABLE may drop a table: foreign keys of other tables than those that are `dropped` with
-    /// it may refer to it. Returns what goes with it.
+    /// Checks whether a table can be dropped: foreign keys of tables not in `dropped` may reference it.
+    /// Returns notices about what CASCADE drops.
     ///
-    /// Errors: there are some, and CASCADE was not said (2BP01).
+    /// Errors: there are such keys, without CASCADE (2BP01).
     pub(crate) fn check_references(
         &self,
         name: &TableReference,
@@ -243,9 +243,9 @@ impl Ddl<'_> {
 
     /// CREATE INDEX, ALTER INDEX and DROP INDEX; `None` for other statements.
     ///
-    /// Errors: those of [`change`]; a column is not there (42703); there is no such table (42P01), index or
-    /// access method (42704); what it asks for is not kept (0A000).
-    pub(crate) async fn index_statement(&self, statement: &ast::Statement) -> Result<Option<Done>> {
+    /// Errors: those of [`change`]; a column (42703), table (42P01), index or access method (42704) does not
+    /// exist; an option is not supported (0A000).
+    pub(crate) async fn index_statement(&self, statement: &ast::Statement) -> Result<Option<Completed>> {
         match statement {
             ast::Statement::CreateIndex(create) => self.create_index(create).await.map(Some),
             ast::Statement::AlterIndex { name, operation } => {
@@ -265,7 +265,7 @@ impl Ddl<'_> {
         }
     }
 
-    async fn create_index(&self, create: &ast::CreateIndex) -> Result<Done> {
+    async fn create_index(&self, create: &ast::CreateIndex) -> Result<Completed> {
         let written = reference(&create.table_name)?;
         let unsupported = |what: &str| Err(error(SqlState::FEATURE_NOT_SUPPORTED, what));
         if !create.index_options.is_empty() || !create.alter_options.is_empty() {
@@ -344,7 +344,7 @@ impl Ddl<'_> {
         let name = reference(name)?;
         self.transactions
             .change(|transaction| {
-                let Some(mut table) = self.of_index(&transaction.state, &name)? else {
+                let Some(mut table) = self.index_table(&transaction.state, &name)? else {
                     return match if_exists {
                         true => Ok(vec![format!("index \"{}\" does not exist, skipping", name.table())]),
                         false => Err(no_index(&name)),
@@ -363,12 +363,12 @@ impl Ddl<'_> {
         name: &ast::ObjectName,
         new: &ast::ObjectName,
         if_exists: bool,
-    ) -> Result<Done> {
+    ) -> Result<Completed> {
         let name = reference(name)?;
         let new = reference(new)?.table().to_string();
         self.transactions
             .change(|transaction| {
-                let Some(mut table) = self.of_index(&transaction.state, &name)? else {
+                let Some(mut table) = self.index_table(&transaction.state, &name)? else {
                     let message = format!("relation \"{}\" does not exist", name.table());
                     return match if_exists {
                         true => Ok(("ALTER INDEX", vec![format!("{message}, skipping")])),
@@ -382,13 +382,13 @@ impl Ddl<'_> {
             .await
     }
 
-    /// REINDEX, which has nothing to do, of what is there.
-    pub(crate) fn reindex(&self, statement: &ReindexStatement) -> Result<Done> {
+    /// REINDEX: checks that the object exists; there is nothing to rebuild.
+    pub(crate) fn reindex(&self, statement: &ReindexStatement) -> Result<Completed> {
         let name = reference(&statement.name)?;
         let snapshot = self.names.snapshot();
         let is_there = match statement.kind {
             ReindexKind::Index => match &snapshot.state {
-                Some(state) => self.of_index(state, &name)?.is_some(),
+                Some(state) => self.index_table(state, &name)?.is_some(),
                 None => false,
             },
             ReindexKind::Table => self.names.table(&name).is_some() || self.names.is_temporary(&name),
@@ -401,10 +401,10 @@ impl Ddl<'_> {
         }
     }
 
-    /// The table that has the index.
+    /// The table of an index.
     ///
-    /// Errors: it is somebody else's (42501); the name is that of a table or view (42809).
-    fn of_index(&self, state: &State, name: &TableReference) -> Result<Option<Table>> {
+    /// Errors: the role does not own it (42501); the name is that of a table or view (42809).
+    fn index_table(&self, state: &State, name: &TableReference) -> Result<Option<Table>> {
         let Ok(schema) = self.schema_in(state, name) else { return Ok(None) };
         let schema = schema.id;
         let Some(table) = change::table_of_index(state, schema, name.table()) else {
@@ -422,7 +422,7 @@ impl Ddl<'_> {
     }
 }
 
-/// What is to be told of what has been declared of a table: CHECK constraints are enforced.
+/// Notices about declared constraints: keys are not enforced, CHECK constraints are.
 fn notices_of(table: &Table, declared: &[KeyDeclaration]) -> Vec<String> {
     let has_keys = declared.iter().any(|key| !key.is_check());
     if has_keys { vec![keys_notice(&table.name)] } else { vec![] }
@@ -432,7 +432,7 @@ fn no_index(name: &TableReference) -> datafusion::error::DataFusionError {
     error(SqlState::UNDEFINED_OBJECT, format!("index \"{}\" does not exist", name.table()))
 }
 
-/// Errors: there is no such access method (42704).
+/// Errors: the access method does not exist (42704).
 fn method(using: Option<&IndexType>) -> Result<String> {
     let name = using.map_or("btree".to_string(), |using| using.to_string().to_lowercase());
     match name.as_str() {
@@ -469,7 +469,7 @@ fn item(column: &IndexColumn, table: &Table) -> Result<Item> {
     })
 }
 
-/// What the name of an index is made of.
+/// An index column's part in the generated index name.
 fn item_name(column: &IndexColumn) -> String {
     match &column.column.expr {
         Expr::Identifier(name) => plain(name),

@@ -1,4 +1,4 @@
-//! Constraints and indexes that a table takes along from the one that it is made like.
+//! Constraints and indexes copied by CREATE TABLE … LIKE.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,8 @@ use crate::warehouse::keys::{
 use harrier_sql::parser::table_clauses::LikeOptions;
 
 impl Ddl<'_> {
-    /// Gives `table`, which has the columns of `source`, what `options` say of that; returns what is to be
-    /// told.
-    pub(crate) async fn take_along(
+    /// Copies to `table`, which has the columns of `source`, what `options` include; returns notices.
+    pub(crate) async fn copy_constraints(
         &self,
         table: &Table,
         source: &Table,
@@ -42,8 +41,8 @@ impl Ddl<'_> {
     }
 }
 
-/// Tells whether there were keys among what it has copied. As PostgreSQL has it, foreign keys stay, CHECK
-/// constraints keep their names, and indexes get new ones.
+/// Copies constraints and indexes. Returns whether there were keys among them. As in PostgreSQL, foreign keys
+/// are not copied, CHECK constraints keep their names, and indexes get new ones.
 fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) -> Result<bool> {
     let columns: BTreeMap<ColumnId, ColumnId> = source
         .columns
@@ -58,7 +57,7 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
             Kind::Check(check) if options.constraints => {
                 let ids = constraint.columns.iter().filter_map(of).collect();
                 let mut check = check.clone();
-                check.condition = moved(&check.condition, &columns);
+                check.condition = remap(&check.condition, &columns);
                 change::add_check(state, table, Some(&constraint.name), ids, check)?;
                 continue;
             }
@@ -84,7 +83,7 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
         let item = |item: &Item| {
             let what = match &item.what {
                 IndexKey::Column(id) => IndexKey::Column(of(id)?),
-                IndexKey::Expression(expression) => IndexKey::Expression(moved(expression, &columns)),
+                IndexKey::Expression(expression) => IndexKey::Expression(remap(expression, &columns)),
             };
             Some(Item { what, ..item.clone() })
         };
@@ -93,7 +92,7 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
             name: String::new(),
             items: index.items.iter().filter_map(item).collect(),
             include: index.include.iter().filter_map(of).collect(),
-            predicate: index.predicate.as_ref().map(|predicate| moved(predicate, &columns)),
+            predicate: index.predicate.as_ref().map(|predicate| remap(predicate, &columns)),
             ..index.clone()
         };
         let labels = naming::columns(labels.iter().map(String::as_str));
@@ -103,14 +102,14 @@ fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) 
     Ok(has_keys)
 }
 
-/// The same over the columns of another table.
-fn moved(expression: &Expression, columns: &BTreeMap<ColumnId, ColumnId>) -> Expression {
+/// The expression over the columns of another table.
+fn remap(expression: &Expression, columns: &BTreeMap<ColumnId, ColumnId>) -> Expression {
     let names = expression.columns.iter();
     let names = names.filter_map(|(name, id)| Some((name.clone(), *columns.get(id)?)));
     Expression { sql: expression.sql.clone(), columns: names.collect() }
 }
 
-/// What the name of an index is made of.
+/// An index column's part in the generated index name.
 fn label(item: &Item, source: &Table) -> String {
     match &item.what {
         IndexKey::Column(id) => name_of(source, *id).to_string(),

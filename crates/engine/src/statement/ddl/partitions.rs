@@ -1,4 +1,4 @@
-//! Table partitions by ranges and lists of values: what their clauses come to, and how they change.
+//! Table partitions by range and list: evaluation of their clauses, and changes of partitions.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use harrier_sql::parser::table_clauses::{
     self, BoundClause, Division, HoldsClause, PartitionChange, PartitionClause, PartitionRef, TableClauses,
 };
 
-/// A bound as a value.
+/// A range bound as a value.
 #[derive(Debug, Clone, PartialEq)]
 struct Bound {
     value: ScalarValue,
@@ -49,14 +49,14 @@ impl Bound {
         values.then(self.after.cmp(&other.after))
     }
 
-    fn cut(&self) -> Result<Cut> {
+    fn encode(&self) -> Result<Cut> {
         Ok(Cut { value: text(&self.value)?, after: self.after })
     }
 }
 
 type Interval = (Option<Bound>, Option<Bound>);
 
-/// What is said of a table partition beside what it holds.
+/// Name and options of a table partition.
 struct Label {
     name: Option<String>,
     options: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ fn text(value: &ScalarValue) -> Result<String> {
     Ok(text_of(&value.to_array()?)?.value(0).to_string())
 }
 
-fn wrong(message: impl Into<String>) -> DataFusionError {
+fn invalid_definition(message: impl Into<String>) -> DataFusionError {
     error(SqlState::INVALID_OBJECT_DEFINITION, message)
 }
 
@@ -78,8 +78,8 @@ fn too_many() -> DataFusionError {
 }
 
 impl Ddl<'_> {
-    /// What a division comes to, as the catalog keeps it.
-    pub(super) async fn divided(&self, columns: &[Column], division: &Division) -> Result<String> {
+    /// Evaluates a partitioning clause; returns its catalog encoding.
+    pub(super) async fn evaluate_division(&self, columns: &[Column], division: &Division) -> Result<String> {
         let name = &division.column;
         let column = columns.iter().find(|column| column.name == *name).ok_or_else(|| {
             let message = format!("column \"{name}\" named in a partition key does not exist");
@@ -97,7 +97,7 @@ impl Ddl<'_> {
 
     /// Adds table partitions.
     ///
-    /// Errors: they overlap others, are empty, have a name that is taken (42P17, 42710), or bounds of other
+    /// Errors: they overlap others, are empty or have a taken name (42P17, 42710), or their bounds have other
     /// types.
     async fn add(
         &self,
@@ -114,7 +114,7 @@ impl Ddl<'_> {
                 (HoldsClause::Rest, _) => {
                     let rest = others.iter().find(|(_, holds)| *holds == Holds::Rest);
                     if rest.is_some() || partitions.rest().is_some() {
-                        return Err(wrong("a table has one default partition at most"));
+                        return Err(invalid_definition("a table has one default partition at most"));
                     }
                     others.push((label, Holds::Rest));
                 }
@@ -127,14 +127,14 @@ impl Ddl<'_> {
                     others.push((label, Holds::Values(listed)));
                 }
                 (HoldsClause::Range { start, end, every }, DividedBy::Range) => {
-                    let start = self.bound(start.as_ref(), column, &kind).await?;
-                    let end = self.bound(end.as_ref(), column, &kind).await?;
+                    let start = self.evaluate_bound(start.as_ref(), column, &kind).await?;
+                    let end = self.evaluate_bound(end.as_ref(), column, &kind).await?;
                     let Some(every) = every else {
                         intervals.push((label, (start, end)));
                         continue;
                     };
                     let (Some(start), Some(end)) = (start, end) else {
-                        return Err(wrong("EVERY needs a START and an END"));
+                        return Err(invalid_definition("EVERY needs a START and an END"));
                     };
                     let step = self.evaluate(every).await?;
                     let zone = session_zone(&self.context.state());
@@ -144,16 +144,20 @@ impl Ddl<'_> {
                     }
                 }
                 (HoldsClause::Values(_), DividedBy::Range) => {
-                    return Err(wrong("a table that is partitioned by range has no lists of VALUES"));
+                    return Err(invalid_definition(
+                        "a table that is partitioned by range has no lists of VALUES",
+                    ));
                 }
                 (HoldsClause::Range { .. }, DividedBy::List) => {
-                    return Err(wrong("a table that is partitioned by list has no START, END and EVERY"));
+                    return Err(invalid_definition(
+                        "a table that is partitioned by list has no START, END and EVERY",
+                    ));
                 }
             }
         }
         let mut made = Vec::with_capacity(intervals.len() + others.len());
-        for (label, interval) in closed(intervals, partitions, &kind)? {
-            let cut = |bound: Option<Bound>| bound.map(|bound| bound.cut()).transpose();
+        for (label, interval) in fill_bounds(intervals, partitions, &kind)? {
+            let cut = |bound: Option<Bound>| bound.map(|bound| bound.encode()).transpose();
             made.push((label, Holds::Range(cut(interval.0)?, cut(interval.1)?)));
         }
         made.extend(others);
@@ -167,7 +171,7 @@ impl Ddl<'_> {
         sort(partitions, &kind)
     }
 
-    async fn bound(
+    async fn evaluate_bound(
         &self,
         clause: Option<&BoundClause>,
         column: &Column,
@@ -176,14 +180,14 @@ impl Ddl<'_> {
         let Some(clause) = clause else { return Ok(None) };
         let value = self.constant(&clause.value, column, kind).await?;
         match value.is_null() {
-            true => Err(wrong("cannot specify NULL in range bound")),
+            true => Err(invalid_definition("cannot specify NULL in range bound")),
             false => Ok(Some(Bound { value, after: clause.after })),
         }
     }
 
-    /// The value of an expression that is one of `column`.
+    /// Evaluates a constant expression as a value of `column`.
     async fn constant(&self, sql: &str, column: &Column, kind: &DataType) -> Result<ScalarValue> {
-        fitted(&self.evaluate(sql).await?, column, kind, &time_reading(&self.context.state()))
+        coerce_bound(&self.evaluate(sql).await?, column, kind, &time_reading(&self.context.state()))
     }
 
     async fn evaluate(&self, sql: &str) -> Result<ScalarValue> {
@@ -197,8 +201,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// The rows that a change of table partitions deletes one by one: those in files and rows of the catalog
-    /// that other programs wrote, which may have rows of several table partitions.
+    /// The rows that a change of table partitions deletes one by one: those in files and inlined rows written
+    /// by other programs, which may mix several table partitions.
     pub(crate) async fn rows_to_delete(
         &self,
         alter: &ast::AlterTable,
@@ -224,8 +228,8 @@ impl Ddl<'_> {
         Dml::delete_where(target.with_sources(elsewhere), of_row.eq(lit(id))).map(Some)
     }
 
-    /// Changes the table partitions of `table`. Rows that go with one have gone from where
-    /// [`Self::rows_to_delete`] finds them.
+    /// Changes the table partitions of `table`. Rows that [`Self::rows_to_delete`] finds have been deleted
+    /// before.
     pub(super) async fn change_partitions(&self, table: &mut Table, change: &PartitionChange) -> Result<()> {
         let mut partitions = division_of(table)?;
         match change {
@@ -267,7 +271,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Where a table partition that is there is in the list.
+    /// Index of an existing table partition in the list.
     async fn place(
         &self,
         table: &Table,
@@ -297,14 +301,14 @@ impl Ddl<'_> {
         })
     }
 
-    /// Takes the files of a table partition away.
+    /// Removes the files of a table partition.
     async fn empty(&self, table: &Table, id: i64) -> Result<()> {
         let target =
             WarehouseTable::try_new(self.context.state(), &self.names.snapshot(), Arc::new(table.clone()))?;
         PendingWrite::remove_partition(target, id, self.transactions).await
     }
 
-    /// Fails if the default partition has rows that now belong in others.
+    /// Fails if the default partition contains rows that now belong to others.
     async fn check_rest(
         &self,
         table: &Table,
@@ -343,7 +347,7 @@ impl Ddl<'_> {
     }
 }
 
-/// Errors: it is not divided by ranges or lists (42809).
+/// Errors: the table is not partitioned by range or list (42809).
 fn division_of(table: &Table) -> Result<TablePartitions> {
     partitions_of(table)?.ok_or_else(|| {
         let message = format!("table \"{}\" is not partitioned by range or list", table.name);
@@ -360,12 +364,12 @@ fn missing(table: &Table, which: &PartitionRef) -> DataFusionError {
     error(SqlState::UNDEFINED_OBJECT, format!("{what} of relation \"{}\" does not exist", table.name))
 }
 
-/// Errors: values of the column's type have no ranges or lists here (42804).
+/// Errors: the column's type does not support ranges or lists (42804).
 fn check_key(column: &Column, by: DividedBy) -> Result<()> {
     let fits = match column.kind {
         ColumnType::Boolean => by == DividedBy::List,
         ColumnType::Json | ColumnType::Interval | ColumnType::Uuid => false,
-        // Numbers that are not exact have no bounds that stay the same when the column's type is made wider.
+        // Floating-point bounds change when the column's type is widened.
         ColumnType::Float32 | ColumnType::Float64 => false,
         kind => {
             !kind.is_nested()
@@ -382,10 +386,10 @@ fn check_key(column: &Column, by: DividedBy) -> Result<()> {
     }
 }
 
-/// `value` as one of the column, if it is the same in its type.
+/// Converts `value` to the column's type without loss.
 ///
-/// Errors: its type is another (42804); a text says no such value (22P02, 22007); it does not fit (22003).
-fn fitted(
+/// Errors: another type (42804); text does not parse (22P02, 22007); out of range (22003).
+fn coerce_bound(
     value: &ScalarValue,
     column: &Column,
     kind: &DataType,
@@ -431,7 +435,7 @@ fn fitted(
     })
 }
 
-/// From `start` to `end` in steps; the last may be shorter.
+/// Splits start..end into steps; the last may be shorter.
 fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType, zone: &str) -> Result<Vec<Interval>> {
     let mut intervals = Vec::new();
     let mut lower = start.clone();
@@ -439,13 +443,13 @@ fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType, zone: &s
         if intervals.len() >= TABLE_PARTITIONS_MAX {
             return Err(too_many());
         }
-        // What cannot be said is beyond the end.
-        let upper = stepped(&start.value, &lower.value, step, times, kind, zone)?
+        // A bound that overflows the type is beyond the end.
+        let upper = step_bound(&start.value, &lower.value, step, times, kind, zone)?
             .map(|value| Bound { value, after: false })
             .filter(|upper| upper.order(&end).is_lt());
         let Some(upper) = upper else { break };
         if upper.value.partial_cmp(&lower.value) != Some(Ordering::Greater) {
-            return Err(wrong("EVERY does not step forward"));
+            return Err(invalid_definition("EVERY does not step forward"));
         }
         intervals.push((Some(lower), Some(upper.clone())));
         lower = upper;
@@ -454,11 +458,11 @@ fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType, zone: &s
     Ok(intervals)
 }
 
-/// The bound after `times` steps; `last` is the one before it. Days and months are those of `zone`. `None`:
-/// it is greater than all values of its type.
+/// The bound after `times` steps; `last` is the previous one. Days and months are those of time zone `zone`.
+/// `None`: it overflows the type.
 ///
-/// Errors: one cannot step so (42804).
-fn stepped(
+/// Errors: the step does not apply to this type (42804).
+fn step_bound(
     start: &ScalarValue,
     last: &ScalarValue,
     step: &ScalarValue,
@@ -472,7 +476,7 @@ fn stepped(
         error(SqlState::DATATYPE_MISMATCH, message)
     };
     if step.is_null() {
-        return Err(wrong("EVERY is NULL"));
+        return Err(invalid_definition("EVERY is NULL"));
     }
     let is_time = matches!(kind, DataType::Date32 | DataType::Timestamp(..));
     let step_kind = match step.data_type() {
@@ -492,7 +496,7 @@ fn stepped(
         return Err(error(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
     }
     let (from, step) = match ScalarValue::try_from_array(&step, 0)? {
-        // Of the start: days that a month does not have are cut off once, not more with every step.
+        // Step from the start: days missing in a month are cut once, not cumulatively.
         ScalarValue::IntervalMonthDayNano(Some(one)) => (start, many(one, times)),
         ScalarValue::Int32(Some(days)) if *kind == DataType::Date32 => {
             (start, many(IntervalMonthDayNano { months: 0, days, nanoseconds: 0 }, times))
@@ -517,9 +521,8 @@ fn many(one: IntervalMonthDayNano, times: i32) -> Option<ScalarValue> {
     })))
 }
 
-/// The intervals with the bounds that were left out: one ends where the next begins, and begins where the one
-/// before it ends.
-fn closed(
+/// Fills in omitted bounds: a range ends where the next begins, and begins where the previous one ends.
+fn fill_bounds(
     mut intervals: Vec<(Label, Interval)>,
     partitions: &TablePartitions,
     kind: &DataType,
@@ -577,7 +580,7 @@ fn check_name(partitions: &TablePartitions, name: &str) -> Result<()> {
 
 fn check(partitions: &TablePartitions, kind: &DataType) -> Result<()> {
     let name = |at: usize| partitions.partitions[at].name.as_str();
-    // NULL is in no order.
+    // NULL has no order.
     let of_null = |partition: &&TablePartition| match &partition.holds {
         Holds::Values(values) => values.contains(&None),
         _ => false,
@@ -585,7 +588,7 @@ fn check(partitions: &TablePartitions, kind: &DataType) -> Result<()> {
     let with_null: Vec<_> = partitions.partitions.iter().filter(of_null).collect();
     if let [one, other, ..] = &with_null[..] {
         let message = format!("partition \"{}\" would overlap partition \"{}\"", other.name, one.name);
-        return Err(wrong(message));
+        return Err(invalid_definition(message));
     }
     match partitions.fault(kind)? {
         None => Ok(()),
@@ -596,15 +599,17 @@ fn check(partitions: &TablePartitions, kind: &DataType) -> Result<()> {
                 .into_datafusion())
         }
         Some(InvalidPartitions::Overlap(one, other)) if one == other => {
-            Err(wrong(format!("partition \"{}\" lists a value more than once", name(one))))
+            Err(invalid_definition(format!("partition \"{}\" lists a value more than once", name(one))))
         }
-        Some(InvalidPartitions::Overlap(one, other)) => {
-            Err(wrong(format!("partition \"{}\" would overlap partition \"{}\"", name(other), name(one))))
-        }
+        Some(InvalidPartitions::Overlap(one, other)) => Err(invalid_definition(format!(
+            "partition \"{}\" would overlap partition \"{}\"",
+            name(other),
+            name(one)
+        ))),
     }
 }
 
-/// Ranges in their order, which is what people want to see; the rest last.
+/// Sorts ranges by bound for display; others last.
 fn sort(partitions: &mut TablePartitions, kind: &DataType) -> Result<()> {
     if partitions.by == DividedBy::List {
         return Ok(());

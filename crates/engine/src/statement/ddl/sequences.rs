@@ -1,4 +1,4 @@
-//! Statements that define sequences, and what statements about tables do to the sequences of their columns.
+//! DDL of sequences, and effects of table DDL on the sequences of columns.
 
 use std::sync::Arc;
 
@@ -26,24 +26,24 @@ use harrier_sql::parser::sequence::{
     GeneratedColumn, IdentityChange, SequenceOptions, SequenceStatement, SequenceType,
 };
 
-/// Bytes of a name, as PostgreSQL cuts them.
+/// Longest name in bytes: PostgreSQL truncates there.
 const NAME_BYTES_MAX: usize = 63;
 
-/// What a statement about sequences has done.
-pub(crate) struct Defined {
+/// Outcome of a statement on sequences.
+pub(crate) struct SequenceOutcome {
     pub tag: &'static str,
-    /// What was not done because it need not be.
+    /// Notices about skipped actions.
     pub notices: Vec<String>,
-    /// The UUID of a sequence that is another now.
+    /// The UUID of an altered sequence.
     pub altered: Option<String>,
 }
 
 impl Ddl<'_> {
-    /// Runs a statement about sequences.
+    /// Runs a statement on sequences.
     ///
     /// Errors: those of PostgreSQL.
-    pub(crate) async fn sequence_statement(&self, statement: &SequenceStatement) -> Result<Defined> {
-        let done = |tag| Defined { tag, notices: vec![], altered: None };
+    pub(crate) async fn sequence_statement(&self, statement: &SequenceStatement) -> Result<SequenceOutcome> {
+        let done = |tag| SequenceOutcome { tag, notices: vec![], altered: None };
         let missing = |name: &ObjectName| -> Result<String> {
             Ok(format!("relation \"{}\" does not exist, skipping", reference(name)?.table()))
         };
@@ -106,7 +106,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Whether it was not there.
+    /// Returns whether the sequence was created.
     async fn create_sequence(
         &self,
         name: &TableReference,
@@ -119,7 +119,7 @@ impl Ddl<'_> {
                 if transaction.state.has_relation(schema, name.table()) {
                     return match if_not_exists {
                         true => Ok(false),
-                        false => Err(taken(name.table())),
+                        false => Err(name_taken(name.table())),
                     };
                 }
                 let name = name.table().to_string();
@@ -133,7 +133,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// The column of OWNED BY. A sequence that is being made is the session's role's.
+    /// The column of OWNED BY. The session's role owns a new sequence.
     fn owner(
         &self,
         state: &State,
@@ -166,7 +166,7 @@ impl Ddl<'_> {
         Ok(Some(SequenceOwner { table: table.id, column: found.id, is_identity: false }))
     }
 
-    /// Where a sequence is for this transaction.
+    /// A sequence's current value in this transaction.
     async fn value_of_sequence(&self, sequence: &Sequence) -> Result<SequenceValue> {
         let snapshot = self.names.snapshot();
         if let Some(own) = snapshot.values.get(&sequence.id) {
@@ -179,7 +179,7 @@ impl Ddl<'_> {
         Ok(committed.unwrap_or_else(|| sequence.start_value()))
     }
 
-    /// Its UUID; `None` if it is not there.
+    /// Returns its UUID; `None` if it does not exist.
     async fn alter_sequence(
         &self,
         name: &TableReference,
@@ -225,7 +225,7 @@ impl Ddl<'_> {
                 };
                 self.viewer().check_owner(Object::Sequence(sequence.id), &transaction.state)?;
                 if transaction.state.has_relation(sequence.schema, to) {
-                    return Err(taken(to));
+                    return Err(name_taken(to));
                 }
                 replace(transaction, Sequence { name: to.to_string(), ..Sequence::clone(&sequence) }, None);
                 Ok(true)
@@ -268,16 +268,16 @@ impl Ddl<'_> {
                         .into_datafusion());
                 }
                 if cascade {
-                    forget_default(transaction, &sequence.uuid);
+                    remove_default(transaction, &sequence.uuid);
                 }
                 transaction.state_mut().sequences.remove(&sequence.id);
-                settle(transaction, &[sequence])?;
+                adjust_sequences(transaction, &[sequence])?;
                 Ok(true)
             })
             .await
     }
 
-    /// The UUID of the sequence that is altered, if one is.
+    /// Returns the UUID of the altered sequence, if any.
     async fn alter_identity(
         &self,
         name: &TableReference,
@@ -340,7 +340,7 @@ impl Ddl<'_> {
                         state.tables.insert(changed.id, Arc::new(changed));
                         let own = |sequence: &Sequence| Some(&sequence.uuid) == uuid.as_ref();
                         state.sequences.retain(|_, sequence| !own(sequence));
-                        settle(transaction, &[])?;
+                        adjust_sequences(transaction, &[])?;
                         Ok(None)
                     })
                     .await
@@ -369,7 +369,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Begins the sequences of a table's columns anew, as TRUNCATE … RESTART IDENTITY does; their UUIDs.
+    /// Restarts the sequences of a table's columns, for TRUNCATE … RESTART IDENTITY; returns their UUIDs.
     pub(super) async fn restart_identity(&self, table: ObjectId) -> Result<Vec<String>> {
         self.transactions
             .change(|transaction| {
@@ -386,18 +386,18 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Whether a default is the next value of a sequence, which it is then.
+    /// Sets a column's default if it is the next value of a sequence. Returns whether it is.
     ///
-    /// Errors: there is no such sequence (42P01).
+    /// Errors: the sequence does not exist (42P01).
     pub(super) fn set_sequence_default(&self, column: &mut Column, value: &ast::Expr) -> Result<bool> {
         column.tags.remove(SEQUENCE_TAG);
         let Some(name) = nextval_sequence_in_ast(value) else { return Ok(false) };
-        self.take_values_of(column, &name).map(|()| true)
+        self.use_sequence(column, &name).map(|()| true)
     }
 
-    /// Has a column take its values from the sequence of this name, as SQL writes it. Whether they may be
-    /// taken is asked of whoever writes rows.
-    pub(super) fn take_values_of(&self, column: &mut Column, name: &str) -> Result<()> {
+    /// Makes a column take its default from the sequence of this name, in SQL syntax. The privilege is
+    /// checked for each role that inserts rows.
+    pub(super) fn use_sequence(&self, column: &mut Column, name: &str) -> Result<()> {
         let name = TableReference::parse_str(name);
         let state = self.names.snapshot().state;
         let found = match &state {
@@ -410,7 +410,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Errors: the table has rows, which a new column with a sequence would have to have values for (0A000).
+    /// Errors: the table has rows, which would need values for a new column with a sequence (0A000).
     pub(super) async fn check_no_rows(&self, table: &TableReference, column: &str) -> Result<()> {
         let sql = format!("SELECT 1 FROM {} LIMIT 1", table.to_quoted_string());
         let rows = self.context.sql(&sql).await?.collect().await?;
@@ -428,18 +428,18 @@ impl Ddl<'_> {
     }
 }
 
-fn taken(name: &str) -> DataFusionError {
+fn name_taken(name: &str) -> DataFusionError {
     error(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
 }
 
-/// Puts a new sequence into a transaction.
+/// Adds a new sequence to a transaction.
 fn add(transaction: &mut Transaction, mut sequence: Sequence) {
     sequence.id = transaction.allocate_object();
     transaction.values.insert(sequence.id, uncommitted_value(sequence.start_value()));
     transaction.state_mut().sequences.insert(sequence.id, Arc::new(sequence));
 }
 
-/// Puts a sequence in the place of what it was.
+/// Replaces a sequence's definition.
 fn replace(transaction: &mut Transaction, sequence: Sequence, restart: Option<SequenceValue>) {
     if let Some(value) = restart {
         transaction.values.insert(sequence.id, uncommitted_value(value));
@@ -449,8 +449,8 @@ fn replace(transaction: &mut Transaction, sequence: Sequence, restart: Option<Se
     }
 }
 
-/// Takes the default of columns away whose values come from a sequence.
-fn forget_default(transaction: &mut Transaction, uuid: &str) {
+/// Removes the default of columns that take their values from a sequence.
+fn remove_default(transaction: &mut Transaction, uuid: &str) {
     let uses = |column: &Column| column.tags.get(SEQUENCE_TAG).is_some_and(|own| own == uuid);
     let tables: Vec<Arc<Table>> = transaction.state.tables.values().cloned().collect();
     for table in tables.iter().filter(|table| table.columns.iter().any(uses)) {
@@ -462,11 +462,11 @@ fn forget_default(transaction: &mut Transaction, uuid: &str) {
     }
 }
 
-/// Drops the sequences of columns and schemas that are gone, and has those of identity columns be of the type
-/// of these. `dropped`: sequences that the statement drops by itself.
+/// Drops the sequences of dropped columns and schemas, and adapts the types of identity columns' sequences.
+/// `dropped`: sequences that the statement drops itself.
 ///
-/// Errors: a column that stays has its values from one that goes (2BP01).
-pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -> Result<()> {
+/// Errors: a remaining column takes its values from a dropped sequence (2BP01).
+pub(super) fn adjust_sequences(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -> Result<()> {
     if transaction.state.sequences.is_empty() && dropped.is_empty() {
         return Ok(());
     }
@@ -529,9 +529,9 @@ fn type_of_sequence(kind: ColumnType) -> Option<SequenceType> {
     }
 }
 
-/// Gives columns of a table sequences of their own.
+/// Creates the sequences of a table's generated columns.
 ///
-/// Errors: a column is of another type (22023), has a default beside (42601), or is named twice.
+/// Errors: a column has another type (22023), also has a default (42601), or is named twice.
 pub(super) fn generate(
     transaction: &mut Transaction,
     table: &mut Table,
@@ -568,7 +568,7 @@ pub(super) fn generate(
             Some(name) => {
                 let name = reference(name)?.table().to_string();
                 if transaction.state.has_relation(schema, &name) {
-                    return Err(taken(&name));
+                    return Err(name_taken(&name));
                 }
                 name
             }
@@ -587,7 +587,7 @@ pub(super) fn generate(
     Ok(())
 }
 
-/// `table_column_seq`, shortened as PostgreSQL does, with a number behind if there is one of the name.
+/// `table_column_seq`, shortened as in PostgreSQL, with a number if the name is taken.
 fn free_name(state: &State, schema: ObjectId, table: &str, column: &str) -> String {
     let name = |label: &str| {
         let (mut first, mut second) = (table.len(), column.len());
@@ -608,7 +608,7 @@ fn free_name(state: &State, schema: ObjectId, table: &str, column: &str) -> Stri
     names.find(|name| !state.has_relation(schema, name)).unwrap_or(plain)
 }
 
-/// Errors: the operation is not for identity columns (42601).
+/// Errors: the operation does not apply to identity columns (42601).
 pub(super) fn check_identity(column: &Column, table: &Table, operation: &AlterColumnOperation) -> Result<()> {
     if identity_of(column).is_none() {
         return Ok(());

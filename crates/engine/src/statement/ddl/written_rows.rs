@@ -1,8 +1,7 @@
-//! Rows that a transaction has written to a table whose columns it alters.
+//! Uncommitted rows of a transaction that alters their table's columns.
 //!
-//! Where it can, what was written stays as it is. Files are read by the names that columns had when they were
-//! committed: so a column in them keeps its name and its type, and no column of its name may come. What does
-//! not fit is written anew.
+//! Rows stay as written where possible. Files are read by the column names at commit: so a column in them
+//! must keep its name and type, and no new column may reuse the name. Otherwise the rows are rewritten.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,14 +21,18 @@ use crate::warehouse::table::scanned_file::RowSource;
 use crate::warehouse::table::{WarehouseTable, missing_value};
 
 impl Ddl<'_> {
-    /// The rows that the transaction has written to a table, in files with the columns that it is to have;
-    /// `None`: they need not be written anew. Changes nothing yet.
+    /// Rewrites the transaction's uncommitted rows of a table into files with the new columns; `None`: no
+    /// rewrite is needed. Does not change the transaction yet.
     ///
     /// Errors: the transaction has compacted the table (25001); those of writing.
-    pub(super) async fn rewritten(&self, before: &Arc<Table>, after: &Table) -> Result<Option<Vec<NewFile>>> {
+    pub(super) async fn rewrite_rows(
+        &self,
+        before: &Arc<Table>,
+        after: &Table,
+    ) -> Result<Option<Vec<NewFile>>> {
         let snapshot = self.names.snapshot();
         let Some(changes) = snapshot.data.get(&before.id) else { return Ok(None) };
-        if fits(changes, &before.columns, &after.columns) {
+        if can_adapt(changes, &before.columns, &after.columns) {
             return Ok(None);
         }
         if changes.compacts {
@@ -49,12 +52,12 @@ impl Ddl<'_> {
         let target = WarehouseTable::try_new(state, &snapshot, Arc::new(after.clone()))?;
         let Dml { plan, pending } = Dml::rewrite(target, input)?;
         pending.begin(self.transactions).await?;
-        let told = self.context.execute_logical_plan(plan).await?.collect().await?;
-        pending.files(told, self.transactions).await.map(Some)
+        let results = self.context.execute_logical_plan(plan).await?.collect().await?;
+        pending.files(results, self.transactions).await.map(Some)
     }
 }
 
-/// What rows with the columns `before` have in a column.
+/// Value of a column for rows with the columns `before`.
 fn value_of(after: &Column, before: &[Column]) -> Result<Expr> {
     let value = match before.iter().find(|old| old.id == after.id) {
         Some(old) => {
@@ -69,17 +72,17 @@ fn value_of(after: &Column, before: &[Column]) -> Result<Expr> {
     Ok(value.alias(&after.name))
 }
 
-/// Puts files in the place of all that was written. What is deleted of committed rows stays deleted.
+/// Replaces all uncommitted rows by files. Deletions of committed rows remain.
 pub(super) fn replace(changes: &mut TableChanges, files: Vec<NewFile>) {
     changes.added = files;
     changes.inlined.clear();
     changes.inlined_stats.clear();
 }
 
-/// Whether what was written with the columns `before` can [`follow`]: no column has got another type, and
-/// none has come whose value in older rows is not NULL; nor, if there are files, has one another name, or
-/// gone (another one could come by its name).
-fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
+/// Whether uncommitted rows with the columns `before` can stay, so that [`adapt`] suffices: no column has
+/// changed its type, and no new one has a non-NULL initial default; with files, no column was renamed or
+/// dropped either (another could reuse its name).
+fn can_adapt(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
     if changes.added.is_empty() && changes.inlined.is_empty() {
         return true;
     }
@@ -92,9 +95,8 @@ fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
     after.iter().all(fits) && (!is_in_files || before.iter().all(stays))
 }
 
-/// Has what was written with the columns `before`, and fits, be rows of a table with the columns `after`.
-/// Files stay as they are.
-pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Column]) {
+/// Adapts uncommitted rows with the columns `before` to the columns `after`. Files stay unchanged.
+pub(super) fn adapt(changes: &mut TableChanges, before: &[Column], after: &[Column]) {
     if changes.inlined.is_empty() {
         return;
     }
