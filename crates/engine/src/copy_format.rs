@@ -1,4 +1,4 @@
-//! PostgreSQL's text and CSV formats of COPY: rows read, rows written, and the file format that writes them.
+//! PostgreSQL's text and CSV formats of COPY: reader, encoder, and file format.
 
 pub(crate) mod encode;
 pub(crate) mod layout;

@@ -1,4 +1,4 @@
-//! The engine: what all sessions of a process share, which is memory, temporary files and defaults.
+//! The engine: memory, temporary files and defaults, shared by all sessions of a process.
 
 pub(crate) mod server_functions;
 pub(crate) mod waiting_functions;
@@ -40,42 +40,41 @@ use crate::warehouse::name_resolver::DEFAULT_CATALOG;
 use crate::warehouse::system_catalogs::server_table::ServerTable;
 use crate::warehouse::{DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
 
-/// How many of the largest users of memory an out-of-memory error names.
+/// Number of the largest memory consumers that an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
-/// How an engine is made. The default takes what the machine has.
+/// Options of an engine. The default uses the machine's resources.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineOptions {
-    /// How many threads a statement may keep busy, at least 1: the number of output partitions of its plan.
+    /// Threads per statement, at least 1: the number of output partitions of its plan.
     pub threads: usize,
-    /// What all statements together may hold before they spill, in bytes; `None` for no limit.
+    /// Memory limit in bytes of all statements together, above which they spill; `None` for no limit.
     pub memory_bytes: Option<u64>,
-    /// Names and values as for SET, applied in order to every new session.
+    /// Settings as for SET, applied in order to every new session.
     pub settings: Vec<(String, String)>,
-    /// Where temporary files go, best on a disk each; none for the system's folder (`TMPDIR`).
+    /// Folders for spill files, ideally one per disk; empty for the system's (`TMPDIR`).
     pub spill_dirs: Vec<PathBuf>,
-    /// The ranks that statements run on together; `None` for this process alone.
+    /// The ranks that run statements together; `None` for this process alone.
     pub gang: Option<Gang>,
-    /// A gang that this process is not part of, and that takes what is worth it while it is there.
+    /// Connection of a front end to a gang, which runs the statements that are worth it while connected.
     pub link: Option<Link>,
-    /// Where tables are kept; `None` for tables that end with their session.
+    /// Storage of tables; `None` for session tables only.
     pub warehouse: Option<WarehouseOptions>,
-    /// Tables of schema `sys` about the process around the engine.
+    /// Tables of schema `sys` provided by the host process.
     pub server_tables: Vec<ServerTable>,
-    /// Remembers what statements did that this process or its gang has run; of a gang that it is not part of,
-    /// others remember.
+    /// History of the statements that this process or its gang has run; with a front end the gang records
+    /// them.
     pub history: Option<History>,
-    /// What no statement may take more of, whatever its session's settings.
+    /// Resource limits of every statement, whatever its session's settings.
     pub limits: Limits,
-    /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is
-    /// given a password.
+    /// Derives the stored verifier from a password, or rejects it. Without it roles cannot have passwords.
     pub password_verifier: Option<PasswordVerifier>,
-    /// Functions that change what the process around the engine does.
+    /// Functions that control the host process.
     pub server_functions: Vec<ServerFunction>,
-    /// Functions that wait for others, or for a time.
+    /// Functions that wait for a lock or a time.
     pub waiting_functions: Vec<WaitingFunction>,
-    /// With it, nothing is committed but while this process has the right to.
+    /// Fencing: commits succeed only while this process holds the lease.
     pub fence: Option<Fence>,
 }
 
@@ -103,7 +102,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// Makes sessions. Dropping the last handle removes the temporary files; sessions hold a handle.
+/// Creates sessions. Dropping the last handle removes the temporary files; sessions hold a handle.
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -112,8 +111,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Inner {
     config: SessionConfig,
-    /// What that is when the planner of ranks has said what it needs: settings of every session, once there
-    /// was one.
+    /// `config` after the distributed planner has added its settings: defaults of every session, set by the
+    /// first one.
     initial: OnceLock<ConfigOptions>,
     runtime: Arc<RuntimeEnv>,
     memory_bytes: Option<u64>,
@@ -132,8 +131,8 @@ struct Inner {
 }
 
 impl Engine {
-    /// Fails where a setting is unknown (42704) or its value is not allowed (22023), and where the folder
-    /// for temporary files was named and cannot be written.
+    /// Errors: a setting is unknown (42704) or its value invalid (22023); a given spill folder is not
+    /// writable.
     pub fn try_new(options: EngineOptions) -> Result<Self, SqlError> {
         let config = base_config(&options)?;
         let (spill, disks) = spill_folders(&options)?;
@@ -144,7 +143,7 @@ impl Engine {
         let mut runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
             .with_object_store_registry(Arc::new(StoreRegistry::default()))
-            // Other processes write into the same folders: a listing is good for one statement only.
+            // Other processes write to the same folders: do not cache listings across statements.
             .with_object_list_cache_limit(0);
         if let Some(bytes) = options.memory_bytes {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -176,31 +175,31 @@ impl Engine {
         })
     }
 
-    /// Removes the temporary files now, for a process that ends without dropping everything. Statements
-    /// that still run fail when they spill.
+    /// Removes the temporary files now, for a process that exits without dropping everything. Running
+    /// statements fail when they spill.
     pub fn remove_temporary_files(&self) {
         self.inner.spill.iter().for_each(SpillFolder::remove);
         atomic_sinks::remove_local();
     }
 
-    /// Waits until stores have given up what statements that were canceled or have failed have begun there,
-    /// some seconds at most.
+    /// Waits, up to a few seconds, until object stores have aborted the uploads of canceled and failed
+    /// statements.
     pub async fn settle_stores(&self) {
         harrier_storage::wait_for_pending_work().await;
     }
 
-    /// What sessions are made with.
+    /// Configuration of new sessions.
     pub(crate) fn config(&self) -> &SessionConfig {
         &self.inner.config
     }
 
-    /// To be called with the settings of a session that has just been made.
-    pub(crate) fn keep_initial(&self, made: &ConfigOptions) {
-        self.inner.initial.get_or_init(|| made.clone());
+    /// Records the settings of the first session. Call it with every new session's settings.
+    pub(crate) fn set_initial_settings(&self, options: &ConfigOptions) {
+        self.inner.initial.get_or_init(|| options.clone());
     }
 
-    /// The settings that sessions have when they have been made, and again after RESET.
-    pub(crate) fn initial(&self) -> &ConfigOptions {
+    /// Settings of a new session, restored by RESET.
+    pub(crate) fn initial_settings(&self) -> &ConfigOptions {
         self.inner.initial.get().unwrap_or_else(|| self.inner.config.options())
     }
 
@@ -209,22 +208,22 @@ impl Engine {
         &self.inner.runtime
     }
 
-    /// The ranks that statements run on together, if this is a gang.
+    /// The ranks that run statements together, if this is a gang.
     pub fn gang(&self) -> Option<&Gang> {
         self.inner.gang.as_ref()
     }
 
-    /// Who may do what in the warehouse, as it is now. One small query of the catalog; as long as there is no
-    /// warehouse, everybody may everything.
-    ///
-    /// Ends the connections to the catalog. To be called when no session is used any more: a catalog in a
-    /// file is whole in that file then, unless other processes have it open.
+    /// Closes the connections to the catalog. Call it when no session is in use any more: a catalog in a
+    /// single file is then complete in that file, unless other processes have it open.
     pub async fn close(&self) {
         if let Some(warehouse) = self.warehouse() {
             warehouse.close().await;
         }
     }
 
+    /// The current privileges in the warehouse, read by one small catalog query. Without a warehouse
+    /// everything is permitted.
+    ///
     /// Errors: the catalog cannot be read (08006, 58030, …).
     pub async fn access(&self) -> Result<Arc<Access>, SqlError> {
         let Some(warehouse) = self.warehouse() else {
@@ -241,11 +240,11 @@ impl Engine {
             .map_err(|error: datafusion::error::DataFusionError| crate::error::in_statement(&error, ""))
     }
 
-    /// The catalog of the warehouse, whose data folder is known to be its own from now on if that can be
-    /// found out: a catalog that can only be read is as it is. `None`: there is no warehouse.
+    /// The warehouse's catalog, after claiming the data folder for it; a read-only catalog stays unclaimed.
+    /// `None`: there is no warehouse.
     ///
-    /// Errors: the data folder is another catalog's (55000); the catalog cannot be read.
-    pub async fn claimed_catalog(&self) -> Result<Option<Catalog>, SqlError> {
+    /// Errors: the data folder belongs to another catalog (55000); the catalog cannot be read.
+    pub async fn claim_catalog(&self) -> Result<Option<Catalog>, SqlError> {
         let Some(warehouse) = self.warehouse() else { return Ok(None) };
         let found = async {
             let Some(catalog) = warehouse.open().await? else { return Ok(None) };
@@ -278,7 +277,7 @@ impl Engine {
         &self.inner.server_tables
     }
 
-    /// What remembers statements, if anything does.
+    /// The statement history, if it is recorded.
     pub fn history(&self) -> Option<&History> {
         self.inner.history.as_ref()
     }
@@ -291,7 +290,7 @@ impl Engine {
         &self.inner.server_functions
     }
 
-    /// Where this process spills to; `None` if it cannot.
+    /// The spill disks of this process; `None` if it cannot spill.
     pub fn disks(&self) -> Option<&Disks> {
         self.inner.disks.as_ref()
     }
@@ -300,14 +299,14 @@ impl Engine {
         self.inner.link.as_ref()
     }
 
-    /// On rank 0, attached: where a front end hands in its plans.
+    /// On rank 0, once attached: the service that executes plans of front ends.
     pub fn desk(&self, threads: usize) -> Option<Desk> {
         let gang = self.gang()?.clone();
         Some(Desk::new(gang, threads, explain_text::rank_lines))
     }
 
-    /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to
-    /// do without a gang. To be called once, inside the tokio runtime that the work shall run on.
+    /// Lets this rank take part in statements, with this engine's memory and folders. Does nothing without a
+    /// gang. Call it once, inside the tokio runtime that runs the work.
     pub fn attach(&self) {
         if let Some(gang) = &self.inner.gang {
             gang.attach(Arc::clone(&self.inner.runtime), self.inner.disks.clone());
@@ -323,7 +322,7 @@ impl Engine {
     }
 }
 
-/// A plan for one output partition has no redistribution in it that could become a motion.
+/// On a gang at least 2: a plan with one output partition has no repartitioning that could become a motion.
 fn output_partitions_min(options: &EngineOptions) -> usize {
     if options.gang.is_some() { 2 } else { 1 }
 }
@@ -340,31 +339,30 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
         defaults.catalog.default_schema = DEFAULT_SCHEMA.to_string();
         defaults.catalog.create_default_catalog_and_schema = false;
     }
-    // PostgreSQL's dialect is what people's fingers know; the extensions of DataFusion's own parser
-    // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
+    // PostgreSQL's dialect is what users know; the extensions of DataFusion's parser (CREATE EXTERNAL TABLE,
+    // COPY … TO, 'file.parquet' as a table) work in every dialect.
     defaults.sql_parser.dialect = Dialect::PostgreSQL;
-    // SubqueryOrders knows which of them nobody sees.
+    // SubqueryOrders knows which of them have no effect.
     defaults.sql_parser.enable_subquery_sort_elimination = false;
-    // Without one, TIMESTAMPTZ would be TIMESTAMP.
+    // Without a time zone, TIMESTAMPTZ would be TIMESTAMP.
     defaults.execution.time_zone = Some(UTC.to_string());
-    // In 64 bits of nanoseconds there is no room for years before 1677, or after 2262.
+    // 64 bits of nanoseconds cannot represent years before 1677 or after 2262.
     defaults.execution.parquet.coerce_int96 = Some("us".to_string());
-    // Errors point at the place.
+    // Source spans give errors a position.
     defaults.sql_parser.collect_spans = true;
-    // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor
-    // time of scans like query 6 and query 12, because columns were decoded in small pieces. DataFusion 55
-    // skips what `min(a)` does not need even if `max(f(a))` beside it does: its filter knows bare columns
-    // only.
+    // Filter pushdown inside the Parquet reader stays off, DataFusion's default: on TPC-H it doubled the
+    // processor time of scans like query 6 and query 12, because columns were decoded in small pieces.
+    // DataFusion 55 prunes what `min(a)` does not need even if `max(f(a))` beside it does: its dynamic filter
+    // considers bare columns only.
     defaults.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // Whether a column may be NULL is told more cautiously of physical plans: of `x IS TRUE`, and of marks of
-    // EXISTS the other way round. No batch has a NULL where there may be none; the check would refuse `SELECT
-    // DISTINCT x IS TRUE`.
+    // Physical plans are more conservative about nullability, for `x IS TRUE`, and less for EXISTS marks. No
+    // batch has a NULL in a non-nullable column; the check would reject `SELECT DISTINCT x IS TRUE`.
     defaults.execution.skip_physical_aggregate_schema_check = true;
-    // What ANALYZE has found is behind it.
+    // Gives the planner the statistics of ANALYZE.
     defaults.optimizer.use_statistics_registry = true;
     if let Some(bytes) = options.memory_bytes {
-        // What a sort keeps back for merging what it spilled, in each partition. With DataFusion's 10 MiB two
-        // sorts do not fit into little memory at all.
+        // Memory that a sort reserves for merging its spilled runs, per partition. With DataFusion's 10 MiB
+        // two sorts do not fit into a small memory limit.
         let share = usize::try_from(bytes).unwrap_or(usize::MAX) / (SORT_SHARES * options.threads.max(1));
         let reservation = &mut defaults.execution.sort_spill_reservation_bytes;
         *reservation = share.min(*reservation);
@@ -372,22 +370,22 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     if let Some(gang) = &options.gang {
         gang.declare_settings(&mut config);
     }
-    // As deep as statements may nest: tools write a hundred subqueries inside of each other.
+    // Nesting limit of the parser: tools generate a hundred nested subqueries.
     let nesting = ("datafusion.sql_parser.recursion_limit", nesting::NESTING_MAX.to_string());
-    set(&mut config, nesting.0, &nesting.1)?;
+    apply_setting(&mut config, nesting.0, &nesting.1)?;
     for (key, value) in &options.settings {
-        set(&mut config, key, value)?;
+        apply_setting(&mut config, key, value)?;
     }
     Ok(config)
 }
 
-/// What SET does outside a session.
-fn set(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlError> {
+/// Applies a setting as SET does, outside a session.
+fn apply_setting(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlError> {
     let value = settings::normalize_value(key, value).map_err(|error| setting_error(key, &error))?;
     config.options_mut().set(&key.to_lowercase(), &value).map_err(|error| setting_error(key, &error))
 }
 
-/// An error of SET or RESET, with the whole name of the setting where that is what is wrong.
+/// An error of SET or RESET, with the full name of the setting if that is at fault.
 pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionError) -> SqlError {
     match harrier_sqlstate::of(error) {
         state @ SqlState::UNDEFINED_OBJECT => {
@@ -403,8 +401,8 @@ pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionErro
     }
 }
 
-/// A folder of this process on every disk. One that cannot be used is marked down; an error if all were named
-/// and none can.
+/// Creates a spill folder of this process on every disk. An unusable disk is marked down; fails if disks were
+/// given and none is usable.
 fn spill_folders(options: &EngineOptions) -> Result<(Vec<SpillFolder>, Option<Disks>), SqlError> {
     let parents = match options.spill_dirs.is_empty() {
         true => vec![std::env::temp_dir()],
@@ -419,7 +417,7 @@ fn spill_folders(options: &EngineOptions) -> Result<(Vec<SpillFolder>, Option<Di
                 Ok(place)
             }
             Err(error) => {
-                // Most statements need none.
+                // Most statements do not spill.
                 tracing::warn!(folder = %parent.display(), %error, "no temporary files in this folder");
                 let reason = error.to_string();
                 last = Some((parent.clone(), error));

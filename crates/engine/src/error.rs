@@ -1,8 +1,7 @@
-//! What a user is told about a failed statement: a SQLSTATE, one message, and where it helps a detail, a hint
-//! and a position.
+//! SQL errors as users see them: a SQLSTATE and one message, optionally with detail, hint and position.
 //!
-//! DataFusion's errors are nested and prefixed for developers. [`SqlError`] takes the innermost statement of
-//! what went wrong, in PostgreSQL's style (lower case, no full stop), and keeps the rest as detail or hint.
+//! DataFusion's errors are nested and prefixed for developers. [`SqlError`] takes the innermost cause as its
+//! message, in PostgreSQL's style (lower case, no full stop), and keeps the rest as detail or hint.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -16,29 +15,29 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::{RemoteError, date_style_hint};
 
-/// What the planner puts before the name of a table for which none was given, without and with a warehouse.
+/// Qualifiers that the planner adds to unqualified table names, without and with a warehouse.
 const DEFAULT_PREFIXES: [&str; 2] = ["datafusion.public.", "warehouse.main."];
 
-/// `error` as it happened in the statement `sql`, with a position where the error has one.
+/// Converts `error` of the statement `sql`, with its position in the text if known.
 pub fn in_statement(error: &DataFusionError, sql: &str) -> SqlError {
     let parts = Parts::of(error);
     let position = match parts.place {
-        Place::Unknown => None,
-        Place::At(location) => offset_of(sql, location),
-        Place::End => Some(sql.trim_end().chars().count() + 1),
+        Position::Unknown => None,
+        Position::At(location) => offset_of(sql, location),
+        Position::End => Some(sql.trim_end().chars().count() + 1),
     };
-    // Addresses of files, as they were written.
+    // Restore file URLs as the user wrote them.
     let message = harrier_storage::without_profiles(&parts.message);
     let detail = parts.detail.map(|detail| harrier_storage::without_profiles(&detail));
     SqlError { detail, hint: parts.hint, position, ..SqlError::new(harrier_sqlstate::of(error), message) }
 }
 
-/// `error` where there is no statement to have a position in.
+/// Converts `error` without a statement text for positions.
 pub fn sql_error(error: DataFusionError) -> SqlError {
     in_statement(&error, "")
 }
 
-/// Whether Harrier itself raised `error`, so that its texts need no cleaning.
+/// Whether Harrier itself raised `error`, so that its text needs no cleaning.
 pub(crate) fn is_coded(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => is_coded(inner),
@@ -47,9 +46,9 @@ pub(crate) fn is_coded(error: &DataFusionError) -> bool {
     }
 }
 
-/// Where in the statement's text an error was found.
+/// Position of an error in the statement's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Unknown,
     At(Location),
     End,
@@ -59,12 +58,12 @@ struct Parts {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
-    place: Place,
+    place: Position,
 }
 
 impl Parts {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), detail: None, hint: None, place: Place::Unknown }
+        Self { message: message.into(), detail: None, hint: None, place: Position::Unknown }
     }
 
     fn of(error: &DataFusionError) -> Self {
@@ -121,8 +120,7 @@ impl Parts {
         }
     }
 
-    /// An error of any type: one of ours keeps its texts, one that wraps another is passed through, the
-    /// others are cleaned.
+    /// Converts any error type: SQL errors keep their text, wrappers are unwrapped, others are cleaned.
     fn of_std(error: &(dyn Error + 'static)) -> Self {
         if let Some(error) = error.downcast_ref::<DataFusionError>() {
             return Self::of(error);
@@ -135,7 +133,7 @@ impl Parts {
                 message: error.message.clone(),
                 detail: error.detail.clone(),
                 hint: error.hint.clone(),
-                place: Place::Unknown,
+                place: Position::Unknown,
             };
         }
         if let Some(error) = error.downcast_ref::<RemoteError>() {
@@ -156,7 +154,7 @@ impl Parts {
                 ParquetError::External(inner) => Self::of_std(inner.as_ref()),
                 other => {
                     let text = other.to_string();
-                    // Its store could not be asked, which says nothing of the data.
+                    // The store of the data was unreachable, which is no error of the data.
                     let state = harrier_sqlstate::of_std(other);
                     if state == Some(SqlState::IO_ERROR) {
                         return Self::of_text(&text);
@@ -194,13 +192,13 @@ impl Parts {
                     "" => Self::new("permission denied"),
                     path => Self::new(format!("permission denied for file \"{path}\"")),
                 };
-                // What a store says; the kernel has nothing to add.
+                // Answer of the store; no kernel error is involved.
                 parts.detail =
-                    (!is_of_kernel(source.as_ref())).then(|| clean(&source.to_string()).into_owned());
+                    (!is_kernel_error(source.as_ref())).then(|| clean(&source.to_string()).into_owned());
                 parts
             }
-            // What the local file system's private type wraps is the kernel's answer; its own text names
-            // the file, so both are wanted.
+            // The local file system's private error type wraps the kernel's error and names the file in its
+            // own text: use both.
             E::Generic { source, .. } => {
                 let mut message = clean(&source.to_string()).into_owned();
                 if let Some(cause) = source.source() {
@@ -218,7 +216,7 @@ impl Parts {
         }
     }
 
-    /// `Expected: end of statement, found: x at Line: 1, Column: 8` and its relatives.
+    /// Parses `Expected: end of statement, found: x at Line: 1, Column: 8` and similar messages.
     fn of_parser(error: &ParserError) -> Self {
         let text = match error {
             ParserError::RecursionLimitExceeded => {
@@ -243,14 +241,14 @@ impl Parts {
             format!("syntax error at or near \"{found}\"")
         });
         parts.detail = Some(format!("expected {expected}"));
-        parts.place = if is_end { Place::End } else { place };
+        parts.place = if is_end { Position::End } else { place };
         parts
     }
 
     fn of_schema(error: &SchemaError) -> Self {
         match error {
             SchemaError::FieldNotFound { field, .. } => {
-                // Which field is closest, and whether one differs by case alone, only the text says.
+                // Only the text contains the closest field name, and whether one differs by case alone.
                 let text = error.to_string();
                 let name = match &field.relation {
                     Some(relation) => format!("{relation}.{}", field.name),
@@ -307,7 +305,8 @@ impl Parts {
         }
         if let Some(row) = between(text, "across values list: got ", " but expected") {
             return Self::new(match row.ends_with("in row 0") {
-                // Only the columns of an INSERT can be other than the first row.
+                // Later VALUES rows are checked against the first, so the mismatch is with the INSERT
+                // columns.
                 true => "INSERT has another number of expressions than of target columns",
                 false => "VALUES lists must all be the same length",
             });
@@ -387,7 +386,7 @@ impl Parts {
     }
 
     fn of_configuration(text: &str) -> Self {
-        // The names are not always repeated in full, but always quoted.
+        // Names are not always complete, but always quoted.
         if ["not find config", "not found on"].iter().any(|phrase| text.contains(phrase)) {
             return Self::of_missing_setting(between(text, "\"", "\"").unwrap_or_default());
         }
@@ -435,8 +434,8 @@ impl Parts {
         parts
     }
 
-    /// Text without more structure: the first line is the message, the others are detail, as is the row that
-    /// a reader could not parse.
+    /// Unstructured text: the first line is the message; the other lines are detail, as is the row that a
+    /// reader could not parse.
     fn of_text(text: &str) -> Self {
         let text = clean(text);
         let (first, rest) = text
@@ -463,15 +462,15 @@ impl Parts {
     }
 
     fn with_diagnostic(mut self, diagnostic: &Diagnostic) -> Self {
-        if self.place == Place::Unknown
+        if self.place == Position::Unknown
             && let Some(span) = diagnostic.span
         {
-            self.place = Place::At(span.start);
+            self.place = Position::At(span.start);
         }
         let texts = |texts: Vec<&str>| (!texts.is_empty()).then(|| texts.join("; "));
         let helps = texts(diagnostic.helps.iter().map(|h| h.message.as_str()).collect());
         let notes = texts(
-            // The message of an operator that does not exist has the types already.
+            // The message of a missing operator already contains the types.
             diagnostic
                 .notes
                 .iter()
@@ -498,8 +497,8 @@ fn is_unplanned(text: &str, kinds: &[&str]) -> bool {
         .is_some_and(|(_, rest)| kinds.iter().any(|kind| rest.starts_with(kind)))
 }
 
-/// Prefixes that say which part of the engine spoke. They go, however many there are.
-const NOISE: &[&str] = &[
+/// Component prefixes, removed however many there are.
+const PREFIXES: &[&str] = &[
     "Error during planning: ",
     "Arrow error: ",
     "Parquet error: ",
@@ -540,15 +539,15 @@ const NOISE: &[&str] = &[
     "NYI: ",
 ];
 
-/// `text` without backtrace, noise and capital letter at its beginning.
+/// `text` without backtrace, prefixes and leading capital letter.
 fn clean(text: &str) -> Cow<'_, str> {
     let mut text = text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().trim();
-    while let Some(rest) = NOISE.iter().find_map(|noise| text.strip_prefix(noise)) {
+    while let Some(rest) = PREFIXES.iter().find_map(|noise| text.strip_prefix(noise)) {
         text = rest.trim_start();
     }
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
-        // A second capital means an abbreviation or a type such as CSV or UInt8, which keep theirs.
+        // A second capital means an abbreviation or a type such as CSV or UInt8, which keep their case.
         (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
             let first_word = text.split([' ', '(', '<']).next().unwrap_or_default();
             if first_word.chars().skip(1).any(|c| c.is_uppercase() || c.is_ascii_digit()) {
@@ -560,7 +559,7 @@ fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` up to the parsed expression that some messages end with.
+/// `text` without the trailing parsed expression of some messages.
 fn without_debug(text: &str) -> &str {
     let is_debug = text.contains("Span(Location(") || text.contains("ValueWithSpan {");
     match text.find(" {") {
@@ -569,8 +568,8 @@ fn without_debug(text: &str) -> &str {
     }
 }
 
-/// Whether an error, or one that it comes from, is of this host's files.
-fn is_of_kernel(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether an error, or one of its causes, comes from this host's file system.
+fn is_kernel_error(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if error.is::<std::io::Error>() {
@@ -581,7 +580,7 @@ fn is_of_kernel(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// The kernel's words without Rust's ` (os error 28)`.
+/// The kernel's message without Rust's ` (os error 28)`.
 fn without_errno(text: &str) -> String {
     match text.rfind(" (os error ") {
         Some(at) => text[..at].to_string(),
@@ -595,21 +594,24 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(&text[start..start + length])
 }
 
-/// Cuts ` at Line: 1, Column: 8` off the end of a parser's message.
-fn split_location(text: &str) -> (&str, Place) {
+/// Splits ` at Line: 1, Column: 8` off the end of a parser message.
+fn split_location(text: &str) -> (&str, Position) {
     let Some((message, location)) = text.rsplit_once(" at Line: ") else {
-        return (text, Place::Unknown);
+        return (text, Position::Unknown);
     };
     let place = location
         .split_once(", Column: ")
         .and_then(|(line, column)| {
-            Some(Place::At(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? }))
+            Some(Position::At(Location {
+                line: line.trim().parse().ok()?,
+                column: column.trim().parse().ok()?,
+            }))
         })
-        .unwrap_or(Place::Unknown);
+        .unwrap_or(Position::Unknown);
     (message, place)
 }
 
-/// The 1-based offset in characters of a 1-based line and column; `None` if the text has no such place.
+/// The 1-based character offset of a 1-based line and column; `None` if outside the text.
 fn offset_of(sql: &str, location: Location) -> Option<usize> {
     let line = usize::try_from(location.line).ok()?.checked_sub(1)?;
     let column = usize::try_from(location.column).ok()?.checked_sub(1)?;

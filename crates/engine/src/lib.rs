@@ -1,5 +1,5 @@
-//! A statement, from its text to its rows: plan, run; sessions, settings and SQL errors. Crate `sql` parses
-//! it. It never knows how rows travel between ranks, nor who asked for them.
+//! Executes SQL statements, from text to rows: planning, execution, sessions, settings and SQL errors. Crate
+//! `sql` parses. Must not know how rows travel between ranks, nor who sent a statement.
 //!
 //! ```text
 //! SQL text ─► crate sql ─► the match over kinds ─► logical plan ─► physical plan ─► rows

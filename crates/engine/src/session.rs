@@ -1,4 +1,4 @@
-//! A session: one user's tables, settings and prepared statements, and the running of statements in it.
+//! A session: one user's tables, settings and prepared statements, and the execution of its statements.
 
 pub(crate) mod client;
 pub(crate) mod planner;
@@ -44,7 +44,7 @@ use crate::planning::coalesce;
 use crate::planning::generate_series::Series;
 use crate::runtime::limits::Limits;
 use crate::session::prepared_statements::PreparedStatements;
-use crate::session::temporary_catalog::OwnCatalog;
+use crate::session::temporary_catalog::TemporaryCatalog;
 use crate::settings::parameters::Parameters;
 use crate::settings::{self, HarrierSettings, refresh_functions};
 use crate::warehouse::access::SessionRole;
@@ -56,27 +56,27 @@ use crate::warehouse::system_catalogs::sys_schema::SystemSchema;
 use crate::warehouse::temporary_snapshots::TemporaryStates;
 use crate::warehouse::transaction::Transactions;
 
-/// One user's tables and settings. One statement at a time; cheap to make.
+/// One user's tables and settings. Runs one statement at a time; cheap to create.
 pub struct Session {
     context: SessionContext,
     engine: Engine,
-    /// A table in memory was made: its rows may lie in blocks that other ranks have lent.
-    keeps_rows: AtomicBool,
-    /// Something was left on a rank, and logged.
-    left_something: AtomicBool,
+    /// An in-memory table was created: its rows may be in shared-memory blocks of other ranks.
+    has_memory_tables: AtomicBool,
+    /// A resource leak on a rank was found and logged.
+    has_logged_leak: AtomicBool,
     warehouse: Option<Arc<WarehouseSession>>,
     prepared: PreparedStatements,
     parameters: Arc<Parameters>,
-    /// PostgreSQL's catalogs, once the session has begun.
+    /// PostgreSQL's catalogs, installed when the session begins.
     postgres: OnceLock<Arc<SessionSource>>,
-    /// It is for a client at the other end of a connection.
+    /// Whether the session serves a remote client.
     is_client: AtomicBool,
-    /// What there is without a warehouse.
-    own: Option<Arc<OwnCatalog>>,
+    /// Catalog of a session without a warehouse.
+    own: Option<Arc<TemporaryCatalog>>,
 }
 
 impl Engine {
-    /// A session with its own tables and settings.
+    /// Creates a session with its own tables and settings.
     pub fn session(&self) -> Session {
         Session::new(self.clone())
     }
@@ -88,7 +88,7 @@ impl Session {
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
         let mut state = planner::install(builder, &engine).build();
-        engine.keep_initial(state.config_options());
+        engine.set_initial_settings(state.config_options());
         let block_start = BlockStart::default();
         add_functions(&mut state, &block_start);
         let role = Arc::new(SessionRole::default());
@@ -122,10 +122,10 @@ impl Session {
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::clone(&external) as _;
         }
-        let own = engine.warehouse().is_none().then(|| own_catalog(&state)).flatten();
+        let own = engine.warehouse().is_none().then(|| install_temporary_catalog(&state)).flatten();
         let files = Arc::new(FileTables::default());
-        let asked = CheckedFileTables { files: Arc::clone(&files), role: Arc::clone(&role) };
-        let catalogs = DynamicFileCatalog::new(Arc::clone(state.catalog_list()), Arc::new(asked));
+        let provider = CheckedFileTables { files: Arc::clone(&files), role: Arc::clone(&role) };
+        let catalogs = DynamicFileCatalog::new(Arc::clone(state.catalog_list()), Arc::new(provider));
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
@@ -151,8 +151,8 @@ impl Session {
         Self {
             context,
             engine,
-            keeps_rows: AtomicBool::new(false),
-            left_something: AtomicBool::new(false),
+            has_memory_tables: AtomicBool::new(false),
+            has_logged_leak: AtomicBool::new(false),
             warehouse,
             prepared: PreparedStatements::default(),
             parameters: Arc::default(),
@@ -162,7 +162,7 @@ impl Session {
         }
     }
 
-    /// DataFusion's session below this one.
+    /// The underlying DataFusion session.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -171,22 +171,22 @@ impl Session {
         &self.engine
     }
 
-    /// To be called when a table in memory is made.
-    pub(crate) fn keeps_rows(&self) {
-        self.keeps_rows.store(true, Ordering::Relaxed);
+    /// Records that an in-memory table was created.
+    pub(crate) fn set_has_memory_tables(&self) {
+        self.has_memory_tables.store(true, Ordering::Relaxed);
     }
 
-    /// The tables that stay, if the session has a warehouse.
+    /// The session's view of the warehouse, if there is one.
     pub(crate) fn warehouse(&self) -> Option<&Arc<WarehouseSession>> {
         self.warehouse.as_ref()
     }
 
-    pub(crate) fn prepared(&self) -> &PreparedStatements {
+    pub(crate) fn prepared_statements(&self) -> &PreparedStatements {
         &self.prepared
     }
 
-    /// Gives one of DataFusion's or Harrier's settings a value, as SET does.
-    pub(crate) fn set_own(&self, name: &str, value: &str) -> Result<(), SqlError> {
+    /// Sets one of DataFusion's or Harrier's settings, as SET does.
+    pub(crate) fn set_setting(&self, name: &str, value: &str) -> Result<(), SqlError> {
         let state = self.context.state_ref();
         let mut state = state.write();
         let set = settings::normalize_value(name, value)
@@ -194,8 +194,8 @@ impl Session {
         set.and_then(|()| refresh_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }
 
-    /// Has statements of this session let in as those of another one.
-    pub(crate) fn admit_by(&self, admission: Arc<Admission>) {
+    /// Shares another session's admission controller.
+    pub(crate) fn share_admission(&self, admission: Arc<Admission>) {
         self.context.state_ref().write().config_mut().set_extension(admission);
     }
 
@@ -203,8 +203,8 @@ impl Session {
         &self.postgres
     }
 
-    /// Whether columns of results and of what is made are called as PostgreSQL calls them: once the session
-    /// has begun. Those of the program itself never do, and have the planner's names.
+    /// Whether result columns and new columns have PostgreSQL's names: once the session has begun. Internal
+    /// sessions never begin and use the planner's names.
     pub(crate) fn names_as_postgres(&self) -> bool {
         self.postgres.get().is_some()
     }
@@ -213,13 +213,13 @@ impl Session {
         self.is_client.load(Ordering::Relaxed)
     }
 
-    /// To be called before its first statement.
-    pub(crate) fn serves_client(&self) {
+    /// Marks the session as serving a remote client. Call it before its first statement.
+    pub(crate) fn set_serves_client(&self) {
         self.is_client.store(true, Ordering::Relaxed);
     }
 
-    /// The tables that end with the session, if it has no warehouse.
-    pub(crate) fn own(&self) -> Option<&Arc<OwnCatalog>> {
+    /// The session's temporary tables, if it has no warehouse.
+    pub(crate) fn temporary_catalog(&self) -> Option<&Arc<TemporaryCatalog>> {
         self.own.as_ref()
     }
 
@@ -227,12 +227,12 @@ impl Session {
         &self.parameters
     }
 
-    /// What statements may take now: the settings of the session, and no more than the engine lets them.
+    /// Current limits of statements: those of the session, capped by the engine's.
     pub(crate) fn limits(&self) -> Limits {
         self.settings().limits().and(self.engine.limits())
     }
 
-    /// What the plan of a statement runs with: its settings and its limits.
+    /// The task context of a plan, with the session's settings and limits.
     pub(crate) fn task_ctx(&self, state: &SessionState) -> Result<Arc<TaskContext>> {
         let context = state.task_ctx();
         let Some(scope) = Scope::of(state.config()) else {
@@ -249,7 +249,7 @@ impl Session {
         Ok(Arc::new(context.with_session_config(config).with_runtime(runtime)))
     }
 
-    /// Of which tables the columns of a plan are, if a client asks.
+    /// Origins of a plan's columns, for sessions of clients.
     pub(crate) fn origins(&self, plan: &LogicalPlan) -> Vec<Option<Origin>> {
         match self.warehouse() {
             Some(warehouse) if self.is_client() => column_origins::of(plan, &warehouse.names),
@@ -257,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Errors: the session's role may read and write no files by name (42501).
+    /// Errors: the session's role may not access files by name (42501).
     pub(crate) fn check_files(&self) -> Result<()> {
         match self.warehouse() {
             Some(warehouse) => file_tables::check_access(&warehouse.names.role().viewer()),
@@ -265,7 +265,7 @@ impl Session {
         }
     }
 
-    /// Errors: the setting is for superusers (42501), see [`settings::is_for_everybody`].
+    /// Errors: only superusers may set it (42501), see [`settings::is_for_everybody`].
     pub(crate) fn check_setting(&self, name: &str) -> Result<()> {
         match self.warehouse() {
             Some(warehouse) if !settings::is_for_everybody(name) => {
@@ -275,7 +275,7 @@ impl Session {
         }
     }
 
-    /// On a gang: makes the coming statement run on all ranks, by this session's settings.
+    /// Begins a statement; on a gang, opens it on all ranks, with this session's settings.
     pub(crate) async fn begin_distributed(&self) -> Result<()> {
         let scope = Scope::new(self.limits().processes);
         {
@@ -311,15 +311,15 @@ impl Session {
         on_ranks.apply(state.config_mut())
     }
 
-    /// Gives one setting, or `all`, the value it had when the session began.
+    /// Resets one setting, or `all`, to its value at session start.
     pub(crate) async fn reset(&self, name: &str) -> Result<()> {
         if name == "all" {
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
-            options::reset(options, self.engine.initial(), None)?;
+            options::reset(options, self.engine.initial_settings(), None)?;
             let present = entries(options);
-            for (key, value) in self.initial() {
+            for (key, value) in self.initial_settings() {
                 if present.get(&key) != Some(&value) && !options::is_option(&key) {
                     restore(options, &key, value.as_deref())?;
                 }
@@ -344,10 +344,10 @@ impl Session {
         if options::is_option(name) {
             let state = self.context.state_ref();
             let mut state = state.write();
-            let initial = self.engine.initial();
+            let initial = self.engine.initial_settings();
             return options::reset(state.config_mut().options_mut(), initial, Some(name));
         }
-        let Some(value) = self.initial().remove(name) else {
+        let Some(value) = self.initial_settings().remove(name) else {
             return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, name).into_datafusion());
         };
         let state = self.context.state_ref();
@@ -356,26 +356,26 @@ impl Session {
         refresh_functions(&mut state)
     }
 
-    /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle
-    /// session's memory.
-    fn initial(&self) -> HashMap<String, Option<String>> {
-        entries(self.engine.initial())
+    /// The settings at session start. Computed on demand: stored, they would be a tenth of an idle session's
+    /// memory.
+    fn initial_settings(&self) -> HashMap<String, Option<String>> {
+        entries(self.engine.initial_settings())
     }
 
-    /// To be called after every statement, when its outcome has been dropped: has what it still holds on a
-    /// gang taken back. Checks that it gave back what it took on every rank; what is left is logged, once.
+    /// Releases what a statement still holds on a gang. Call it after every statement, once its outcome is
+    /// dropped. Checks that all ranks have released their resources; a leak is logged, once.
     ///
-    /// Errors: with `harrier.check_ledger`, it did not (XX000).
+    /// Errors: with `harrier.check_ledger`, a leak (XX000).
     pub async fn settle(&self) -> Result<(), SqlError> {
         let Some(gang) = self.engine.gang() else {
             return Ok(());
         };
         gang.release_ended();
         let fails = self.settings().check_ledger;
-        if gang.has_new_loss() || (!fails && self.left_something.load(Ordering::Relaxed)) {
+        if gang.has_new_loss() || (!fails && self.has_logged_leak.load(Ordering::Relaxed)) {
             return Ok(());
         }
-        let warehouse = if self.keeps_rows.load(Ordering::Relaxed) {
+        let warehouse = if self.has_memory_tables.load(Ordering::Relaxed) {
             harrier_exec::Retained::Rows
         } else {
             harrier_exec::Retained::Nothing
@@ -383,14 +383,14 @@ impl Session {
         let checked =
             gang.check_ledger(warehouse).await.map_err(|error| crate::error::in_statement(&error, ""));
         if checked.is_err() && !fails {
-            // What was left has been logged; a rank that was lost in between is told by the next statement.
-            self.left_something.store(true, Ordering::Relaxed);
+            // The leak has been logged; a rank lost meanwhile is reported by the next statement.
+            self.has_logged_leak.store(true, Ordering::Relaxed);
             return Ok(());
         }
         checked
     }
 
-    /// The session's own settings.
+    /// Harrier's settings of the session.
     pub fn settings(&self) -> HarrierSettings {
         self.context
             .state_ref()
@@ -403,7 +403,7 @@ impl Session {
     }
 }
 
-/// Gives a session what PostgreSQL has, and DataFusion has not or has in another way.
+/// Registers PostgreSQL's functions and operators that DataFusion lacks or defines differently.
 fn add_functions(state: &mut SessionState, block_start: &BlockStart) {
     for name in ["generate_series", "range"] {
         if let Some(function) = state.table_functions().get(name) {
@@ -427,10 +427,10 @@ fn add_functions(state: &mut SessionState, block_start: &BlockStart) {
     }
 }
 
-/// Puts the catalog of a session without a warehouse in the place of the planner's own.
-fn own_catalog(state: &SessionState) -> Option<Arc<OwnCatalog>> {
+/// Replaces the planner's default catalog in a session without a warehouse.
+fn install_temporary_catalog(state: &SessionState) -> Option<Arc<TemporaryCatalog>> {
     let name = &state.config_options().catalog.default_catalog;
-    let own = Arc::new(OwnCatalog::new(state.catalog_list().catalog(name)?));
+    let own = Arc::new(TemporaryCatalog::new(state.catalog_list().catalog(name)?));
     state.catalog_list().register_catalog(name.clone(), Arc::clone(&own) as _);
     Some(own)
 }

@@ -75,7 +75,7 @@ async fn make(args: BackupArgs) -> Result<u8, SqlError> {
         return Err(no_memory());
     }
     let engine = Engine::try_new(options)?;
-    let Some(catalog) = engine.claimed_catalog().await? else {
+    let Some(catalog) = engine.claim_catalog().await? else {
         let place = args.warehouse.describe();
         return Err(SqlError::new(
             SqlState::INVALID_CATALOG_NAME,

@@ -290,7 +290,7 @@ async fn run_sql(
         }
     };
     let session = engine.session();
-    session.begin_alone(&user());
+    session.begin_local(&user());
     if display.format == Format::Lines {
         return match lines::run(&session, interrupts).await {
             Ok(()) => exit::DONE,

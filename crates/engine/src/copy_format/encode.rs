@@ -1,4 +1,4 @@
-//! Rows as the text of COPY … TO: text, CSV, JSON.
+//! Encodes rows as text, CSV or JSON for COPY … TO.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use harrier_functions::parse::interval::IntervalStyle;
 use crate::copy_format::layout::Layout;
 use crate::copy_format::lists;
 
-/// PostgreSQL's way to write points in time.
+/// PostgreSQL's timestamp format.
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 
 const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
@@ -31,39 +31,39 @@ pub(crate) fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
         if at > 0 {
             line.push(layout.delimiter);
         }
-        put(field.name(), layout, &mut line);
+        encode_value(field.name(), layout, &mut line);
     }
     line.push(b'\n');
     line
 }
 
-/// Rows as JSON, one object a line. A key whose value is NULL is left out.
+/// Encodes rows as JSON, one object per line. Keys with NULL values are left out.
 pub(crate) fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
     let mut writer = LineDelimitedWriter::new(&mut text);
     match batch.columns().iter().any(|column| column.data_type().is_binary()) {
-        true => writer.write(&with_texts_of_bytes(batch)?)?,
+        true => writer.write(&with_hex_text(batch)?)?,
         false => writer.write(batch)?,
     }
     writer.finish()?;
     Ok(text)
 }
 
-/// The same rows with bytes as PostgreSQL writes them; those within nested values stay as they are.
-pub(crate) fn with_texts_of_bytes(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+/// Converts binary columns to PostgreSQL's hexadecimal text; nested values stay unchanged.
+pub(crate) fn with_hex_text(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = batch.schema();
     let mut fields: Vec<FieldRef> = schema.fields().iter().map(Arc::clone).collect();
     let mut columns = batch.columns().to_vec();
     for (field, column) in fields.iter_mut().zip(&mut columns) {
         if column.data_type().is_binary() {
             *field = Arc::new(Field::new(field.name(), DataType::Utf8, true));
-            *column = texts_of_bytes(column)?;
+            *column = hex_text(column)?;
         }
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
-pub(crate) fn texts_of_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn hex_text(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let options = FormatOptions::new();
     let formatter = formatter(column.as_ref(), &options)?;
     let mut texts = StringBuilder::new();
@@ -81,7 +81,7 @@ pub(crate) fn texts_of_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> 
     Ok(Arc::new(texts.finish()))
 }
 
-/// Rows as text.
+/// Encodes rows as text or CSV.
 pub(crate) fn encode(batch: &RecordBatch, layout: &Layout) -> Result<Vec<u8>, ArrowError> {
     let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
     let options = FormatOptions::new()
@@ -89,13 +89,13 @@ pub(crate) fn encode(batch: &RecordBatch, layout: &Layout) -> Result<Vec<u8>, Ar
         .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
         .with_time_format(Some("%H:%M:%S%.f"))
         .with_duration_format(DurationFormat::Pretty);
-    let shown = lists::as_texts(batch, &options)?;
-    let columns = shown
+    let texts = lists::as_texts(batch, &options)?;
+    let columns = texts
         .iter()
         .map(|column| {
-            // Of columns that are nothing but NULL, and of dictionaries, too.
+            // Logical nulls also cover null arrays and dictionaries.
             let nulls = column.logical_nulls();
-            Ok((column, nulls, texts_of(column, &options, layout)?))
+            Ok((column, nulls, value_formatter(column, &options, layout)?))
         })
         .collect::<Result<Vec<_>, ArrowError>>()?;
     let mut value = String::new();
@@ -113,36 +113,36 @@ pub(crate) fn encode(batch: &RecordBatch, layout: &Layout) -> Result<Vec<u8>, Ar
                 value.push_str("\\x");
             }
             formatter.value(row).write(&mut value)?;
-            put(&value, layout, &mut text);
+            encode_value(&value, layout, &mut text);
         }
         text.push(b'\n');
     }
     Ok(text)
 }
 
-/// The values of a column as PostgreSQL writes them.
-pub(crate) fn texts_of<'a>(
+/// Formats a column's values as PostgreSQL does.
+pub(crate) fn value_formatter<'a>(
     column: &'a ArrayRef,
     options: &FormatOptions<'a>,
     layout: &Layout,
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
     let own: Box<dyn DisplayIndex + 'a> = match column.data_type() {
-        DataType::Boolean if layout.short_truths => Box::new(Truths(column.as_boolean())),
+        DataType::Boolean if layout.short_booleans => Box::new(Booleans(column.as_boolean())),
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             Box::new(Intervals(column.as_primitive::<IntervalMonthDayNanoType>(), layout.intervals))
         }
         DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
-            Box::new(Trimmed(formatter(column.as_ref(), options)?))
+            Box::new(TrimmedTimes(formatter(column.as_ref(), options)?))
         }
         _ => return formatter(column.as_ref(), options),
     };
     Ok(ArrayFormatter::new(own, false))
 }
 
-/// `t` and `f`.
-pub(crate) struct Truths<'a>(&'a BooleanArray);
+/// Booleans as `t` and `f`.
+pub(crate) struct Booleans<'a>(&'a BooleanArray);
 
-impl DisplayIndex for Truths<'_> {
+impl DisplayIndex for Booleans<'_> {
     fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
         out.write_char(if self.0.value(at) { 't' } else { 'f' })?;
         Ok(())
@@ -159,20 +159,20 @@ impl DisplayIndex for Intervals<'_> {
     }
 }
 
-/// Points in time without the zeros at the end of their fractions, and of their zones.
-pub(crate) struct Trimmed<'a>(ArrayFormatter<'a>);
+/// Timestamps and times without trailing zeros in fractions and time zone offsets.
+pub(crate) struct TrimmedTimes<'a>(ArrayFormatter<'a>);
 
-impl DisplayIndex for Trimmed<'_> {
+impl DisplayIndex for TrimmedTimes<'_> {
     fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
         out.write_str(&datetime::trimmed(self.0.value(at).try_to_string()?))?;
         Ok(())
     }
 }
 
-/// Appends a value that is not NULL.
-pub(crate) fn put(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+/// Appends a non-NULL value.
+pub(crate) fn encode_value(value: &str, layout: &Layout, text: &mut Vec<u8>) {
     if layout.csv {
-        return put_csv(value, layout, text);
+        return encode_csv_value(value, layout, text);
     }
     for byte in value.bytes() {
         let escaped = match byte {
@@ -193,7 +193,7 @@ pub(crate) fn put(value: &str, layout: &Layout, text: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn put_csv(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+pub(crate) fn encode_csv_value(value: &str, layout: &Layout, text: &mut Vec<u8>) {
     let is_special =
         |byte: u8| byte == layout.delimiter || byte == layout.quote || matches!(byte, b'\n' | b'\r');
     if value != layout.null && value != "\\." && !value.bytes().any(is_special) {

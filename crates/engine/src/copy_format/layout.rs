@@ -1,4 +1,4 @@
-//! How rows are written down: format, delimiter, quotes, NULL.
+//! Layout of rows as text: format, delimiter, quotes, NULL.
 
 use datafusion::error::Result;
 use harrier_error::{SqlError, SqlState};
@@ -7,27 +7,27 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// How rows are written down.
+/// Layout of rows as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// PostgreSQL's text format if not.
+    /// Whether it is CSV; otherwise PostgreSQL's text format.
     pub csv: bool,
     pub delimiter: u8,
     pub quote: u8,
     pub escape: u8,
-    /// The field that is NULL.
+    /// The text of NULL.
     pub null: String,
     pub header: Header,
-    /// How intervals are written; all styles are read.
+    /// Style of intervals in output; input accepts all styles.
     pub intervals: IntervalStyle,
-    /// How days are read whose text does not tell.
+    /// Field order of ambiguous dates in input.
     pub dates: DateOrder,
-    /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their
+    /// `t` and `f`, as in PostgreSQL; otherwise `true` and `false`, from which readers of files infer the
     /// type.
-    pub short_truths: bool,
+    pub short_booleans: bool,
 }
 
-/// How rows are written down; `header` where the statement does not say.
+/// The layout of a COPY's options; `header`: the default.
 pub(crate) fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<Layout> {
     let csv = match format {
         CopyFormat::Csv => true,
@@ -52,6 +52,6 @@ pub(crate) fn layout(options: &CopyOptions, format: CopyFormat, header: Header) 
         header: options.header.unwrap_or(if csv { header } else { Header::Absent }),
         intervals: IntervalStyle::default(),
         dates: DateOrder::default(),
-        short_truths: false,
+        short_booleans: false,
     })
 }

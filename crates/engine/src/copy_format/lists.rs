@@ -1,4 +1,4 @@
-//! Arrays as PostgreSQL writes them: `{1,NULL,"a, b"}`.
+//! Arrays in PostgreSQL's text format: `{1,NULL,"a, b"}`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::arrow::util::display::FormatOptions;
 use harrier_functions::format::datetime::{formatter, trimmed};
 use harrier_functions::format::value::put_element;
 
-/// The columns of some rows, with texts for arrays.
+/// The columns of a batch, with arrays converted to text.
 pub(crate) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<Vec<ArrayRef>, ArrowError> {
     let text = |column: &ArrayRef| match as_list(column)? {
         Some(list) => texts(&list, options),
@@ -19,7 +19,7 @@ pub(crate) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<V
     batch.columns().iter().map(text).collect()
 }
 
-/// An array of lists as one of lists with offsets of four bytes; `None` if it is another.
+/// Converts an array of lists to 32-bit offsets; `None` for other arrays.
 fn as_list(array: &ArrayRef) -> Result<Option<ArrayRef>, ArrowError> {
     match array.data_type() {
         DataType::List(_) => Ok(Some(Arc::clone(array))),

@@ -1,5 +1,5 @@
-//! Rows of text, CSV or PostgreSQL's own, as batches of a table's types. One thread reads them in order, so
-//! that an error names its line and rows with errors can be left out and counted.
+//! Reads rows of CSV or PostgreSQL's text format into batches of a table's types. One thread reads them in
+//! order, so that errors name their line and rows with errors can be skipped and counted.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -34,40 +34,40 @@ use crate::copy_format::layout::Layout;
 use crate::copy_format::list_reader;
 
 const BATCH_ROWS: usize = 8192;
-/// Pieces of input that wait to be read.
-const QUEUE: usize = 16;
+/// Capacity of the queue of input chunks.
+const CHUNKS_MAX: usize = 16;
 const BUFFER: usize = 1 << 16;
-/// What an unclosed quote may take in before it is an error.
+/// Longest record: limits what an unclosed quote may consume.
 const RECORD_BYTES_MAX: usize = 256 << 20;
 
-/// Where the text comes from.
+/// Source of the text.
 pub(crate) enum Source {
-    /// What a client sends.
+    /// Data sent by a client.
     Client(mpsc::Receiver<Bytes>),
-    /// Files, one after the other, each with its header.
+    /// Files, one after the other, each with its own header.
     Files { store: Arc<dyn ObjectStore>, files: Vec<ObjectMeta>, compression: FileCompressionType },
 }
 
-/// The rows of a source, as batches with the columns of `schema`. They can be read once.
-pub(crate) struct Rows {
+/// The rows of a source as batches with the columns of `schema`. Can be read once.
+pub(crate) struct TextRows {
     schema: SchemaRef,
     layout: Layout,
     on_error: OnError,
-    /// More rows with errors than this are one.
+    /// Fails if more rows are skipped.
     reject_limit: Option<u64>,
-    /// For errors.
+    /// For error messages.
     table: String,
     source: Mutex<Option<Source>>,
     skipped: Arc<AtomicU64>,
 }
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for TextRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").field("table", &self.table).field("layout", &self.layout).finish()
     }
 }
 
-impl Rows {
+impl TextRows {
     pub(crate) fn new(
         columns: Vec<FieldRef>,
         layout: Layout,
@@ -89,13 +89,13 @@ impl Rows {
         }
     }
 
-    /// The number of rows that were left out so far.
-    pub(crate) fn skipped(&self) -> Arc<AtomicU64> {
+    /// Number of rows skipped so far.
+    pub(crate) fn skipped_rows(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.skipped)
     }
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for TextRows {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -104,7 +104,7 @@ impl PartitionStream for Rows {
         let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 2);
         let output = builder.tx();
         let source = self.source.lock().take();
-        let reading = Reading {
+        let parser = RowParser {
             schema: Arc::clone(&self.schema),
             layout: self.layout.clone(),
             on_error: self.on_error,
@@ -117,11 +117,11 @@ impl PartitionStream for Rows {
         builder.spawn_blocking(move || {
             let send = |batch| match output.blocking_send(Ok(batch)) {
                 Ok(()) => Ok(()),
-                // Nobody wants more.
-                Err(_) => Err(closed()),
+                // The receiver was dropped.
+                Err(_) => Err(receiver_dropped()),
             };
-            match reading.all(source, &handle, send) {
-                Err(error) if is_closed(&error) => Ok(()),
+            match parser.read_all(source, &handle, send) {
+                Err(error) if is_receiver_dropped(&error) => Ok(()),
                 result => result,
             }
         });
@@ -129,29 +129,29 @@ impl PartitionStream for Rows {
     }
 }
 
-const CLOSED: &str = "nobody reads the rows";
+const RECEIVER_DROPPED: &str = "nobody reads the rows";
 
-fn closed() -> DataFusionError {
-    DataFusionError::Internal(CLOSED.to_string())
+fn receiver_dropped() -> DataFusionError {
+    DataFusionError::Internal(RECEIVER_DROPPED.to_string())
 }
 
-fn is_closed(error: &DataFusionError) -> bool {
-    matches!(error, DataFusionError::Internal(text) if text == CLOSED)
+fn is_receiver_dropped(error: &DataFusionError) -> bool {
+    matches!(error, DataFusionError::Internal(text) if text == RECEIVER_DROPPED)
 }
 
-struct Reading {
+struct RowParser {
     schema: SchemaRef,
     layout: Layout,
     on_error: OnError,
     reject_limit: Option<u64>,
     table: String,
-    /// The file that is being read, for errors.
+    /// The current file, for error messages.
     file: Option<String>,
     skipped: Arc<AtomicU64>,
 }
 
-impl Reading {
-    fn all(
+impl RowParser {
+    fn read_all(
         mut self,
         source: Option<Source>,
         handle: &Handle,
@@ -159,15 +159,17 @@ impl Reading {
     ) -> Result<()> {
         match source {
             None => Err(DataFusionError::Internal("rows of a COPY are read twice".to_string())),
-            Some(Source::Client(pieces)) => self.one(Pieces::new(pieces), &mut send),
+            Some(Source::Client(chunks)) => self.read_input(ChunkReader::new(chunks), &mut send),
             Some(Source::Files { store, files, compression }) => {
                 for file in files {
-                    let (sender, pieces) = mpsc::channel(QUEUE);
-                    let pumping = handle.spawn(pump(Arc::clone(&store), file.clone(), compression, sender));
+                    let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+                    let download_task =
+                        handle.spawn(download(Arc::clone(&store), file.clone(), compression, sender));
                     self.file = Some(file.location.filename().unwrap_or_default().to_string());
-                    let read = self.one(Pieces::new(pieces), &mut send);
-                    // Why the pieces ended matters more than what their end was taken for.
-                    match handle.block_on(pumping) {
+                    let read = self.read_input(ChunkReader::new(chunks), &mut send);
+                    // An error of the download takes precedence over the parse error that its truncated data
+                    // causes.
+                    match handle.block_on(download_task) {
                         Ok(Err(error)) => return Err(error),
                         _ => read?,
                     }
@@ -177,7 +179,7 @@ impl Reading {
         }
     }
 
-    fn one(&self, input: impl Read, send: &mut impl FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+    fn read_input(&self, input: impl Read, send: &mut impl FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         let columns = self.schema.fields().len();
         let mut records = Records::new(input, &self.layout);
         if self.layout.header != Header::Absent {
@@ -191,14 +193,14 @@ impl Reading {
             let mut lines = Vec::new();
             while lines.len() < BATCH_ROWS {
                 let Some(line) = records.next(self)? else { break };
-                self.take(&records, line, &mut builders)?;
+                self.append_fields(&records, line, &mut builders)?;
                 lines.push(line);
             }
             if lines.is_empty() {
                 return Ok(());
             }
             let texts = builders.into_iter().map(|mut builder| builder.finish()).collect();
-            let batch = self.typed(texts, &lines)?;
+            let batch = self.parse_values(texts, &lines)?;
             if batch.num_rows() > 0 {
                 send(batch)?;
             }
@@ -222,7 +224,12 @@ impl Reading {
         Err(self.error(SqlState::BAD_COPY_FILE_FORMAT, message, line, None))
     }
 
-    fn take(&self, records: &Records<impl Read>, line: u64, builders: &mut [StringBuilder]) -> Result<()> {
+    fn append_fields(
+        &self,
+        records: &Records<impl Read>,
+        line: u64,
+        builders: &mut [StringBuilder],
+    ) -> Result<()> {
         let found = records.len();
         if found > builders.len() {
             let message = "extra data after last expected column";
@@ -248,8 +255,8 @@ impl Reading {
         Ok(())
     }
 
-    /// The texts as values; rows with one that does not fit are left out, or an error.
-    fn typed(&self, texts: Vec<StringArray>, lines: &[u64]) -> Result<RecordBatch> {
+    /// Parses the texts into values. Rows with an invalid one are skipped or fail, depending on ON_ERROR.
+    fn parse_values(&self, texts: Vec<StringArray>, lines: &[u64]) -> Result<RecordBatch> {
         let mut values: Vec<ArrayRef> = Vec::with_capacity(texts.len());
         let mut keep: Option<Vec<bool>> = None;
         let mut first: Option<(usize, usize)> = None;
@@ -353,8 +360,8 @@ impl Reading {
     }
 }
 
-/// Why `text` is no value of a type, as PostgreSQL says it.
-fn misfit(text: &str, kind: &DataType) -> SqlError {
+/// PostgreSQL's error for a `text` that is not a value of a type.
+fn value_error(text: &str, kind: &DataType) -> SqlError {
     let name = sql_name(kind);
     let is_number = text.trim().parse::<f64>().is_ok_and(f64::is_finite);
     let is_whole = text.trim().parse::<i128>().is_ok();
@@ -377,7 +384,7 @@ fn misfit(text: &str, kind: &DataType) -> SqlError {
     SqlError::new(state, format!("invalid input syntax for type {name}: \"{text}\""))
 }
 
-/// A type by its name in PostgreSQL; for those that it has not, in Arrow.
+/// PostgreSQL's name of a type; Arrow's if PostgreSQL lacks it.
 fn sql_name(kind: &DataType) -> String {
     match kind {
         DataType::Boolean => "boolean".to_string(),
@@ -398,10 +405,10 @@ fn sql_name(kind: &DataType) -> String {
     }
 }
 
-/// Reads a file in pieces, without its compression.
+/// Downloads and decompresses a file in chunks.
 ///
-/// Errors: it is not the one that was listed (40001).
-async fn pump(
+/// Errors: the file has changed since it was listed (40001).
+async fn download(
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
     compression: FileCompressionType,
@@ -425,23 +432,23 @@ async fn pump(
     Ok(())
 }
 
-/// Pieces that arrive, to be read on a thread that may wait.
-struct Pieces {
-    pieces: mpsc::Receiver<Bytes>,
+/// Blocking reader over a channel of chunks.
+struct ChunkReader {
+    chunks: mpsc::Receiver<Bytes>,
     present: Bytes,
 }
 
-impl Pieces {
-    fn new(pieces: mpsc::Receiver<Bytes>) -> Self {
-        Self { pieces, present: Bytes::new() }
+impl ChunkReader {
+    fn new(chunks: mpsc::Receiver<Bytes>) -> Self {
+        Self { chunks, present: Bytes::new() }
     }
 }
 
-impl Read for Pieces {
+impl Read for ChunkReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.present.is_empty() {
-            match self.pieces.blocking_recv() {
-                Some(piece) => self.present = piece,
+            match self.chunks.blocking_recv() {
+                Some(chunk) => self.present = chunk,
                 None => return Ok(0),
             }
         }
@@ -451,7 +458,7 @@ impl Read for Pieces {
     }
 }
 
-/// One record after the other.
+/// Iterator over records.
 enum Records<R> {
     Csv(Box<CsvRecords<R>>),
     Text { reader: BufReader<R>, line: Vec<u8>, fields: Vec<Option<Vec<u8>>>, number: u64, layout: Layout },
@@ -469,7 +476,7 @@ impl<R: Read> Records<R> {
     }
 
     /// Reads the next record and returns its line; `None` at the end.
-    fn next(&mut self, of: &Reading) -> Result<Option<u64>> {
+    fn next(&mut self, of: &RowParser) -> Result<Option<u64>> {
         match self {
             Self::Csv(records) => records.next(of),
             Self::Text { reader, line, fields, number, layout } => {
@@ -508,29 +515,29 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Unlike what reads CSV into strings, tells `""` from nothing: only the latter is NULL.
+/// CSV records. Unlike readers into strings, distinguishes `""` from an empty field: only the latter is NULL.
 struct CsvRecords<R> {
     input: BufReader<R>,
     parser: csv_core::Reader,
     quote: u8,
     null: Vec<u8>,
-    /// The fields of the present record, one after the other.
+    /// The concatenated fields of the current record.
     data: Vec<u8>,
-    /// Where each field ends, and whether it was quoted.
+    /// End offset of each field, and whether it was quoted.
     fields: Vec<(usize, bool)>,
-    /// Whether the input has ended.
-    /// The byte before.
+    /// The previous byte of the input.
     last: u8,
+    /// Whether the input has ended.
     ended: bool,
 }
 
-/// What ends a field.
+/// Terminator of a field.
 enum FieldEnd {
     Field,
     Record,
-    /// The input, before a field began.
+    /// End of input before the field.
     Input,
-    /// The input, within quotes.
+    /// End of input within quotes.
     Unclosed,
 }
 
@@ -553,10 +560,10 @@ impl<R: Read> CsvRecords<R> {
         }
     }
 
-    fn next(&mut self, of: &Reading) -> Result<Option<u64>> {
+    fn next(&mut self, of: &RowParser) -> Result<Option<u64>> {
         self.data.clear();
         self.fields.clear();
-        // Line ends before the record, so that what follows is its first byte.
+        // Skip line ends before the record, so that its first byte comes next.
         while let [end @ (b'\r' | b'\n'), ..] = *self.input.fill_buf()? {
             let line = self.parser.line();
             let mut output = [0];
@@ -565,7 +572,7 @@ impl<R: Read> CsvRecords<R> {
             self.input.consume(1);
             let is_own = end == b'\n' && self.last == b'\r';
             self.last = end;
-            // Of one column, an empty line is a row.
+            // With a single column, an empty line is a row.
             if !is_own && of.schema.fields().len() == 1 {
                 self.fields.push((0, false));
                 return Ok(Some(line));
@@ -600,7 +607,7 @@ impl<R: Read> CsvRecords<R> {
         let mut output = [0; 4096];
         loop {
             let input = self.input.fill_buf()?;
-            // A last line may lack its end. Within quotes, one is a part of the field.
+            // Add the line end that the last line may lack. Within quotes it becomes part of the field.
             let adds_end = input.is_empty() && !self.ended;
             let input = if adds_end { &b"\n"[..] } else { input };
             let (result, read, written) = self.parser.read_field(input, &mut output);
@@ -636,7 +643,7 @@ impl<R: Read> CsvRecords<R> {
     }
 }
 
-/// The fields of a line of PostgreSQL's text format.
+/// Splits a line of PostgreSQL's text format into fields.
 fn split(line: &[u8], layout: &Layout, fields: &mut Vec<Option<Vec<u8>>>) {
     fields.clear();
     let mut field = Vec::new();
@@ -663,7 +670,7 @@ fn split(line: &[u8], layout: &Layout, fields: &mut Vec<Option<Vec<u8>>>) {
     end(&mut field, &line[begin..]);
 }
 
-/// What a backslash before `rest`, which is not empty, stands for; returns how many bytes of it that took.
+/// Decodes the escape sequence after a backslash; `rest` is not empty. Returns the number of bytes consumed.
 fn unescape(rest: &[u8], field: &mut Vec<u8>) -> usize {
     let digits = |from: usize, most: usize, radix: u32| {
         let length =
@@ -698,7 +705,7 @@ mod tests {
     use harrier_functions::parse::datetime::DateOrder;
     use harrier_functions::parse::interval::IntervalStyle;
 
-    fn reading(csv: bool, on_error: OnError) -> Reading {
+    fn reading(csv: bool, on_error: OnError) -> RowParser {
         let fields = vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Utf8View, true)];
         let layout = Layout {
             csv,
@@ -709,9 +716,9 @@ mod tests {
             header: Header::Absent,
             intervals: IntervalStyle::default(),
             dates: DateOrder::DayFirst,
-            short_truths: true,
+            short_booleans: true,
         };
-        Reading {
+        RowParser {
             schema: Arc::new(Schema::new(fields)),
             layout,
             on_error,
@@ -722,7 +729,7 @@ mod tests {
         }
     }
 
-    fn read(reading: &Reading, text: &[u8]) -> Result<Vec<RecordBatch>> {
+    fn read(reading: &RowParser, text: &[u8]) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
         reading.one(text, &mut |batch| {
             batches.push(batch);
@@ -750,7 +757,7 @@ mod tests {
         let batches = read(&reading(true, OnError::Stop), b"1,\"\"\r\n\n2,\r\n3,x").unwrap();
         let texts = batches[0].column(1).as_string_view();
         assert_eq!(texts.iter().collect::<Vec<_>>(), [Some(""), None, Some("x")]);
-        // The last line need not end.
+        // The last line may lack its line end.
         for (text, expected) in [
             (&b"1,\"x\""[..], Some("x")),
             (b"1,\"x\"\"\"", Some("x\"")),

@@ -1,5 +1,5 @@
-//! COPY … TO a file in PostgreSQL's text format, CSV or JSON: what goes to STDOUT, as a format of files.
-//! Nothing reads it but COPY FROM; queries read the files of the other two in formats of DataFusion's.
+//! File format of COPY … TO in PostgreSQL's text format, CSV or JSON, the same text as to STDOUT. Only COPY
+//! FROM reads the text format; queries read CSV and JSON with DataFusion's formats.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,10 +37,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::copy_format::encode::{encode, encode_json, header};
 use crate::copy_format::layout::Layout;
 
-/// As [`CopyFormat::name`] has it.
+/// Same as [`CopyFormat::name`].
 const NAME: &str = "text";
 
-/// Makes text formats of the options of a COPY.
+/// Creates text formats from the options of a COPY.
 #[derive(Debug, Default)]
 pub(crate) struct TextFormatFactory;
 
@@ -86,7 +86,7 @@ impl FileFormatFactory for TextFormatFactory {
                     });
                 }
                 "compression" => compression = value.parse()?,
-                // The planner of COPY reads it.
+                // The planner of COPY handles it.
                 "execution.keep_partition_by_columns" | LAYOUT => {}
                 other => {
                     return Err(
@@ -116,7 +116,7 @@ impl FileFormatFactory for TextFormatFactory {
             header: Header::Absent,
             intervals: IntervalStyle::default(),
             dates: DateOrder::default(),
-            short_truths: false,
+            short_booleans: false,
         };
         Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })
     }
@@ -130,13 +130,13 @@ impl GetExt for TextFormatFactory {
 
 #[derive(Debug, Clone)]
 struct TextFormat {
-    /// `None`: one JSON object a line.
+    /// `None`: one JSON object per line.
     layout: Option<Layout>,
     compression: FileCompressionType,
 }
 
 impl TextFormat {
-    /// Errors: CSV has no place for the values of a column (0A000).
+    /// Errors: CSV cannot represent a column's type (0A000).
     fn check(&self, schema: &SchemaRef) -> Result<()> {
         if !self.layout.as_ref().is_some_and(|layout| layout.csv) {
             return Ok(());
@@ -154,14 +154,14 @@ impl TextFormat {
     }
 }
 
-fn only_copied() -> DataFusionError {
+fn read_not_supported() -> DataFusionError {
     let message = "files in format text are not tables";
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint("COPY table FROM 'file'")
         .into_datafusion()
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+// Methods are expanded to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl FileFormat for TextFormat {
     fn get_ext(&self) -> String {
         match &self.layout {
@@ -186,7 +186,7 @@ impl FileFormat for TextFormat {
         _: &'c Arc<dyn ObjectStore>,
         _: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        ready(Err(only_copied())).boxed()
+        ready(Err(read_not_supported())).boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -196,7 +196,7 @@ impl FileFormat for TextFormat {
         _: SchemaRef,
         _: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        ready(Err(only_copied())).boxed()
+        ready(Err(read_not_supported())).boxed()
     }
 
     fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
@@ -204,7 +204,7 @@ impl FileFormat for TextFormat {
         _: &'b dyn Session,
         _: FileScanConfig,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        ready(Err(only_copied())).boxed()
+        ready(Err(read_not_supported())).boxed()
     }
 
     fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
@@ -219,13 +219,13 @@ impl FileFormat for TextFormat {
         ready(checked.map(|()| Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
     }
 
-    /// Of a scan that [`TextFormat::create_physical_plan`] does not make.
+    /// Scans are not supported, see [`TextFormat::create_physical_plan`].
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         CsvFormat::default().file_source(table_schema)
     }
 }
 
-/// What writes it, as plans show it.
+/// Name of the sink in plans.
 impl fmt::Display for TextFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.layout {
@@ -244,14 +244,14 @@ impl OwnSink for TextFormat {
         files: DemuxedStreamReceiver,
         store: Arc<dyn ObjectStore>,
     ) -> BoxFuture<'a, Result<u64>> {
-        let lines = Arc::new(Lines(self.layout.clone()));
+        let lines = Arc::new(LineSerializer(self.layout.clone()));
         spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).boxed()
     }
 }
 
-struct Lines(Option<Layout>);
+struct LineSerializer(Option<Layout>);
 
-impl BatchSerializer for Lines {
+impl BatchSerializer for LineSerializer {
     fn serialize(&self, batch: RecordBatch, initial: bool) -> Result<Bytes> {
         let Some(layout) = &self.0 else {
             return Ok(encode_json(&batch)?.into());

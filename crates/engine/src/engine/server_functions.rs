@@ -1,5 +1,4 @@
-//! Functions of SQL that change what the process around the engine does: made by that process, called by its
-//! clients.
+//! SQL functions that control the host process, defined by it and called by its clients.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,16 +15,14 @@ use datafusion::logical_expr::{
 use crate::warehouse::access::{SessionRole, Viewer};
 use crate::warehouse::system_catalogs::pg_catalog::Identity;
 
-/// What a call does: is told whose session it is in and as whom the statement runs, and the arguments of one
-/// row.
+/// Implementation of a call: takes the session's identity, the current role and one row of arguments.
 pub type Call = Arc<dyn Fn(&Identity, &Viewer, &[ScalarValue]) -> Result<ScalarValue> + Send + Sync>;
 
-/// A function about the process around the engine. It is called once for each row, in every statement that
-/// has it.
+/// A SQL function of the host process. It is called once per row in every statement that contains it.
 #[derive(Clone)]
 pub struct ServerFunction {
     pub name: &'static str,
-    /// Arguments are made to be of these types. None is called for if one is null: the answer is null then.
+    /// Argument types; arguments are cast to them. With a NULL argument the result is NULL without a call.
     pub arguments: Vec<DataType>,
     pub returns: DataType,
     /// Errors fail the statement. Must not block.
@@ -38,7 +35,7 @@ impl fmt::Debug for ServerFunction {
     }
 }
 
-/// The function as one session has it.
+/// Binds the function to a session.
 pub(crate) fn of_session(
     function: &ServerFunction,
     identity: &Arc<Identity>,
@@ -63,7 +60,7 @@ struct SessionFunction {
     signature: Signature,
 }
 
-// A session has one function of a name.
+// Within a session the name identifies the function.
 impl PartialEq for SessionFunction {
     fn eq(&self, other: &Self) -> bool {
         self.function.name == other.function.name && self.identity.process == other.identity.process

@@ -1,5 +1,5 @@
-//! Functions of SQL that wait: for a lock, or for a time. They are made by the process around the engine,
-//! called by its clients, and run where statements are planned, never on ranks.
+//! SQL functions that wait for a lock or a time. The host process defines them and its clients call them;
+//! they run on the planning process, never on ranks.
 //!
 //! # Cancellation
 //! A call is a future, which is dropped with the statement.
@@ -23,30 +23,29 @@ use futures::future::BoxFuture;
 
 use crate::settings::parameters::Parameters;
 
-/// Who calls.
+/// The calling session.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// The number of the session.
+    /// The session's number.
     pub process: i32,
-    /// How long it may wait for a lock; none for no limit.
+    /// Longest wait for a lock; `None` for no limit.
     pub lock_timeout: Option<Duration>,
 }
 
-/// What a call does with the arguments of one row. `None`: it has nothing to say, as a function of
-/// PostgreSQL's type void.
+/// Implementation of a call with one row of arguments. `None`: no result, as of a function of PostgreSQL's
+/// type void.
 pub type WaitingCall =
     Arc<dyn Fn(Caller, Vec<ScalarValue>) -> BoxFuture<'static, Result<Option<bool>>> + Send + Sync>;
 
-/// A function that waits. It is called once for each row, in every statement that has it, one row after the
-/// other.
+/// A function that waits. It is called once per row in every statement that contains it, sequentially.
 #[derive(Clone)]
 pub struct WaitingFunction {
     pub name: &'static str,
-    /// Lists of types that arguments are made to be of. No call has one that is null: the answer is null
-    /// then.
+    /// Argument type lists of its overloads; arguments are cast to them. With a NULL argument the result is
+    /// NULL without a call.
     pub arguments: Vec<Vec<DataType>>,
-    /// It answers with a truth value; else with nothing.
-    pub tells: bool,
+    /// Whether it returns a boolean; otherwise void.
+    pub returns_boolean: bool,
     /// Errors fail the statement. Cancel-safe.
     pub call: WaitingCall,
 }
@@ -57,7 +56,7 @@ impl fmt::Debug for WaitingFunction {
     }
 }
 
-/// The function as the session of number `process` has it.
+/// Binds the function to the session with number `process`.
 pub(crate) fn of_session(
     function: &WaitingFunction,
     process: i32,
@@ -84,7 +83,7 @@ struct SessionFunction {
     signature: Signature,
 }
 
-// A session has one function of a name.
+// Within a session the name identifies the function.
 impl PartialEq for SessionFunction {
     fn eq(&self, other: &Self) -> bool {
         self.function.name == other.function.name && self.process == other.process
@@ -101,10 +100,10 @@ impl Hash for SessionFunction {
 
 impl SessionFunction {
     fn returns(&self) -> DataType {
-        if self.function.tells { DataType::Boolean } else { DataType::Utf8 }
+        if self.function.returns_boolean { DataType::Boolean } else { DataType::Utf8 }
     }
 
-    async fn answers(&self, args: ScalarFunctionArgs) -> Result<ArrayRef> {
+    async fn evaluate(&self, args: ScalarFunctionArgs) -> Result<ArrayRef> {
         let columns: Vec<ArrayRef> = args
             .args
             .iter()
@@ -121,7 +120,7 @@ impl SessionFunction {
             let lock_timeout = self.parameters.time("lock_timeout");
             let caller = Caller { process: self.process, lock_timeout };
             answers.push(match (self.function.call)(caller, values).await? {
-                Some(told) => ScalarValue::Boolean(Some(told)),
+                Some(value) => ScalarValue::Boolean(Some(value)),
                 None => ScalarValue::Utf8(Some(String::new())),
             });
         }
@@ -147,7 +146,7 @@ impl ScalarUDFImpl for SessionFunction {
 
     fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
         let field = Field::new(self.name(), self.returns(), true);
-        Ok(Arc::new(match self.function.tells {
+        Ok(Arc::new(match self.function.returns_boolean {
             true => field,
             false => harrier_pgcatalog::named_field(field, "void"),
         }))
@@ -161,6 +160,6 @@ impl ScalarUDFImpl for SessionFunction {
 #[async_trait]
 impl AsyncScalarUDFImpl for SessionFunction {
     async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        self.answers(args).await.map(ColumnarValue::Array)
+        self.evaluate(args).await.map(ColumnarValue::Array)
     }
 }

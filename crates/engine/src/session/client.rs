@@ -1,5 +1,4 @@
-//! What a session is to a client at the other end of a connection: its parameters, and the state of its
-//! transaction.
+//! Client-facing state of a session: parameters and transaction state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +22,19 @@ use crate::warehouse::system_catalogs::pg_catalog::{Identity, NamedObjects, Serv
 use crate::warehouse::transaction::{Defaults, Isolation};
 use crate::warehouse::{DEFAULT_SCHEMA, sequences};
 
-/// How DataFusion calls what PostgreSQL calls `TimeZone`.
+/// DataFusion's name of PostgreSQL's `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionState {
-    /// None is open.
+    /// No transaction is open.
     Idle,
     Open,
-    /// One is open, and can only be rolled back.
+    /// A failed transaction is open, which can only be rolled back.
     Failed,
 }
 
-/// How long what may take; none for no limit. Whoever talks to the client sees to it.
+/// Timeouts, `None` for no limit. The protocol layer enforces them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeLimits {
     pub statement: Option<Duration>,
@@ -44,7 +43,7 @@ pub struct TimeLimits {
 }
 
 impl Session {
-    /// To be told whether the session's role may do everything, when that is known or has changed.
+    /// Reports whether the session's role is a superuser, when known or changed.
     pub fn set_superuser(&self, is_superuser: bool) {
         let value = if is_superuser { "on" } else { "off" };
         if self.parameters().get("is_superuser").as_deref() != Some(value) {
@@ -52,10 +51,10 @@ impl Session {
         }
     }
 
-    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to
-    /// that. To be called once, before its first statement.
+    /// Initializes the session: identity and startup parameters of its client, to which RESET returns. Call
+    /// it once, before its first statement.
     ///
-    /// Errors: a parameter is unknown (42704) or its value not allowed (22023).
+    /// Errors: a parameter is unknown (42704) or its value invalid (22023).
     pub fn begin(
         &self,
         identity: Identity,
@@ -76,7 +75,7 @@ impl Session {
                 let process = identity.process;
                 self.context().register_udf(waiting_functions::of_session(function, process, parameters));
             }
-            self.serves_client();
+            self.set_serves_client();
             self.install_catalogs(identity, Some(surroundings));
         }
         for (name, value) in settings {
@@ -88,7 +87,7 @@ impl Session {
                 }
                 None => {
                     self.check_setting(name).map_err(|error| crate::error::in_statement(&error, ""))?;
-                    self.set_own(name, value)?;
+                    self.set_setting(name, value)?;
                 }
             }
         }
@@ -96,10 +95,9 @@ impl Session {
         self.apply_parameters().map_err(|error| crate::error::in_statement(&error, ""))
     }
 
-    /// The beginning of a session that is no client's: PostgreSQL's catalogs. Whoever runs the process may do
-    /// everything, and is called `user` as long as the warehouse has no roles. To be called once, before its
-    /// first statement; reads nothing.
-    pub fn begin_alone(&self, user: &str) {
+    /// Initializes a local session with PostgreSQL's catalogs. Its user is a superuser, named `user` while
+    /// the warehouse has no roles. Call it once, before its first statement; reads nothing.
+    pub fn begin_local(&self, user: &str) {
         let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
         let process = std::process::id() as i32;
         let identity = Identity { role: user.to_string(), database, process, client: None, server: None };
@@ -112,50 +110,50 @@ impl Session {
             SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings, type_names::of);
         let source = Arc::new(source);
         let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
-        // Those of the catalogs know none.
+        // The catalogs' own sequence functions know no sequences.
         sequences::register(self.context(), self.warehouse());
-        match (names, self.own()) {
+        match (names, self.temporary_catalog()) {
             (Some(names), _) => names.set_postgres(installed),
             (None, Some(own)) => own.set_postgres(installed),
-            // Its settings name a catalog that is not there.
+            // The configured default catalog does not exist.
             (None, None) => return,
         }
         let _ = self.postgres().set(source);
     }
 
-    /// The name of a parameter or setting as it is kept.
+    /// The canonical name of a parameter or setting.
     pub(crate) fn setting_name(&self, name: &str) -> String {
         parameters::name_of(name).map_or_else(|| name.to_lowercase(), str::to_string)
     }
 
-    /// A parameter or setting, and a value that it may have, as they are kept. Changes nothing.
+    /// Validates a parameter or setting; returns its canonical name and value. Changes nothing.
     ///
-    /// Errors: it is unknown (42704), may not have the value (22023), or cannot be changed (55P02).
-    pub fn checked_setting(&self, name: &str, value: &str) -> Result<(String, String)> {
-        let kept = self.setting_name(name);
+    /// Errors: it is unknown (42704), the value is invalid (22023), or it cannot be changed (55P02).
+    pub fn validate_setting(&self, name: &str, value: &str) -> Result<(String, String)> {
+        let canonical = self.setting_name(name);
         if let Some(known) = parameters::name_of(name) {
-            return Ok((kept, parameters::check_value(known, value)?));
+            return Ok((canonical, parameters::check_value(known, value)?));
         }
-        if options::is_option(&kept) {
-            let message = format!("parameter \"{kept}\" cannot be kept for roles");
+        if options::is_option(&canonical) {
+            let message = format!("parameter \"{canonical}\" cannot be kept for roles");
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
                 .into_datafusion());
         }
-        let taken = settings::normalize_value(&kept, value)?;
+        let normalized = settings::normalize_value(&canonical, value)?;
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();
         options
-            .set(&kept, &taken)
+            .set(&canonical, &normalized)
             .map_err(|error| {
-                let told = setting_error(name, &error);
-                SqlError::new(told.sqlstate, told.message)
+                let checked = setting_error(name, &error);
+                SqlError::new(checked.sqlstate, checked.message)
             })
             .map_err(harrier_sqlstate::external)?;
-        Ok((kept, taken.into_owned()))
+        Ok((canonical, normalized.into_owned()))
     }
 
-    /// Who lets the coming statements onto the gang.
+    /// Sets the admission controller of this session's statements on the gang.
     pub fn set_admission(&self, admit: Arc<dyn Admit>) {
         self.context().state_ref().write().config_mut().set_extension(Arc::new(Admission(admit)));
     }
@@ -172,23 +170,23 @@ impl Session {
         }
     }
 
-    /// Marks the open transaction, if there is one, as failed: something around its statements went wrong.
+    /// Marks the open transaction, if any, as failed, after an error outside its statements.
     pub fn fail_transaction(&self) {
         if let Some(warehouse) = self.warehouse() {
             warehouse.transactions.mark_failed();
         }
     }
 
-    /// What the catalogs tell of names that whoever talks to the client knows; those of SQL's PREPARE are
-    /// added.
+    /// Sets the prepared statements and cursors of the protocol layer, for the system catalogs; those of
+    /// SQL's PREPARE are added.
     pub fn set_named(&self, mut named: NamedObjects) {
         if let Some(source) = self.postgres().get() {
-            named.prepared.extend(self.prepared().list());
+            named.prepared.extend(self.prepared_statements().list());
             source.set_named(named);
         }
     }
 
-    /// The value of a parameter of PostgreSQL's, or of one of the session's own settings.
+    /// The value of a PostgreSQL parameter or of another setting of the session.
     pub fn parameter(&self, name: &str) -> Option<String> {
         if let Some(value) = self.parameters().get(name) {
             return Some(value);
@@ -198,8 +196,7 @@ impl Session {
         entries.into_iter().find(|entry| entry.key.eq_ignore_ascii_case(name)).and_then(|entry| entry.value)
     }
 
-    /// The parameters that clients are told of, if any may have changed since `version`, with the present
-    /// version.
+    /// The parameters reported to clients, if any may have changed since `version`, with the current version.
     pub fn reported_parameters(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         self.parameters().reported_since(version)
     }
@@ -213,7 +210,7 @@ impl Session {
         }
     }
 
-    /// Forgets the tables and views of the session alone.
+    /// Drops the session's temporary tables and views.
     pub async fn discard_temporary(&self) -> Result<(), SqlError> {
         match self.warehouse() {
             Some(warehouse) => {
@@ -223,22 +220,21 @@ impl Session {
         }
     }
 
-    /// Forgets what sequences have given the session.
+    /// Discards the session's cached sequence values.
     pub fn discard_sequences(&self) {
         if let Some(warehouse) = self.warehouse() {
             warehouse.sequences.discard();
         }
     }
 
-    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables
-    /// of the session.
+    /// DISCARD ALL: resets all parameters and settings, and drops prepared statements and temporary tables.
     pub async fn discard(&self) -> Result<(), SqlError> {
         let discarded = async {
             self.parameters().reset(None);
             self.apply_parameters()?;
             self.reset("all").await?;
             self.apply_parameters()?;
-            self.prepared().deallocate(None)?;
+            self.prepared_statements().deallocate(None)?;
             if let Some(warehouse) = self.warehouse() {
                 warehouse.sequences.discard();
                 warehouse.names.drop_temporary()?;
@@ -252,7 +248,7 @@ impl Session {
         discarded.await.map_err(|error| crate::error::in_statement(&error, ""))
     }
 
-    /// Has the parameters that mean something to planning their effect.
+    /// Applies the parameters that affect planning.
     pub(crate) fn apply_parameters(&self) -> Result<()> {
         let parameters = self.parameters();
         if let Some(warehouse) = self.warehouse() {
@@ -281,19 +277,19 @@ impl Session {
         Ok(())
     }
 
-    /// How days are read whose text does not tell, by what the session has set last.
+    /// Field order of ambiguous dates, by the session's DateStyle.
     pub(crate) fn date_order(&self) -> DateOrder {
         let style = self.parameters().get("DateStyle");
         style.and_then(|style| DateOrder::of_style(&style)).unwrap_or_default()
     }
 
-    /// The text of a day or a time as a cast to `wanted` reads it; `None` where that is the text as it is.
+    /// Normalizes the text of a date or time for a cast to `wanted`; `None` if it needs no change.
     pub fn time_text(&self, text: &str, wanted: &DataType) -> Option<String> {
         Kind::of(wanted)?.normal(text, self.date_order())
     }
 
-    /// Has names without a schema looked for where the search path leads in what the coming statement sees.
-    pub(crate) fn follow_search_path(&self) {
+    /// Resolves unqualified names by the search path, in the snapshot of the next statement.
+    pub(crate) fn apply_search_path(&self) {
         let path = self.parameters().search_path();
         let state = self.warehouse().and_then(|warehouse| warehouse.names.snapshot().state);
         let is_named = |name: &str| state.as_ref().is_some_and(|state| state.schema(name).is_some());
@@ -306,7 +302,7 @@ impl Session {
         }
     }
 
-    /// Whether a search path that begins with `name` leads there.
+    /// Whether the schema `name` of a search path exists.
     fn has_schema(&self, name: &str) -> bool {
         match self.warehouse() {
             Some(warehouse) => {

@@ -1,5 +1,5 @@
-//! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans
-//! get to ranks.
+//! A session's planner: the rules of [`harrier_planner::rules`], those of this crate, and distribution to
+//! ranks.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::planning::unknown_literals::{TimeDifferences, UnknownLiterals};
 use crate::settings::{date_order, interval_style, session_memory};
 use crate::warehouse::sequences::contains_call;
 
-/// Gives a session its rules, planners of expressions and relations, and estimates.
+/// Installs analyzer and optimizer rules, expression and relation planners, and estimates.
 pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionStateBuilder {
     let context = RuleContext {
         runtime: Arc::clone(engine.runtime_env()),

@@ -1,5 +1,5 @@
-//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the
-//! tables of its moment. What they return has the columns that it had when they were prepared, or they fail.
+//! Prepared statements: stored as parsed and planned anew at every EXECUTE, so that each sees current tables.
+//! If the result columns have changed since PREPARE, EXECUTE fails.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,20 +33,19 @@ pub(crate) struct PreparedStatements(Mutex<HashMap<String, Prepared>>);
 
 #[derive(Debug, Clone)]
 struct Prepared {
-    /// The PREPARE.
+    /// The PREPARE statement.
     statement: Arc<ast::Statement>,
-    /// The same as it was sent, which says the names of columns, if they are PostgreSQL's.
+    /// The same as the client sent it, which determines PostgreSQL's column names.
     original: Option<Arc<ast::Statement>>,
     since: SystemTime,
-    /// The names and types of what it returns.
+    /// Names and types of the result columns.
     columns: Arc<[(String, DataType)]>,
 }
 
 impl PreparedStatements {
-    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `original`: as it was
-    /// sent.
+    /// Stores the PREPARE statement `prepare`, after planning it once. `original`: as the client sent it.
     ///
-    /// Errors: there is one of its name (42P05); what planning it says.
+    /// Errors: the name is taken (42P05); those of planning it.
     pub(crate) async fn prepare(
         &self,
         state: &SessionState,
@@ -54,7 +53,7 @@ impl PreparedStatements {
         original: Option<Arc<ast::Statement>>,
     ) -> Result<()> {
         let name = name_of(prepare)?;
-        let (input, _) = planned(state, prepare).await?;
+        let (input, _) = plan_prepare(state, prepare).await?;
         let columns = columns_of(&input).into();
         match self.0.lock().entry(name) {
             Entry::Occupied(taken) => {
@@ -69,7 +68,7 @@ impl PreparedStatements {
         }
     }
 
-    /// All of them, in the order of their names.
+    /// All prepared statements, by name.
     pub(crate) fn list(&self) -> Vec<PreparedStatement> {
         let one = |(name, prepared): (&String, &Prepared)| PreparedStatement {
             name: name.clone(),
@@ -82,14 +81,14 @@ impl PreparedStatements {
         all
     }
 
-    /// Forgets the statement of this name, or all of them if it is none.
+    /// Removes one prepared statement, or all if `name` is `None`.
     ///
-    /// Errors: there is none of this name (26000).
+    /// Errors: it does not exist (26000).
     pub(crate) fn deallocate(&self, name: Option<&str>) -> Result<()> {
         let mut statements = self.0.lock();
         match name {
             None => statements.clear(),
-            Some(name) if statements.remove(name).is_none() => return Err(unknown(name)),
+            Some(name) if statements.remove(name).is_none() => return Err(not_found(name)),
             Some(_) => {}
         }
         Ok(())
@@ -97,37 +96,38 @@ impl PreparedStatements {
 
     /// The statement that EXECUTE of `name` runs.
     ///
-    /// Errors: there is none of this name (26000).
+    /// Errors: it does not exist (26000).
     pub(crate) fn statement(&self, name: &ast::ObjectName) -> Result<ast::Statement> {
-        match self.get(&plain_name(name))?.statement.as_ref() {
+        match self.get(&canonical_name(name))?.statement.as_ref() {
             ast::Statement::Prepare { statement, .. } => Ok(ast::Statement::clone(statement)),
             other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
         }
     }
 
-    /// What says the names of the columns that `statement` returns, if it is an EXECUTE.
+    /// If `statement` is an EXECUTE: the prepared statement as the client sent it, which determines column
+    /// names.
     pub(crate) fn original(&self, statement: &Statement) -> Option<ast::Statement> {
         let Statement::Statement(statement) = statement else { return None };
         let ast::Statement::Execute { immediate: false, name: Some(name), .. } = statement.as_ref() else {
             return None;
         };
-        match self.get(&plain_name(name)).ok()?.original.as_deref()? {
+        match self.get(&canonical_name(name)).ok()?.original.as_deref()? {
             ast::Statement::Prepare { statement, .. } => Some(ast::Statement::clone(statement)),
             _ => None,
         }
     }
 
-    /// The plan of an EXECUTE, with its values in their places.
+    /// Plans an EXECUTE and binds its parameter values.
     ///
-    /// Errors: there is no such statement (26000); values do not fit its parameters (42804); it returns other
-    /// columns than when it was prepared (0A000).
+    /// Errors: the prepared statement does not exist (26000); a value does not fit its parameter (42804); the
+    /// result columns have changed since PREPARE (0A000).
     pub(crate) async fn plan(&self, state: &SessionState, execute: &ast::Statement) -> Result<LogicalPlan> {
         let plan = state.statement_to_plan(Statement::Statement(Box::new(execute.clone()))).await?;
         let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
             return Err(DataFusionError::Internal("EXECUTE was planned as something else".to_string()));
         };
         let prepared = self.get(&execute.name)?;
-        let (input, types) = planned(state, &prepared.statement).await?;
+        let (input, types) = plan_prepare(state, &prepared.statement).await?;
         if columns_of(&input)[..] != prepared.columns[..] {
             let message = "cached plan must not change result type";
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
@@ -152,7 +152,7 @@ impl PreparedStatements {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
                     assignment_casts::check_parameter(at + 1, &value.data_type(), &expected)?;
-                    let exact = if expected.is_decimal() { as_written(&value) } else { None };
+                    let exact = if expected.is_decimal() { exact_numeric(&value) } else { None };
                     match exact {
                         Some(number) => ScalarAndMetadata::new(number, metadata),
                         None => {
@@ -171,12 +171,15 @@ impl PreparedStatements {
     }
 
     fn get(&self, name: &str) -> Result<Prepared> {
-        self.0.lock().get(name).cloned().ok_or_else(|| unknown(name))
+        self.0.lock().get(name).cloned().ok_or_else(|| not_found(name))
     }
 }
 
-/// The plan of what a PREPARE prepares, and the types of its parameters.
-async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<DataType>)> {
+/// Plans the statement of a PREPARE; also returns its parameter types.
+async fn plan_prepare(
+    state: &SessionState,
+    prepare: &ast::Statement,
+) -> Result<(LogicalPlan, Vec<DataType>)> {
     let inner = match prepare {
         ast::Statement::Prepare { statement, .. } => Some(statement.as_ref()),
         _ => None,
@@ -199,14 +202,14 @@ async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(Logi
     }
 }
 
-/// What a plan returns, as clients know it.
+/// Result columns of a plan, as clients see them.
 fn columns_of(plan: &LogicalPlan) -> Vec<(String, DataType)> {
     let fields = plan.schema().fields().iter();
     fields.map(|field| (field.name().clone(), client_type(field.data_type()))).collect()
 }
 
-/// A type without what clients do not hear of it: how texts and bytes are laid out in memory, and the zone of
-/// moments, which is the session's.
+/// A type without properties invisible to clients: the memory layout of strings and binary, and the time
+/// zone, which is the session's.
 fn client_type(of: &DataType) -> DataType {
     match of {
         DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
@@ -221,8 +224,8 @@ fn client_type(of: &DataType) -> DataType {
     }
 }
 
-/// The name of a statement as it is kept.
-fn plain_name(name: &ast::ObjectName) -> String {
+/// The canonical name of a prepared statement.
+fn canonical_name(name: &ast::ObjectName) -> String {
     name.0.iter().filter_map(|part| part.as_ident()).map(identifier::plain).collect::<Vec<_>>().join(".")
 }
 
@@ -233,8 +236,8 @@ fn name_of(prepare: &ast::Statement) -> Result<String> {
     }
 }
 
-/// A number with all the digits that it is written with, as a NUMERIC.
-fn as_written(value: &ScalarValue) -> Option<ScalarValue> {
+/// A number as a NUMERIC with all its written digits.
+fn exact_numeric(value: &ScalarValue) -> Option<ScalarValue> {
     match value {
         ScalarValue::Decimal128(Some(_), ..) => Some(value.clone()),
         ScalarValue::Float64(Some(number)) => unknown_literals::parse_numeric(&number.to_string()),
@@ -243,7 +246,7 @@ fn as_written(value: &ScalarValue) -> Option<ScalarValue> {
     }
 }
 
-fn unknown(name: &str) -> DataFusionError {
+fn not_found(name: &str) -> DataFusionError {
     SqlError::new(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
         .into_datafusion()
 }

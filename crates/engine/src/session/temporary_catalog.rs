@@ -1,7 +1,7 @@
-//! The catalog of a session without a warehouse, whose tables end with it, and what PostgreSQL's catalogs
-//! tell of them.
+//! Catalog of a session without a warehouse, whose tables end with it, and their contents for PostgreSQL's
+//! system catalogs.
 //!
-//! PostgreSQL's catalogs are found in it and are not among its schemas, as in
+//! The system catalogs can be looked up in it but are not listed as schemas, as in
 //! [`crate::warehouse::name_resolver::SessionCatalog`].
 
 use std::sync::{Arc, OnceLock};
@@ -20,22 +20,22 @@ use crate::planning::stored_sql;
 use crate::warehouse::temporary_tables::temporary_number;
 
 #[derive(Debug)]
-pub(crate) struct OwnCatalog {
+pub(crate) struct TemporaryCatalog {
     inner: Arc<dyn CatalogProvider>,
     postgres: OnceLock<Installed>,
 }
 
-impl OwnCatalog {
+impl TemporaryCatalog {
     pub(crate) fn new(inner: Arc<dyn CatalogProvider>) -> Self {
         Self { inner, postgres: OnceLock::new() }
     }
 
-    /// To be called once.
+    /// Installs PostgreSQL's system catalogs. Call it once.
     pub(crate) fn set_postgres(&self, installed: Installed) {
         assert!(self.postgres.set(installed).is_ok(), "a session begins once");
     }
 
-    /// What is in it now. All of it is `owner`'s.
+    /// The current contents, all owned by `owner`.
     pub(crate) async fn contents(&self, owner: &str) -> Contents {
         let mut contents = Contents::default();
         let mut schemas = self.inner.schema_names();
@@ -101,12 +101,12 @@ fn relation(id: i64, schema: i64, name: String, table: &dyn TableProvider, owner
     }
 }
 
-/// The query of a CREATE VIEW; another text as it is.
+/// The query of a CREATE VIEW; other text unchanged.
 fn query_of(definition: &str) -> String {
     stored_sql::query_of_view(definition).unwrap_or(definition).to_string()
 }
 
-impl CatalogProvider for OwnCatalog {
+impl CatalogProvider for TemporaryCatalog {
     fn schema_names(&self) -> Vec<String> {
         self.inner.schema_names()
     }

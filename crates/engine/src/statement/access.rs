@@ -372,13 +372,13 @@ impl AccessExecutor<'_> {
             }
             SettingChange::Set { name, value } => {
                 self.session.check_setting(name)?;
-                let (name, value) = self.session.checked_setting(name, value)?;
+                let (name, value) = self.session.validate_setting(name, value)?;
                 catalog.set_role_setting(actor, role, &name, Some(&value)).await
             }
             SettingChange::SetToCurrent(name) => {
                 self.session.check_setting(name)?;
                 let value = self.session.parameter(name).unwrap_or_default();
-                let (name, value) = self.session.checked_setting(name, &value)?;
+                let (name, value) = self.session.validate_setting(name, &value)?;
                 catalog.set_role_setting(actor, role, &name, Some(&value)).await
             }
         };

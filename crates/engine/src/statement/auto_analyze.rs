@@ -61,9 +61,9 @@ impl AutoAnalyze {
             return Ok(());
         }
         let session = self.engine.session();
-        session.set_own("harrier.analyze_bytes", BYTES_MAX)?;
+        session.set_setting("harrier.analyze_bytes", BYTES_MAX)?;
         if let Some(admission) = &self.admission {
-            session.admit_by(Arc::clone(admission));
+            session.share_admission(Arc::clone(admission));
         }
         for statement in session.statements(&self.statement)? {
             session.execute(&statement).await?;

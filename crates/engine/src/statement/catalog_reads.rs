@@ -45,14 +45,14 @@ impl Session {
         {
             self.set_superuser(warehouse.names.role().viewer().is_superuser());
         }
-        self.follow_search_path();
+        self.apply_search_path();
         let CatalogReads { any, sizes, analyses, sequences, public_schema } = statement.catalog_reads;
         if let Some(warehouse) = self.warehouse() {
             warehouse.names.set_shows_main(public_schema.is_main(&statement.values));
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
-                source.set_named(NamedObjects { prepared: self.prepared().list(), cursors: vec![] });
+                source.set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
                 if let Some(warehouse) = self.engine().warehouse()
                     && let Some(catalog) = warehouse.open().await?
                 {
@@ -84,13 +84,13 @@ impl Session {
 
     /// Loads the list of the session's tables, in a session without a warehouse.
     pub(crate) async fn load_session_tables(&self, statement: &ParsedStatement) {
-        if let (Some(source), Some(own)) = (self.postgres().get(), self.own())
+        if let (Some(source), Some(own)) = (self.postgres().get(), self.temporary_catalog())
             && statement.catalog_reads.any
         {
             let contents = own.contents(&source.session_user()).await;
             let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
             source.set_listed(contents, schema);
-            source.set_named(NamedObjects { prepared: self.prepared().list(), cursors: vec![] });
+            source.set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
         }
     }
 

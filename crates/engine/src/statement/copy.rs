@@ -45,7 +45,7 @@ use tokio::sync::mpsc;
 use crate::binder::{assignment_casts, declared_types, json as json_values, type_names};
 use crate::copy_format::layout::{Layout, layout};
 use crate::copy_format::list_reader;
-use crate::copy_format::row_reader::{Rows, Source};
+use crate::copy_format::row_reader::{Source, TextRows};
 use crate::external::{file_names, file_tables};
 use crate::planning::{cast_names, result_names};
 use crate::session::Session;
@@ -222,7 +222,8 @@ impl Session {
             return self.write_rows(&target, plan, check, statement).await.map(Outcome::Write);
         }
         let plan = scan_csv(&target, urls, &layout)?;
-        let rows = Rows::new(target.fields(), layout, &options, target.name.table().to_string(), source());
+        let rows =
+            TextRows::new(target.fields(), layout, &options, target.name.table().to_string(), source());
         let context = state.task_ctx();
         let explain = move |error: DataFusionError| {
             async move {
@@ -431,7 +432,7 @@ impl Session {
             format => {
                 let intervals = self.settings().interval_style;
                 let layout = layout(&copy.options, format, Header::Absent)?;
-                Some(Layout { intervals, short_truths: true, ..layout })
+                Some(Layout { intervals, short_booleans: true, ..layout })
             }
         };
         self.begin_distributed().await?;
@@ -471,8 +472,8 @@ fn line_by_line(
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let schema = Arc::new(Schema::new(fields.clone()));
-    let rows = Rows::new(fields, layout, options, target.name.table().to_string(), source);
-    let check = CopyCheck { skipped: rows.skipped(), explain: None };
+    let rows = TextRows::new(fields, layout, options, target.name.table().to_string(), source);
+    let check = CopyCheck { skipped: rows.skipped_rows(), explain: None };
     Ok((target.insert_all(schema, Arc::new(rows))?, check))
 }
 

@@ -90,7 +90,7 @@ impl Session {
         let count: usize = rows.iter().flatten().map(RecordBatch::num_rows).sum();
         let table =
             MemTable::try_new(schema, rows)?.with_column_defaults(column_defaults.into_iter().collect());
-        self.keeps_rows();
+        self.set_has_memory_tables();
         if warehouse.names.is_temporary(&name) {
             self.context().deregister_table(name.clone())?;
         }

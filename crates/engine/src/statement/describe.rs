@@ -180,7 +180,7 @@ impl Session {
     /// Renames the columns of an EXECUTE's result as PostgreSQL names them; leaves other statements' columns
     /// unchanged.
     pub(crate) fn rename_executed(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
-        match self.prepared().original(statement) {
+        match self.prepared_statements().original(statement) {
             Some(original) => with_postgres_names(&original, &schema),
             None => schema,
         }

@@ -49,7 +49,7 @@ impl Session {
                     ast::Statement::Execute { immediate: false, name: Some(_), .. }
                 ) =>
             {
-                self.prepared().plan(&state, parsed).await?
+                self.prepared_statements().plan(&state, parsed).await?
             }
             _ => {
                 let state = information_schema::restrict(&state, statement)?.unwrap_or(state);
@@ -103,7 +103,7 @@ impl Session {
     ) -> Result<Cow<'s, ast::Statement>> {
         match statement {
             ast::Statement::Execute { immediate: false, name: Some(name), .. } => {
-                self.prepared().statement(name).map(Cow::Owned)
+                self.prepared_statements().statement(name).map(Cow::Owned)
             }
             other => Ok(Cow::Borrowed(other)),
         }

@@ -85,7 +85,7 @@ impl Session {
         };
         let made = match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-                self.keeps_rows();
+                self.set_has_memory_tables();
                 Some(create.name.clone())
             }
             _ => None,

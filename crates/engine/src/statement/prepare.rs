@@ -20,11 +20,11 @@ impl Session {
             ast::Statement::Deallocate { name, .. } => {
                 let is_all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
                 let name = identifier::plain(name);
-                self.prepared().deallocate((!is_all).then_some(name.as_str()))?;
+                self.prepared_statements().deallocate((!is_all).then_some(name.as_str()))?;
                 if is_all { "DEALLOCATE ALL" } else { "DEALLOCATE" }
             }
             prepare => {
-                self.prepared().prepare(&self.context().state(), prepare, sent.clone()).await?;
+                self.prepared_statements().prepare(&self.context().state(), prepare, sent.clone()).await?;
                 "PREPARE"
             }
         }))

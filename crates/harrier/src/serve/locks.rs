@@ -409,7 +409,7 @@ pub(super) fn functions(locks: &Arc<Locks>) -> Vec<WaitingFunction> {
             }
             .boxed()
         };
-        WaitingFunction { name, arguments: keys(), tells: false, call: Arc::new(call) }
+        WaitingFunction { name, arguments: keys(), returns_boolean: false, call: Arc::new(call) }
     };
     let try_lock = |name, mode, scope| {
         let locks = Arc::clone(locks);
@@ -417,7 +417,7 @@ pub(super) fn functions(locks: &Arc<Locks>) -> Vec<WaitingFunction> {
             let done = key_of(&values).and_then(|key| locks.try_lock(key, caller.process, mode, scope));
             std::future::ready(done.map(Some)).boxed()
         };
-        WaitingFunction { name, arguments: keys(), tells: true, call: Arc::new(call) }
+        WaitingFunction { name, arguments: keys(), returns_boolean: true, call: Arc::new(call) }
     };
     let unlock = |name, mode| {
         let locks = Arc::clone(locks);
@@ -425,7 +425,7 @@ pub(super) fn functions(locks: &Arc<Locks>) -> Vec<WaitingFunction> {
             let done = key_of(&values).map(|key| Some(locks.unlock(key, caller.process, mode)));
             std::future::ready(done).boxed()
         };
-        WaitingFunction { name, arguments: keys(), tells: true, call: Arc::new(call) }
+        WaitingFunction { name, arguments: keys(), returns_boolean: true, call: Arc::new(call) }
     };
     let unlock_all = {
         let locks = Arc::clone(locks);
@@ -434,7 +434,7 @@ pub(super) fn functions(locks: &Arc<Locks>) -> Vec<WaitingFunction> {
             std::future::ready(Ok(None)).boxed()
         };
         let name = "pg_advisory_unlock_all";
-        WaitingFunction { name, arguments: vec![vec![]], tells: false, call: Arc::new(call) }
+        WaitingFunction { name, arguments: vec![vec![]], returns_boolean: false, call: Arc::new(call) }
     };
     vec![
         lock("pg_advisory_lock", Exclusive, Session),
@@ -467,7 +467,7 @@ fn sleep() -> WaitingFunction {
         .boxed()
     };
     let arguments = vec![vec![DataType::Float64]];
-    WaitingFunction { name: "pg_sleep", arguments, tells: false, call: Arc::new(call) }
+    WaitingFunction { name: "pg_sleep", arguments, returns_boolean: false, call: Arc::new(call) }
 }
 
 #[cfg(test)]

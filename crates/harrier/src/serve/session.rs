@@ -93,7 +93,7 @@ impl Sessions {
             session.set_superuser(is_superuser);
             let identity = harrier_engine::Identity { role, database, process, client, server: None };
             let mut own = access.settings_of(&identity.role);
-            own.retain(|(name, value)| match session.checked_setting(name, value) {
+            own.retain(|(name, value)| match session.validate_setting(name, value) {
                 Ok(_) => true,
                 Err(error) => {
                     // As in PostgreSQL: otherwise the role could not log in to mend it.
@@ -665,7 +665,7 @@ impl EngineRows {
     /// Runs `work` with the rows on a separate thread.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl for<'k> FnOnce(&'k mut ScrollableRows) -> BoxFuture<'k, DataFusionResult<T>> + Send + 'static,
+        work: impl FnOnce(&mut ScrollableRows) -> BoxFuture<'_, DataFusionResult<T>> + Send + 'static,
     ) -> Result<T, SqlError> {
         let kept = Arc::clone(&self.kept);
         let (task, _guard) =

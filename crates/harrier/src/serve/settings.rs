@@ -40,7 +40,7 @@ pub(crate) fn invalid_settings(config: &Config) -> Vec<String> {
     };
     let session = engine.session();
     errors.extend(config.settings.of_sessions().filter_map(|(name, value)| {
-        let error = session.checked_setting(name, value).err()?;
+        let error = session.validate_setting(name, value).err()?;
         Some(format!("settings.{name}: {}", harrier_engine::sql_error(error).report(None)))
     }));
     errors
