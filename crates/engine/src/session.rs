@@ -205,7 +205,7 @@ impl Session {
 
     /// Whether result columns and new columns have PostgreSQL's names: once the session has begun. Internal
     /// sessions never begin and use the planner's names.
-    pub(crate) fn names_as_postgres(&self) -> bool {
+    pub(crate) fn uses_postgres_names(&self) -> bool {
         self.postgres.get().is_some()
     }
 

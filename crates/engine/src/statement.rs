@@ -140,7 +140,7 @@ impl Session {
             Kind::Discard(object) => self.run_discard(object).await,
             Kind::Call(call) => self.call(call, sql, statement).await,
             Kind::Drop(drop) => self.drop_relations(drop, sql, statement).await,
-            Kind::Returning => self.change_returning(sql, statement).await,
+            Kind::Returning => self.execute_returning(sql, statement).await,
             Kind::Insert(insert) => self.insert(insert, executed, sql, statement).await,
             Kind::Change | Kind::Create => self.change(executed, sql, statement).await,
             Kind::ExplainWrite => self.explain_write(sql, statement).await,

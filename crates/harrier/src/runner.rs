@@ -592,7 +592,7 @@ async fn show(
             if let Some(tag) = statement.returning_tag(rows) {
                 display.tag(&tag)?;
             }
-            if rows == 0 && statement.checks_table() && !display.is_quiet {
+            if rows == 0 && statement.is_check_table() && !display.is_quiet {
                 display.note("NOTICE: nothing is wrong with the table");
             }
             if let Some(sink) = &mut display.sink {

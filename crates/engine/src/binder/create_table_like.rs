@@ -15,13 +15,13 @@ use crate::types::declared::declared_schema_of;
 use crate::warehouse::table::WarehouseTable;
 
 /// The LIKE clause: the source table and its options.
-pub(crate) struct Like {
+pub(crate) struct LikeClause {
     name: ObjectName,
     with_defaults: bool,
 }
 
 /// Splits a statement into itself without the LIKE clause, and the clause; `None` if it has none.
-pub(crate) fn split_like_clause(statement: &Statement) -> Option<(Statement, Like)> {
+pub(crate) fn split_like_clause(statement: &Statement) -> Option<(Statement, LikeClause)> {
     let Statement::Statement(statement) = statement else { return None };
     let ast::Statement::CreateTable(create) = statement.as_ref() else { return None };
     let (CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) =
@@ -30,10 +30,10 @@ pub(crate) fn split_like_clause(statement: &Statement) -> Option<(Statement, Lik
     let mut create = create.clone();
     create.like = None;
     let statement = Statement::Statement(Box::new(ast::Statement::CreateTable(create)));
-    Some((statement, Like { name: like.name.clone(), with_defaults }))
+    Some((statement, LikeClause { name: like.name.clone(), with_defaults }))
 }
 
-impl Like {
+impl LikeClause {
     /// Adds the source table's columns to the plan of the statement without the clause: names, types, NOT
     /// NULL and, with INCLUDING DEFAULTS, defaults.
     ///

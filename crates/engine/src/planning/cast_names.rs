@@ -32,7 +32,7 @@ use crate::planning::using_columns;
 ///
 /// Errors: those of planning.
 pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
-    if is_of_values(&statement) {
+    if is_values_insert(&statement) {
         return with_casts(state, statement).await;
     }
     match with_casts(state, statement.clone()).await {
@@ -49,7 +49,7 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
 }
 
 /// Whether a statement is an INSERT with a VALUES list, which may be long: avoid cloning it.
-fn is_of_values(statement: &Statement) -> bool {
+fn is_values_insert(statement: &Statement) -> bool {
     let Statement::Statement(statement) = statement else { return false };
     let ast::Statement::Insert(insert) = statement.as_ref() else { return false };
     insert.source.as_ref().is_some_and(|rows| matches!(rows.body.as_ref(), SetExpr::Values(_)))

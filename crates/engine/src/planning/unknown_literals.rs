@@ -211,9 +211,9 @@ fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
 /// which takes the other side's type or is an interval beside a time, differences of timestamps, and `||` of
 /// an array and a literal.
 #[derive(Debug)]
-pub(crate) struct TimeDifferences;
+pub(crate) struct LiteralOperators;
 
-impl ExprPlanner for TimeDifferences {
+impl ExprPlanner for LiteralOperators {
     fn plan_binary_op(
         &self,
         mut expr: RawBinaryExpr,

@@ -12,7 +12,7 @@ use crate::binder::declared_types::DeclaredTypes;
 use crate::binder::json::{JsonOperators, JsonValues};
 use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
-use crate::planning::unknown_literals::{TimeDifferences, UnknownLiterals};
+use crate::planning::unknown_literals::{LiteralOperators, UnknownLiterals};
 use crate::settings::{date_order, interval_style, session_memory};
 use crate::warehouse::sequences::contains_call;
 
@@ -31,7 +31,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         declared_types: Arc::new(DeclaredTypes),
         unknown_literals: Arc::new(UnknownLiterals),
         json_operators: Arc::new(JsonOperators),
-        time_differences: Arc::new(TimeDifferences),
+        time_differences: Arc::new(LiteralOperators),
         types: Arc::new(SqlTypes),
     };
     let builder = rules::install(builder, &context, tables);

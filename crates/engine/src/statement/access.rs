@@ -147,7 +147,7 @@ impl Session {
                 AccessExecutor { session: self, warehouse, snapshot, state }.run(&statement, &catalog).await
             };
             match run.await {
-                Ok(said) => warnings.extend(said),
+                Ok(new) => warnings.extend(new),
                 Err(error) => warnings.push(format!("{} was not done: {error}", statement.tag())),
             }
         }
@@ -454,14 +454,14 @@ impl AccessExecutor<'_> {
 
     fn relation(&self, name: &ObjectName) -> Result<Object> {
         let name = relation::reference(name)?;
-        let (shown, found) =
+        let (text, found) =
             (name.table().to_string(), self.warehouse.names.relation_in(&self.snapshot, &name));
         match found {
-            Some(Object::Table(id)) => Ok(Object::Table(committed_id(id, "table", &shown)?)),
-            Some(Object::View(id)) => Ok(Object::View(committed_id(id, "view", &shown)?)),
-            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed_id(id, "sequence", &shown)?)),
+            Some(Object::Table(id)) => Ok(Object::Table(committed_id(id, "table", &text)?)),
+            Some(Object::View(id)) => Ok(Object::View(committed_id(id, "view", &text)?)),
+            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed_id(id, "sequence", &text)?)),
             _ => {
-                let message = format!("relation \"{shown}\" does not exist");
+                let message = format!("relation \"{text}\" does not exist");
                 Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
             }
         }

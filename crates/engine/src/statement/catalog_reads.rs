@@ -102,7 +102,7 @@ impl Session {
         text: &str,
         sent: Option<Arc<ast::Statement>>,
     ) -> (Option<Arc<ast::Statement>>, CatalogReads) {
-        if !self.names_as_postgres() {
+        if !self.uses_postgres_names() {
             return (None, CatalogReads::default());
         }
         let mut text = text.to_ascii_lowercase();

@@ -43,7 +43,7 @@ impl Session {
             return self.run_planned(sql, statement).await;
         };
         let table = create.name.table().to_string();
-        let outcome = self.create_temporary(create, statement.at_commit, warehouse).await?;
+        let outcome = self.create_temporary(create, statement.on_commit, warehouse).await?;
         Ok(match (outcome, has_keys) {
             (Outcome::Command { tag, warnings, .. }, true) => {
                 Outcome::Command { tag, warnings, notices: vec![keys::keys_notice(&table)] }
@@ -56,7 +56,7 @@ impl Session {
     async fn create_temporary(
         &self,
         create: CreateMemoryTable,
-        at_commit: Option<OnCommitAction>,
+        on_commit: Option<OnCommitAction>,
         warehouse: &Arc<WarehouseSession>,
     ) -> Result<Outcome> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, column_defaults, .. } = create;
@@ -96,7 +96,7 @@ impl Session {
         }
         let own = name.table().to_string();
         self.context().register_table(name, Arc::new(table))?;
-        if let Some(what) = at_commit {
+        if let Some(what) = on_commit {
             warehouse.names.add_on_commit_action(&own, what).await?;
         }
         Ok(match is_select {

@@ -41,7 +41,7 @@ impl Session {
         }
         let query = self.view_definition(view, &statement.text, &warehouse.names)?;
         let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
-        let form = ViewForm { of_client: self.names_as_postgres(), is_barrier };
+        let form = ViewForm { of_client: self.uses_postgres_names(), is_barrier };
         let columns_below = view_columns::columns_below(&create.input)?;
         let ddl = self.ddl(warehouse, statement);
         ddl.create_view(&create.name, query, form, columns_below, create.or_replace).await?;

@@ -706,9 +706,9 @@ impl Ddl<'_> {
         table_name: &TableReference,
         written: &mut WrittenDefaults<'_>,
     ) -> Result<()> {
-        let shown = Table { columns: vec![], ..table.clone() };
+        let before = Table { columns: vec![], ..table.clone() };
         let column = column_mut(table, name)?;
-        sequences::check_identity(column, &shown, operation)?;
+        sequences::check_identity(column, &before, operation)?;
         match operation {
             AlterColumnOperation::SetNotNull => {
                 self.check_no_nulls(table_name, name).await?;

@@ -26,9 +26,9 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// `is_alone`: the statement runs in a transaction of its own (autocommit).
-    pub(crate) fn of(statement: &ParsedStatement, is_alone: bool) -> Self {
-        let retries = if is_alone && changes_tables(statement) { ATTEMPTS_MAX - 1 } else { 0 };
+    /// `is_autocommit`: the statement runs in a transaction of its own (autocommit).
+    pub(crate) fn of(statement: &ParsedStatement, is_autocommit: bool) -> Self {
+        let retries = if is_autocommit && changes_tables(statement) { ATTEMPTS_MAX - 1 } else { 0 };
         let backoff = ExponentialBuilder::default().with_min_delay(WAIT_FIRST).with_max_times(retries);
         Self { backoff: backoff.build() }
     }

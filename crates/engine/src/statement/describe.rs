@@ -105,7 +105,7 @@ impl ParsedStatement {
     }
 
     /// Whether it is CHECK TABLE, which returns a row per problem.
-    pub fn checks_table(&self) -> bool {
+    pub fn is_check_table(&self) -> bool {
         matches!(self.form, harrier_sql::Statement::CheckTable(_))
     }
 

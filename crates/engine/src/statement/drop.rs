@@ -49,13 +49,13 @@ impl Session {
             if let ast::Statement::Drop { names, .. } = &mut one {
                 *names = vec![name.clone()];
             }
-            let whole = Statement::Statement(Box::new(one.clone()));
-            let plan = self.plan(&whole, &statement.values).await?;
+            let drop_statement = Statement::Statement(Box::new(one.clone()));
+            let plan = self.plan(&drop_statement, &statement.values).await?;
             let outcome = match self.change_warehouse(plan, &one, statement, warehouse).await? {
                 Some(outcome) => outcome,
                 // A temporary object.
                 None => {
-                    let plan = self.plan(&whole, &statement.values).await?;
+                    let plan = self.plan(&drop_statement, &statement.values).await?;
                     let tag = if matches!(&plan, LogicalPlan::Ddl(DdlStatement::DropView(_))) {
                         "DROP VIEW"
                     } else {
@@ -126,11 +126,11 @@ fn skip_notice(kind: &str, name: &str) -> String {
 
 /// All tables that the whole DROP statement names; `one` is a part of it.
 fn dropped_tables(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
-    let whole = match &statement.form {
-        harrier_sql::Statement::Sql(Statement::Statement(whole)) => whole.as_ref(),
+    let drop_statement = match &statement.form {
+        harrier_sql::Statement::Sql(Statement::Statement(drop_statement)) => drop_statement.as_ref(),
         _ => one,
     };
-    match whole {
+    match drop_statement {
         ast::Statement::Drop { names, .. } => names.clone(),
         _ => vec![],
     }

@@ -44,11 +44,11 @@ impl Session {
             _ => None,
         };
         // COPY may stand below the root: EXPLAIN ANALYZE writes files, too.
-        let placed;
+        let with_options;
         let plan = if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
             self.check_files()?;
-            placed = with_place(state, plan.clone())?;
-            &placed
+            with_options = with_store_options(state, plan.clone())?;
+            &with_options
         } else {
             plan
         };
@@ -124,8 +124,8 @@ impl Session {
 }
 
 /// Adds the session's object store options to the targets that `plan` writes to.
-fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
-    let placed = plan.transform_up(|node| match node {
+fn with_store_options(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let with_options = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
             let target = store_urls::target_url(&copy.output_url);
             copy.output_url = options::location_with_options(state, target, &TableOptions::default())?;
@@ -136,5 +136,5 @@ fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         node => Ok(Transformed::no(node)),
     })?;
-    Ok(placed.data)
+    Ok(with_options.data)
 }

@@ -19,12 +19,12 @@ use harrier_sql::tokens::explain_options::Format;
 
 const PAGE_COST: f64 = 1.0;
 const PAGE_BYTES: f64 = 8192.0;
-const ROW_COST: f64 = 0.01;
-const TAKEN_ROW_COST: f64 = 0.0025;
+const OUTPUT_ROW_COST: f64 = 0.01;
+const INPUT_ROW_COST: f64 = 0.0025;
 /// Default row estimate.
-const ROWS: f64 = 1000.0;
+const ROWS_DEFAULT: f64 = 1000.0;
 /// Estimated bytes of a variable-length value.
-const VALUE_BYTES: usize = 32;
+const VALUE_BYTES_DEFAULT: usize = 32;
 
 /// An operator and its inputs.
 #[derive(Debug, Clone)]
@@ -55,14 +55,14 @@ impl Node {
         let taken = sum(plans.iter().map(|node| node.rows));
         let most = plans.iter().map(|node| node.rows).fold(f64::NAN, f64::max);
         let rows = filter_selectivity::rows(&plan).map(|rows| rows as f64).filter(|_| !is_guarded);
-        let rows = rows.unwrap_or(if most.is_nan() { ROWS } else { most });
+        let rows = rows.unwrap_or(if most.is_nan() { ROWS_DEFAULT } else { most });
         let below = sum(plans.iter().map(|node| node.total_cost));
         let read = if plans.is_empty() { (rows * width as f64 / PAGE_BYTES).ceil() * PAGE_COST } else { 0.0 };
-        let total_cost = below + read + taken * TAKEN_ROW_COST + rows * ROW_COST;
+        let total_cost = below + read + taken * INPUT_ROW_COST + rows * OUTPUT_ROW_COST;
         let name = plan.name();
         let startup_cost = match name {
             // Blocking operators: no output before all input is read.
-            "SortExec" | "AggregateExec" => below + taken * TAKEN_ROW_COST,
+            "SortExec" | "AggregateExec" => below + taken * INPUT_ROW_COST,
             "HashJoinExec" => {
                 let built = plans.first().map_or(0.0, |node| node.total_cost);
                 built + plans.get(1).map_or(0.0, |node| node.startup_cost)
@@ -174,7 +174,7 @@ fn join(plan: &Arc<dyn ExecutionPlan>) -> Option<&'static str> {
 fn bytes_of(data_type: &DataType) -> usize {
     match data_type {
         DataType::Boolean => 1,
-        other => other.primitive_width().unwrap_or(VALUE_BYTES),
+        other => other.primitive_width().unwrap_or(VALUE_BYTES_DEFAULT),
     }
 }
 

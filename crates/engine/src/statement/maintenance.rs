@@ -29,7 +29,7 @@ impl Session {
         optimize: &OptimizeStatement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        match self.compact_or_sweep(optimize.table.as_ref(), statement).await? {
+        match self.compact_or_vacuum(optimize.table.as_ref(), statement).await? {
             Some(outcome) => Ok(outcome),
             None => {
                 let message = "OPTIMIZE is for tables of a warehouse and external tables that are folders";
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Compacts a table, or vacuums the warehouse; `None`: there is no warehouse, and the table is no folder.
-    async fn compact_or_sweep(
+    async fn compact_or_vacuum(
         &self,
         table: Option<&ast::ObjectName>,
         statement: &ParsedStatement,

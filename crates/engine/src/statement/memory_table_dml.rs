@@ -271,7 +271,7 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
 
 impl Session {
     /// DELETE, UPDATE, MERGE and TRUNCATE of an in-memory table; `None` for other plans.
-    pub(crate) async fn change_memory(
+    pub(crate) async fn change_memory_table(
         &self,
         plan: &LogicalPlan,
         parsed: &Statement,

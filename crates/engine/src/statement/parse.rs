@@ -52,7 +52,7 @@ impl Session {
             let (dialect, levels) = self.parser_settings()?;
             nesting::with_limits(Tokens::of(&text.text, dialect.as_ref())?, |tokens| {
                 let options = ParseOptions { has_warehouse: self.warehouse().is_some(), levels };
-                let mut parsed = self.prepared_statement(harrier_sql::parse(tokens, options)?, &text)?;
+                let mut parsed = self.desugar_statement(harrier_sql::parse(tokens, options)?, &text)?;
                 change(&mut parsed);
                 Ok(parsed)
             })
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Desugars a parsed statement for the planner.
-    fn prepared_statement(&self, parsed: Parsed, text: &StatementText) -> Result<ParsedStatement> {
+    fn desugar_statement(&self, parsed: Parsed, text: &StatementText) -> Result<ParsedStatement> {
         let Parsed { statement: mut form, clauses, partition, sample, explain, renames_view } = parsed;
         // The original statement, before any rewrite, if PostgreSQL's column names are used.
         let mut original = None;
@@ -85,22 +85,22 @@ impl Session {
                 form = harrier_sql::Statement::Sql(statement);
             }
         } else if let harrier_sql::Statement::Sql(statement) = &mut form {
-            if self.names_as_postgres() {
+            if self.uses_postgres_names() {
                 original = result_names::original_statement(statement);
             }
             desugar::prepare(statement, self.date_order())?;
             // Subqueries always have PostgreSQL's names.
-            result_columns::prepare(statement, self.names_as_postgres());
+            result_columns::prepare(statement, self.uses_postgres_names());
             declared_casts::rewrite_casts(statement);
             nested_call_names::shorten(statement, self.context().state_ref().read().scalar_functions());
         }
-        let (mut temporary, mut at_commit) = (false, None);
+        let (mut temporary, mut on_commit) = (false, None);
         if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
         {
             // The planner knows no temporary tables: all of its tables are the session's.
             temporary = std::mem::take(&mut create.temporary);
-            at_commit = at_commit_of(create, temporary, self.warehouse().is_some())?;
+            on_commit = take_on_commit(create, temporary, self.warehouse().is_some())?;
         }
         Ok(ParsedStatement {
             text: text.text.clone(),
@@ -112,7 +112,7 @@ impl Session {
             explain,
             renames_view,
             temporary,
-            at_commit,
+            on_commit,
             original: original.map(Arc::new),
             catalog_reads: CatalogReads::default(),
             values: Arc::default(),
@@ -123,7 +123,7 @@ impl Session {
 /// Takes the ON COMMIT clause out of a CREATE TABLE.
 ///
 /// Errors: the table is not temporary (42P16), or there is no warehouse with transactions (0A000).
-fn at_commit_of(
+fn take_on_commit(
     create: &mut ast::CreateTable,
     is_temporary: bool,
     has_transactions: bool,
@@ -133,13 +133,13 @@ fn at_commit_of(
         let message = "ON COMMIT can only be used on temporary tables";
         return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, message).into_datafusion());
     }
-    let at_commit = match on_commit {
+    let on_commit = match on_commit {
         ast::OnCommit::PreserveRows => return Ok(None),
         ast::OnCommit::DeleteRows => OnCommitAction::DeleteRows,
         ast::OnCommit::Drop => OnCommitAction::Drop,
     };
     match has_transactions {
-        true => Ok(Some(at_commit)),
+        true => Ok(Some(on_commit)),
         false => {
             let message = "ON COMMIT DELETE ROWS and ON COMMIT DROP need a warehouse";
             Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)

@@ -33,7 +33,7 @@ pub struct ParsedStatement {
     /// It creates a temporary table.
     pub(crate) temporary: bool,
     /// ON COMMIT action of that table.
-    pub(crate) at_commit: Option<OnCommitAction>,
+    pub(crate) on_commit: Option<OnCommitAction>,
     /// The statement as the client sent it, before rewrites for PostgreSQL's catalogs.
     pub(crate) original: Option<Arc<ast::Statement>>,
     pub(crate) catalog_reads: CatalogReads,

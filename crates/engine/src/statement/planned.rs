@@ -42,7 +42,7 @@ impl Session {
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(outcome);
         }
-        if let Some(outcome) = self.change_memory(&plan, parsed, statement).await? {
+        if let Some(outcome) = self.change_memory_table(&plan, parsed, statement).await? {
             return Ok(outcome);
         }
         let plan = declared_types::strip_from_ddl(plan)?;

@@ -53,12 +53,12 @@ pub(crate) struct Returning {
     pub(crate) change: Statement,
     /// The RETURNING list as a query over the table and the source of the change.
     query: Statement,
-    others: Others,
+    extra: ExtraColumns,
 }
 
 /// Columns besides the table's that RETURNING may name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum ExtraColumns {
     None,
     /// Those of MERGE's source, before the table's.
     Before,
@@ -95,7 +95,7 @@ impl Returning {
             let message = "RETURNING of a statement that names no table to be changed is not supported";
             harrier_sqlstate::external(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
         };
-        let (from, others) = match &mut change {
+        let (from, extra) = match &mut change {
             ast::Statement::Insert(insert) => {
                 insert.returning = None;
                 let ast::TableObject::TableName(name) = &insert.table else { return Err(no_table()) };
@@ -106,29 +106,29 @@ impl Returning {
                     let name = given.alias;
                     *alias = Some(ast::TableAlias { explicit: true, name, columns: vec![], at: None });
                 }
-                (vec![from], Others::None)
+                (vec![from], ExtraColumns::None)
             }
             ast::Statement::Update(update) => {
                 update.returning = None;
-                (vec![update.table.clone()], Others::None)
+                (vec![update.table.clone()], ExtraColumns::None)
             }
             ast::Statement::Delete(delete) => {
                 delete.returning = None;
                 let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
                 let mut from = from.clone();
                 let using = delete.using.clone().unwrap_or_default();
-                let others = if using.is_empty() { Others::None } else { Others::Unknown };
+                let extra = if using.is_empty() { ExtraColumns::None } else { ExtraColumns::Unknown };
                 from.extend(using);
                 update_from::rewrite(&mut change)?;
-                (from, others)
+                (from, extra)
             }
             ast::Statement::Merge(merge) => {
                 merge.output = None;
                 let (table, source) =
                     (single_relation(merge.table.clone()), single_relation(merge.source.clone()));
                 match update_from::is_update_from(&change) {
-                    true => (vec![table, source], Others::After),
-                    false => (vec![source, table], Others::Before),
+                    true => (vec![table, source], ExtraColumns::After),
+                    false => (vec![source, table], ExtraColumns::Before),
                 }
             }
             _ => return Ok(None),
@@ -138,7 +138,7 @@ impl Returning {
         Ok(Some(Self {
             change: Statement::Statement(Box::new(change)),
             query: Statement::Statement(Box::new(ast::Statement::Query(Box::new(query)))),
-            others,
+            extra,
         }))
     }
 }
@@ -179,7 +179,7 @@ impl Session {
         };
         match base_of(&plan) {
             LogicalPlan::TableScan(_) | LogicalPlan::SubqueryAlias(_) => {}
-            LogicalPlan::Join(_) if returning.others != Others::None => {}
+            LogicalPlan::Join(_) if returning.extra != ExtraColumns::None => {}
             LogicalPlan::Aggregate(_) => return refused(SqlState::GROUPING_ERROR, "aggregate functions"),
             LogicalPlan::Window(_) => return refused(SqlState::WINDOWING_ERROR, "window functions"),
             _ => return refused(SqlState::FEATURE_NOT_SUPPORTED, "functions that return rows"),
@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// INSERT, UPDATE, DELETE and MERGE with RETURNING.
-    pub(crate) async fn change_returning(
+    pub(crate) async fn execute_returning(
         &self,
         sql: &Statement,
         statement: &ParsedStatement,
@@ -234,7 +234,7 @@ impl Session {
         let answer = self.plan_of_answer(returning, &statement.values).await?;
         let base = Arc::clone(base_of(&answer).schema());
         let own = dml.target.schema().fields().len();
-        if returning.others == Others::Unknown {
+        if returning.extra == ExtraColumns::Unknown {
             check_no_using(&answer, own)?;
         }
         // Column types sent to clients must match those of Describe.
@@ -250,7 +250,7 @@ impl Session {
             _ => with_one_partition(self.context().state()),
         };
         let rows = self.rows_of(&state, &rows, verb, &statement.text).await?;
-        let shape = Shape::of(returning.others, own, &base, !matches!(dml.op, WriteOp::Delete));
+        let shape = Shape::of(returning.extra, own, &base, !matches!(dml.op, WriteOp::Delete));
         let written_schema = shape.written_schema(&rows.schema());
         let rows = shape.buffer_rows(rows, &target, &held).await?;
 
@@ -446,19 +446,19 @@ struct Shape {
     own: usize,
     /// The columns of the table and of the source.
     values: Vec<FieldRef>,
-    others: Others,
+    extra: ExtraColumns,
     /// Whether the table's columns are written: a DELETE only needs row positions.
     writes_values: bool,
 }
 
 impl Shape {
     /// `base`: the relation that RETURNING is computed from.
-    fn of(others: Others, own: usize, base: &DFSchema, writes_values: bool) -> Self {
+    fn of(extra: ExtraColumns, own: usize, base: &DFSchema, writes_values: bool) -> Self {
         let fields = base.fields();
-        let values: Vec<FieldRef> = match others {
-            Others::None | Others::Unknown => fields.iter().take(own).cloned().collect(),
-            Others::After => fields.iter().cloned().collect(),
-            Others::Before => {
+        let values: Vec<FieldRef> = match extra {
+            ExtraColumns::None | ExtraColumns::Unknown => fields.iter().take(own).cloned().collect(),
+            ExtraColumns::After => fields.iter().cloned().collect(),
+            ExtraColumns::Before => {
                 let source = fields.len().saturating_sub(own);
                 fields.iter().skip(source).chain(fields.iter().take(source)).cloned().collect()
             }
@@ -466,7 +466,7 @@ impl Shape {
         let values = values.into_iter().enumerate().map(|(at, field)| {
             Arc::new(Field::clone(&field).with_name(format!("{VALUE}{at}")).with_nullable(true))
         });
-        Self { own, values: values.collect(), others, writes_values }
+        Self { own, values: values.collect(), extra, writes_values }
     }
 
     /// Indices of the columns that are written, not only returned.
@@ -526,8 +526,8 @@ impl Shape {
         let rows =
             provider_as_source(Arc::new(MemTable::try_new(schema, vec![rows])?) as Arc<dyn TableProvider>);
         let count = self.values.len();
-        let place = |at: usize| match self.others {
-            Others::Before => (at + self.own) % count,
+        let place = |at: usize| match self.extra {
+            ExtraColumns::Before => (at + self.own) % count,
             _ => at,
         };
         let columns = base.iter().take(count).enumerate().map(|(at, (relation, field))| {

@@ -14,7 +14,7 @@ use crate::statement::outcome::{Outcome, command};
 
 impl Session {
     pub(crate) async fn change_parameter(&self, change: Change) -> Result<Outcome> {
-        let shown = change.columns();
+        let columns = change.columns();
         let mut rows: Vec<Vec<String>> = Vec::new();
         match change {
             Change::Set { name, value, is_local } => {
@@ -48,7 +48,7 @@ impl Session {
             }
             Change::ShowAll => rows = self.all_settings(),
         }
-        let schema = shown.unwrap_or_else(|| Arc::new(Schema::empty()));
+        let schema = columns.unwrap_or_else(|| Arc::new(Schema::empty()));
         let column = |at: usize| -> ArrayRef {
             Arc::new(rows.iter().map(|row| row.get(at).map(String::as_str)).collect::<StringArray>())
         };

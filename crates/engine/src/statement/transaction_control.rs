@@ -37,11 +37,11 @@ impl Session {
         {
             return self.control(control, warehouse).await;
         }
-        let is_alone = !warehouse.transactions.is_open();
-        if is_alone {
+        let is_autocommit = !warehouse.transactions.is_open();
+        if is_autocommit {
             warehouse.names.run_on_commit().await?;
         }
-        let mut attempts = Attempts::of(statement, is_alone);
+        let mut attempts = Attempts::of(statement, is_autocommit);
         loop {
             match self.run_in_transaction(statement, warehouse).await {
                 Err(error) if attempts.next_after(&error).await => {}

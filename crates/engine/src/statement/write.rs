@@ -55,9 +55,9 @@ impl Write {
         let outcome = match (pending, folder) {
             (None, None) => check.check(Self::count(stream).await).await,
             (None, Some(folder)) => match check.check(stream.try_collect::<Vec<_>>().await).await {
-                Ok((batches, counted)) => {
-                    let shown = folder.publish(batches).await;
-                    shown.map(|(rows, shown)| (rows, counted.or(shown)))
+                Ok((batches, skipped)) => {
+                    let published = folder.publish(batches).await;
+                    published.map(|(rows, notice)| (rows, skipped.or(notice)))
                 }
                 Err(error) => {
                     folder.abort().await;

@@ -139,7 +139,7 @@ fn expand(
             projection.push(item);
             continue;
         };
-        for column in without(all, options)? {
+        for column in exclude_columns(all, options)? {
             let expanded = column.item();
             if matches!(expanded, SelectItem::UnnamedExpr(_)) {
                 own.names.insert(column.name.clone());
@@ -152,7 +152,10 @@ fn expand(
 }
 
 /// The columns left by EXCLUDE or EXCEPT after `*`.
-fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions) -> Result<Vec<&'c Column>> {
+fn exclude_columns<'c>(
+    mut columns: Vec<&'c Column>,
+    options: &WildcardAdditionalOptions,
+) -> Result<Vec<&'c Column>> {
     let WildcardAdditionalOptions { opt_exclude, opt_except, opt_ilike, opt_replace, opt_rename, .. } =
         options;
     if opt_ilike.is_some() || opt_replace.is_some() || opt_rename.is_some() || options.opt_alias.is_some() {

@@ -113,8 +113,8 @@ fn reader_item(field: &FieldRef, seen: Option<&DataType>) -> Field {
 /// A decimal with room for that many digits and those needed for rounding.
 fn decimal(precision: u8, scale: i8) -> DataType {
     let spared = scale.max(0).saturating_add(SPARE_DIGITS);
-    let whole = i16::from(precision) - i16::from(scale);
-    match whole + i16::from(spared) <= 38 {
+    let integer_digits = i16::from(precision) - i16::from(scale);
+    match integer_digits + i16::from(spared) <= 38 {
         true => DataType::Decimal128(38, spared),
         false => DataType::Decimal256(76, spared),
     }

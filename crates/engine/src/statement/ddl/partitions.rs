@@ -242,7 +242,7 @@ impl Ddl<'_> {
             }
             PartitionChange::Drop { which, if_exists } => {
                 let Some(place) = self.place(table, &partitions, which).await? else {
-                    return if *if_exists { Ok(()) } else { Err(missing(table, which)) };
+                    return if *if_exists { Ok(()) } else { Err(no_partition(table, which)) };
                 };
                 if partitions.partitions.len() == 1 {
                     let name = &partitions.partitions[place].name;
@@ -257,12 +257,12 @@ impl Ddl<'_> {
             }
             PartitionChange::Truncate(which) => {
                 let place = self.place(table, &partitions, which).await?;
-                let place = place.ok_or_else(|| missing(table, which))?;
+                let place = place.ok_or_else(|| no_partition(table, which))?;
                 return self.empty(table, partitions.partitions[place].id).await;
             }
             PartitionChange::Rename(which, name) => {
                 let place = self.place(table, &partitions, which).await?;
-                let place = place.ok_or_else(|| missing(table, which))?;
+                let place = place.ok_or_else(|| no_partition(table, which))?;
                 check_name(&partitions, name)?;
                 partitions.partitions[place].name = name.clone();
             }
@@ -355,7 +355,7 @@ fn division_of(table: &Table) -> Result<TablePartitions> {
     })
 }
 
-fn missing(table: &Table, which: &PartitionRef) -> DataFusionError {
+fn no_partition(table: &Table, which: &PartitionRef) -> DataFusionError {
     let what = match which {
         PartitionRef::Name(name) => format!("partition \"{name}\""),
         PartitionRef::Default => "a default partition".to_string(),
@@ -497,9 +497,9 @@ fn step_bound(
     }
     let (from, step) = match ScalarValue::try_from_array(&step, 0)? {
         // Step from the start: days missing in a month are cut once, not cumulatively.
-        ScalarValue::IntervalMonthDayNano(Some(one)) => (start, many(one, times)),
+        ScalarValue::IntervalMonthDayNano(Some(one)) => (start, multiply_interval(one, times)),
         ScalarValue::Int32(Some(days)) if *kind == DataType::Date32 => {
-            (start, many(IntervalMonthDayNano { months: 0, days, nanoseconds: 0 }, times))
+            (start, multiply_interval(IntervalMonthDayNano { months: 0, days, nanoseconds: 0 }, times))
         }
         step => (last, Some(step)),
     };
@@ -513,7 +513,7 @@ fn step_bound(
     fitted.ok().map(|sum| ScalarValue::try_from_array(&sum, 0)).transpose()
 }
 
-fn many(one: IntervalMonthDayNano, times: i32) -> Option<ScalarValue> {
+fn multiply_interval(one: IntervalMonthDayNano, times: i32) -> Option<ScalarValue> {
     Some(ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano {
         months: one.months.checked_mul(times)?,
         days: one.days.checked_mul(times)?,
