@@ -305,8 +305,7 @@ impl Parts {
         }
         if let Some(row) = between(text, "across values list: got ", " but expected") {
             return Self::new(match row.ends_with("in row 0") {
-                // Later VALUES rows are checked against the first, so the mismatch is with the INSERT
-                // columns.
+                // Row 0 can mismatch only with the INSERT's target columns.
                 true => "INSERT has another number of expressions than of target columns",
                 false => "VALUES lists must all be the same length",
             });

@@ -56,7 +56,7 @@ pub use statement::copy::CopyOut;
 pub use statement::copy::input::{CopyIn, CopyInRows};
 pub use statement::describe::{Described, StatementKind};
 pub use statement::outcome::Outcome;
-pub use statement::parsed::ParsedStatement;
+pub use statement::parsed_statement::ParsedStatement;
 pub use statement::scrollable_rows::ScrollableRows;
 pub use statement::write::{Write, Written};
 pub use warehouse::WarehouseOptions;

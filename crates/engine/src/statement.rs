@@ -3,8 +3,8 @@
 //! ```text
 //!   text ─► parse.rs ─► ParsedStatement ─► transaction_control.rs ─► the match below ─► Outcome
 //!                                                                         │
-//!           access, alter_table, analyze, call, copy, create_…, drop, …  ◄─┤ utility statements
-//!                       planned.rs ─► plan.rs ─► execute_plan.rs ─► rows  ◄─┘ statements with a plan
+//!              access, alter_table, analyze, call, copy, create_…, drop, … ◄┤ utility statements
+//!   planned_statement.rs ─► plan.rs ─► execute_plan.rs ─► rows             ◄┘ statements with a plan
 //! ```
 
 use datafusion::error::Result;
@@ -20,7 +20,7 @@ use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
 use crate::statement::kind::Kind;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::sequences;
 
 pub(crate) mod access;
@@ -55,9 +55,9 @@ pub(crate) mod maintenance;
 pub(crate) mod memory_table_dml;
 pub(crate) mod outcome;
 pub(crate) mod parse;
-pub(crate) mod parsed;
+pub(crate) mod parsed_statement;
 pub(crate) mod plan;
-pub(crate) mod planned;
+pub(crate) mod planned_statement;
 pub(crate) mod prepare;
 pub(crate) mod returning;
 pub(crate) mod scrollable_rows;

@@ -18,7 +18,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::maintenance::collect_statistics::StatisticsCollector;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::snapshot::StatementSnapshot;

@@ -8,7 +8,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::maintenance::{folder_ownership, vacuum};
 
 impl Session {

@@ -10,7 +10,7 @@ use harrier_pgcatalog::Source;
 use harrier_sql::desugar::result_columns;
 
 use crate::session::Session;
-use crate::statement::parsed::{CatalogReads, ParsedStatement};
+use crate::statement::parsed_statement::{CatalogReads, ParsedStatement};
 use crate::warehouse::public_schema::SchemaNameMentions;
 use crate::warehouse::system_catalogs::pg_catalog::NamedObjects;
 

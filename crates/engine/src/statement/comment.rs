@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 impl Session {
     pub(crate) async fn comment(

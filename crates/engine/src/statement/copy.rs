@@ -52,7 +52,7 @@ use crate::session::Session;
 use crate::statement::copy::check::CopyCheck;
 use crate::statement::copy::input::{CopyIn, CopyInRows};
 use crate::statement::outcome::Outcome;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::write::Write;
 use crate::types::names;
 use crate::warehouse::access::read_check;

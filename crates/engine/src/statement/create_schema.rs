@@ -9,7 +9,7 @@ use harrier_sql::identifier;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, with_notices};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::session::WarehouseSession;
 
 impl Session {

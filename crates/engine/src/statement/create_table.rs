@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast;
 use crate::session::Session;
 use crate::statement::ddl::StoredDefaults;
 use crate::statement::outcome::{Outcome, with_notices};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::case_collisions;
 use crate::warehouse::dml::Dml;
 use crate::warehouse::keys::declaration;

@@ -18,7 +18,7 @@ use crate::binder::declared_types;
 use crate::external::hive::read_validation::ReadSet;
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::access::read_check;
 use crate::warehouse::keys::{self, declaration};
 use crate::warehouse::on_commit::OnCommitAction;

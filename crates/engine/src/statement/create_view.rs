@@ -14,7 +14,7 @@ use crate::planning::stored_sql::{self, ViewForm};
 use crate::session::Session;
 use crate::settings::time_reading;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::{self, view_columns};

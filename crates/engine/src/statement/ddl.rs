@@ -56,7 +56,7 @@ pub(crate) mod keys;
 pub(crate) mod keys_like;
 pub(crate) mod partitions;
 pub(crate) mod sequences;
-pub(crate) mod written_rows;
+pub(crate) mod uncommitted_rows;
 
 /// Dialect tag of expressions stored in the catalog.
 const DIALECT: &str = "harrier";
@@ -569,8 +569,8 @@ impl Ddl<'_> {
                 // Rows written by this transaction have the table's previous columns.
                 if let Some(data) = transaction.data.get_mut(&changed.id) {
                     match rewritten {
-                        Some(files) => written_rows::replace(data, files),
-                        None => written_rows::adapt(data, &table.columns, &changed.columns),
+                        Some(files) => uncommitted_rows::replace(data, files),
+                        None => uncommitted_rows::adapt(data, &table.columns, &changed.columns),
                     }
                 }
                 sequences::generate(transaction, &mut changed, &generated)?;

@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
 
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 /// Most attempts of one statement.
 const ATTEMPTS_MAX: usize = 10;

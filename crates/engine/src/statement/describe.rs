@@ -19,7 +19,7 @@ use crate::planning::returning_items;
 use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
 use crate::settings::parameters::{self, Change};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::returning::{self, Returning};
 use crate::statement::{explain, outcome};
 use crate::types::names;

@@ -11,7 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::explain;
 use crate::statement::outcome::Outcome;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::access::read_check;
 use crate::warehouse::dml::Dml;
 use crate::warehouse::session::WarehouseSession;

@@ -17,7 +17,7 @@ use crate::external::hive::insert::FolderWrite;
 use crate::external::hive::table::FolderTable;
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::write::Write;
 use crate::warehouse::relation;
 

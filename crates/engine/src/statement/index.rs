@@ -8,7 +8,7 @@ use harrier_sql::parser::index::{ReindexStatement, RenameIndexStatement};
 use crate::session::Session;
 use crate::statement::ABOUT_WAREHOUSE;
 use crate::statement::outcome::{Outcome, with_notices};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 impl Session {
     pub(crate) async fn run_index(

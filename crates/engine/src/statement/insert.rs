@@ -9,7 +9,7 @@ use harrier_sql::identifier;
 use crate::external::hive::table::FolderTable;
 use crate::session::Session;
 use crate::statement::outcome::Outcome;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 impl Session {
     /// INSERT. `executed`: the statement itself, or the one that EXECUTE runs.

@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::planning::returning_items;
 use crate::settings::parameters::Change;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 /// A SQL statement, classified by its executor.
 pub(crate) enum Kind<'s> {

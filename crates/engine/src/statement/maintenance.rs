@@ -15,7 +15,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::ABOUT_WAREHOUSE;
 use crate::statement::outcome::{CHECK_COLUMNS, DRY_RUN_COLUMNS, Outcome, command, texts};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::dml::Dml;
 use crate::warehouse::maintenance::vacuum;
 use crate::warehouse::relation;

@@ -26,7 +26,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, write_verb};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::warehouse::dml::replace_target_scan;
 use crate::warehouse::temporary_tables;
 

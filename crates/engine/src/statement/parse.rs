@@ -18,7 +18,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::{declared_casts, result_names};
 use crate::session::Session;
-use crate::statement::parsed::{CatalogReads, ParsedStatement};
+use crate::statement::parsed_statement::{CatalogReads, ParsedStatement};
 use crate::warehouse::on_commit::OnCommitAction;
 
 impl Session {

@@ -34,7 +34,7 @@ use crate::statement::folder_write::check_change;
 use crate::statement::insert;
 use crate::statement::memory_table_dml::Change;
 use crate::statement::outcome::{Outcome, write_verb};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::write::Write;
 use crate::types::names;
 use crate::warehouse::access::read_check;

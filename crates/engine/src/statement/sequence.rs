@@ -5,7 +5,7 @@ use harrier_sql::parser::sequence::SequenceStatement;
 
 use crate::session::Session;
 use crate::statement::outcome::Outcome;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 
 impl Session {
     pub(crate) async fn run_sequence(

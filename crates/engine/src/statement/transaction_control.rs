@@ -12,7 +12,7 @@ use crate::object_stores::listing_cache;
 use crate::session::Session;
 use crate::statement::ddl_retry::Attempts;
 use crate::statement::outcome::Outcome;
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::write::{AbortGuard, Write};
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::transaction::Control;

@@ -16,7 +16,7 @@ use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::ddl::Ddl;
 use crate::statement::insert::column_list;
 use crate::statement::outcome::{Outcome, write_verb};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::statement::write::{AbortGuard, Write};
 use crate::warehouse::access::read_check;
 use crate::warehouse::dml::Dml;

@@ -17,7 +17,7 @@ use crate::settings;
 use crate::statement::folder_write::{check_change, explain_folder_insert};
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, ddl_tag, write_verb};
-use crate::statement::parsed::ParsedStatement;
+use crate::statement::parsed_statement::ParsedStatement;
 use crate::types::names;
 use crate::warehouse::access::read_check;
 use crate::warehouse::keys::{self, declaration};
