@@ -731,7 +731,7 @@ mod tests {
 
     fn read(reading: &RowParser, text: &[u8]) -> Result<Vec<RecordBatch>> {
         let mut batches = Vec::new();
-        reading.one(text, &mut |batch| {
+        reading.read_input(text, &mut |batch| {
             batches.push(batch);
             Ok(())
         })?;
