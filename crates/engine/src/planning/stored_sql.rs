@@ -340,15 +340,15 @@ pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
 fn with_bare_users(text: &str) -> String {
     const USERS: [&str; 4] = ["current_user", "session_user", "current_catalog", "user"];
     let Ok(words) = Tokens::of(text, &SqlDialect) else { return text.to_string() };
-    let mut told = text.to_string();
+    let mut bare = text.to_string();
     for at in (0..words.len().saturating_sub(2)).rev() {
         let has_parentheses =
             || words.token(at + 1) == Some(&Token::LParen) && words.token(at + 2) == Some(&Token::RParen);
         if USERS.iter().any(|user| words.is(at, user)) && has_parentheses() {
-            told.replace_range(words.bytes(at + 1..at + 3), "");
+            bare.replace_range(words.bytes(at + 1..at + 3), "");
         }
     }
-    told
+    bare
 }
 
 /// The query in the text of a CREATE VIEW, verbatim; `None` if the text is no CREATE VIEW.

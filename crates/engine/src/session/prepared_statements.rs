@@ -139,15 +139,15 @@ impl PreparedStatements {
                 .with_query_execution_start_time(state.execution_props().query_execution_start_time)
                 .build(),
         );
-        let given = execute.parameters.len();
+        let count = execute.parameters.len();
         let expected = types.len();
-        if given != expected {
+        if count != expected {
             let message = format!("wrong number of parameters for prepared statement \"{}\"", execute.name);
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
-                .with_detail(format!("Expected {expected} parameters but got {given}."))
+                .with_detail(format!("Expected {expected} parameters but got {count}."))
                 .into_datafusion());
         }
-        let mut values = Vec::with_capacity(given);
+        let mut values = Vec::with_capacity(count);
         for (at, (value, expected)) in execute.parameters.into_iter().zip(types).enumerate() {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {

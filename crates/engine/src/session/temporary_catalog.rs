@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_told_by_their_queries() {
+    fn views_are_listed_with_their_queries() {
         for (definition, expected) in [
             ("CREATE VIEW v AS SELECT id FROM t", "SELECT id FROM t"),
             ("CREATE OR REPLACE VIEW v (a) AS SELECT id FROM t", "SELECT id FROM t"),

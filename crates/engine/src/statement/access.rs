@@ -178,10 +178,10 @@ impl Session {
             let message = "passwords are not kept here";
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };
-        let made = make(text)
+        let verifier = make(text)
             .map_err(|message| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
             .map_err(harrier_sqlstate::external)?;
-        match Verifier::new(&made) {
+        match Verifier::new(&verifier) {
             Some(verifier) => Ok(Some(verifier)),
             None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
         }
@@ -256,14 +256,14 @@ impl AccessExecutor<'_> {
             }
             AccessStatement::Grant { privileges, objects, grantees, with_grant_option, .. } => {
                 for privileges in self.privileges(privileges, objects, grantees).await? {
-                    let said = catalog.grant(actor, &privileges, *with_grant_option).await;
-                    warnings.extend(said.map_err(explain)?);
+                    let notices = catalog.grant(actor, &privileges, *with_grant_option).await;
+                    warnings.extend(notices.map_err(explain)?);
                 }
             }
             AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade, .. } => {
                 for privileges in self.privileges(privileges, objects, grantees).await? {
-                    let said = catalog.revoke(actor, &privileges, *grant_option_only, *cascade).await;
-                    warnings.extend(said.map_err(explain)?);
+                    let notices = catalog.revoke(actor, &privileges, *grant_option_only, *cascade).await;
+                    warnings.extend(notices.map_err(explain)?);
                 }
             }
             AccessStatement::SetOwner { target, name, if_exists, owner } => {

@@ -36,8 +36,8 @@ impl Session {
         }
         let defaults = ddl.stored_defaults(executed, &statement.text)?;
         let declared = declaration::extract_keys(&Statement::Statement(Box::new(executed.clone())))?.1;
-        let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
-        let Some(table) = made else {
+        let table = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
+        let Some(table) = table else {
             notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
             return Ok(with_notices(("CREATE TABLE", notices)));
         };

@@ -552,14 +552,14 @@ impl Ddl<'_> {
         let rewritten = self.rewrite_rows(&table, &changed).await?;
         self.transactions
             .change(|transaction| {
-                let taken = transaction
+                let is_name_taken = transaction
                     .state
                     .table(changed.schema, &changed.name)
                     .is_some_and(|other| other.id != changed.id)
                     || transaction.state.view(changed.schema, &changed.name).is_some()
                     || transaction.state.sequence(changed.schema, &changed.name).is_some()
                     || has_index(&transaction.state, changed.schema, &changed.name);
-                if taken {
+                if is_name_taken {
                     let message = format!("relation \"{}\" already exists", changed.name);
                     return Err(error(SqlState::DUPLICATE_TABLE, message));
                 }

@@ -52,17 +52,17 @@ impl Node {
             true => vec![],
             false => plan.children().into_iter().map(Node::of).collect(),
         };
-        let taken = sum(plans.iter().map(|node| node.rows));
+        let input_rows = sum(plans.iter().map(|node| node.rows));
         let most = plans.iter().map(|node| node.rows).fold(f64::NAN, f64::max);
         let rows = filter_selectivity::rows(&plan).map(|rows| rows as f64).filter(|_| !is_guarded);
         let rows = rows.unwrap_or(if most.is_nan() { ROWS_DEFAULT } else { most });
         let below = sum(plans.iter().map(|node| node.total_cost));
         let read = if plans.is_empty() { (rows * width as f64 / PAGE_BYTES).ceil() * PAGE_COST } else { 0.0 };
-        let total_cost = below + read + taken * INPUT_ROW_COST + rows * OUTPUT_ROW_COST;
+        let total_cost = below + read + input_rows * INPUT_ROW_COST + rows * OUTPUT_ROW_COST;
         let name = plan.name();
         let startup_cost = match name {
             // Blocking operators: no output before all input is read.
-            "SortExec" | "AggregateExec" => below + taken * INPUT_ROW_COST,
+            "SortExec" | "AggregateExec" => below + input_rows * INPUT_ROW_COST,
             "HashJoinExec" => {
                 let built = plans.first().map_or(0.0, |node| node.total_cost);
                 built + plans.get(1).map_or(0.0, |node| node.startup_cost)

@@ -114,12 +114,12 @@ impl Change {
         let mut row = 0;
         let mut changed = Vec::with_capacity(partitions.len());
         for partition in &partitions {
-            let mut kept = Vec::with_capacity(partition.len());
+            let mut batches = Vec::with_capacity(partition.len());
             for batch in partition.iter() {
-                kept.push(changes.apply_to(batch, row)?);
+                batches.push(changes.apply_to(batch, row)?);
                 row += batch.num_rows() as i64;
             }
-            changed.push(kept);
+            changed.push(batches);
         }
         match (changed.last_mut(), changes.added_rows()?) {
             (Some(last), added) => last.extend(added),

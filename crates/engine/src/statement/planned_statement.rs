@@ -83,7 +83,7 @@ impl Session {
             }
             _ => None,
         };
-        let made = match &plan {
+        let created = match &plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 self.set_has_memory_tables();
                 Some(create.name.clone())
@@ -95,12 +95,12 @@ impl Session {
         let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
         let origins = self.origins(&plan);
         let frame = self.context().execute_logical_plan(plan).await?;
-        if let Some(made) = made {
+        if let Some(created) = created {
             let watched = self.context().state_ref().read().config().get_extension::<ReadSet>();
             if let Some(watched) = watched
                 && let Err(error) = watched.verify().await
             {
-                self.context().deregister_table(made)?;
+                self.context().deregister_table(created)?;
                 return Err(error);
             }
         }

@@ -242,7 +242,7 @@ impl Session {
         let origins = self.origins(&answer);
 
         let context = self.task_ctx(&self.context().state())?;
-        let held = MemoryConsumer::new("RETURNING").register(context.memory_pool());
+        let reservation = MemoryConsumer::new("RETURNING").register(context.memory_pool());
         let rows = target.rows().clone();
         let state = match &target {
             Target::Warehouse(changed) if !changed.is_values_list() => self.context().state(),
@@ -252,7 +252,7 @@ impl Session {
         let rows = self.rows_of(&state, &rows, verb, &statement.text).await?;
         let shape = Shape::of(returning.extra, own, &base, !matches!(dml.op, WriteOp::Delete));
         let written_schema = shape.written_schema(&rows.schema());
-        let rows = shape.buffer_rows(rows, &target, &held).await?;
+        let rows = shape.buffer_rows(rows, &target, &reservation).await?;
 
         self.begin_distributed().await?;
         let answer = replace_base(answer, &|schema| shape.relation(schema, &rows))?;
@@ -263,14 +263,14 @@ impl Session {
             return Err(DataFusionError::Internal("a query has no rows".to_string()));
         };
         let answer_schema = stream.schema();
-        let answer = collect_reserved(stream, &held).await?;
+        let answer = collect_reserved(stream, &reservation).await?;
 
         self.begin_distributed().await?;
         let written = shape.project_written(&rows, &written_schema)?;
         drop(rows);
         self.write_buffered(target, written, written_schema, verb, statement, warehouse).await?;
         let schema = column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
-        let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
+        let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(reservation);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }
 
@@ -489,7 +489,7 @@ impl Shape {
         &self,
         mut rows: SendableRecordBatchStream,
         target: &Target,
-        held: &MemoryReservation,
+        reservation: &MemoryReservation,
     ) -> Result<Vec<RecordBatch>> {
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let rest = rows.schema();
@@ -511,7 +511,7 @@ impl Shape {
                 });
             }
             let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
-            held.try_grow(batch.get_array_memory_size())?;
+            reservation.try_grow(batch.get_array_memory_size())?;
             batches.push(batch);
         }
         Ok(batches)
@@ -567,11 +567,11 @@ fn relation(rows: Vec<RecordBatch>, schema: SchemaRef) -> Result<LogicalPlan> {
 
 async fn collect_reserved(
     mut rows: SendableRecordBatchStream,
-    held: &MemoryReservation,
+    reservation: &MemoryReservation,
 ) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
     while let Some(batch) = rows.try_next().await? {
-        held.try_grow(batch.get_array_memory_size())?;
+        reservation.try_grow(batch.get_array_memory_size())?;
         batches.push(batch);
     }
     Ok(batches)

@@ -207,33 +207,33 @@ mod tests {
     #[tokio::test]
     async fn rows_are_read_again_from_memory_and_from_disk() {
         for (batches, on_disk) in [(40, false), (5, true)] {
-            let mut kept = within(batches, DiskManagerMode::OsTmpDirectory);
+            let mut buffer = within(batches, DiskManagerMode::OsTmpDirectory);
             for at in 0..20 {
-                kept.push(batch(at * ROWS)).unwrap();
+                buffer.push(batch(at * ROWS)).unwrap();
             }
             let disk = |chunk: &Chunk| matches!(chunk.place, Place::Disk(_));
-            assert_eq!(kept.chunks.iter().any(disk), on_disk);
-            assert_eq!(kept.rows(), 20 * ROWS);
+            assert_eq!(buffer.chunks.iter().any(disk), on_disk);
+            assert_eq!(buffer.rows(), 20 * ROWS);
             for row in [0, 19_999, 7, 10_000, 9_999, 12_345, 12_346, 999, 1000] {
-                let (first, batch) = kept.batch(row).await.unwrap();
+                let (first, batch) = buffer.batch(row).await.unwrap();
                 assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(row - first), row as i64);
                 assert_eq!(batch.column(1).as_string_view().value(row - first), format!("{row:050}"));
             }
-            assert!(kept.batch(20 * ROWS).await.is_err());
-            kept.push(batch(20 * ROWS)).unwrap();
-            assert_eq!(kept.batch(20 * ROWS + 5).await.unwrap().0, 20 * ROWS);
+            assert!(buffer.batch(20 * ROWS).await.is_err());
+            buffer.push(batch(20 * ROWS)).unwrap();
+            assert_eq!(buffer.batch(20 * ROWS + 5).await.unwrap().0, 20 * ROWS);
         }
     }
 
     #[tokio::test]
     async fn without_memory_and_disks_no_more_are_kept() {
-        let mut kept = within(2, DiskManagerMode::Disabled);
-        kept.push(batch(0)).unwrap();
-        kept.push(batch(ROWS)).unwrap();
-        let error = kept.push(batch(2 * ROWS)).unwrap_err();
+        let mut buffer = within(2, DiskManagerMode::Disabled);
+        buffer.push(batch(0)).unwrap();
+        buffer.push(batch(ROWS)).unwrap();
+        let error = buffer.push(batch(2 * ROWS)).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::OUT_OF_MEMORY);
         // The rows pushed before remain.
-        assert_eq!(kept.rows(), 2 * ROWS);
-        assert_eq!(kept.batch(ROWS).await.unwrap().0, ROWS);
+        assert_eq!(buffer.rows(), 2 * ROWS);
+        assert_eq!(buffer.batch(ROWS).await.unwrap().0, ROWS);
     }
 }

@@ -117,8 +117,8 @@ pub(super) fn rewrite(
         rows_of_items.push(rewriter.replace_item(item));
     }
     if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
-        let given = std::mem::take(keys);
-        for key in given {
+        let old_keys = std::mem::take(keys);
+        for key in old_keys {
             match rewriter.row(&key).or_else(|| rows_of_items.get(place_of(&key)?).copied().flatten()) {
                 Some(row) => keys.extend(values_of(row)),
                 None => keys.push(key),
@@ -126,8 +126,8 @@ pub(super) fn rewrite(
         }
     }
     if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order_by {
-        let given = std::mem::take(keys);
-        for key in given {
+        let old_keys = std::mem::take(keys);
+        for key in old_keys {
             match rewriter
                 .row(&key.expr)
                 .or_else(|| rows_of_items.get(place_of(&key.expr)?).copied().flatten())

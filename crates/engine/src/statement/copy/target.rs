@@ -81,15 +81,15 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
 /// Casts the rows of a Parquet file to the types that the file declares.
 pub(crate) fn with_file_types(rows: LogicalPlan) -> Result<LogicalPlan> {
     let schema = Arc::clone(rows.schema());
-    let told = declared_schema(schema.inner());
-    if told == *schema.inner() {
+    let declared = declared_schema(schema.inner());
+    if declared == *schema.inner() {
         return Ok(rows);
     }
-    let columns = schema.iter().zip(told.fields()).map(|((table, field), told)| {
+    let columns = schema.iter().zip(declared.fields()).map(|((table, field), declared)| {
         let column = Expr::Column(Column::from((table, field)));
-        match field.data_type() == told.data_type() {
+        match field.data_type() == declared.data_type() {
             true => column,
-            false => cast(column, told.data_type().clone()).alias_qualified(table.cloned(), field.name()),
+            false => cast(column, declared.data_type().clone()).alias_qualified(table.cloned(), field.name()),
         }
     });
     LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()

@@ -322,8 +322,8 @@ impl Ddl<'_> {
                 };
                 self.viewer().check_owner(Object::Table(table.id), state)?;
                 let wanted = index.name.clone();
-                let made = change::add_index(state, &mut table, index, &columns, create.if_not_exists)?;
-                let notice = match made {
+                let created = change::add_index(state, &mut table, index, &columns, create.if_not_exists)?;
+                let notice = match created {
                     Some(name) => {
                         transaction.state_mut().tables.insert(table.id, Arc::new(table));
                         format!("index \"{name}\" is declared and not built")

@@ -476,13 +476,13 @@ pub(super) fn adjust_sequences(transaction: &mut Transaction, dropped: &[Arc<Seq
         let table = state.tables.get(&owner.table)?;
         table.columns.iter().find(|column| column.id == owner.column)
     };
-    let is_left = |sequence: &Sequence| {
+    let is_reachable = |sequence: &Sequence| {
         let is_unusable = sequence.owner.is_some_and(|owner| state.unusable.contains_key(&owner.table));
         state.schemas.contains_key(&sequence.schema)
             && (sequence.owner.is_none() || is_unusable || column_of(sequence).is_some())
     };
-    let gone: Vec<Arc<Sequence>> =
-        state.sequences.values().filter(|sequence| !is_left(sequence)).cloned().collect();
+    let orphaned: Vec<Arc<Sequence>> =
+        state.sequences.values().filter(|sequence| !is_reachable(sequence)).cloned().collect();
     let mut widened = Vec::new();
     for sequence in
         state.sequences.values().filter(|sequence| sequence.owner.is_some_and(|owner| owner.is_identity))
@@ -493,9 +493,9 @@ pub(super) fn adjust_sequences(transaction: &mut Transaction, dropped: &[Arc<Seq
             widened.push(alter_sequence(sequence, &options, sequence.start_value())?.0);
         }
     }
-    if !gone.is_empty() {
+    if !orphaned.is_empty() {
         let sequences = &mut transaction.state_mut().sequences;
-        gone.iter().for_each(|sequence| drop(sequences.remove(&sequence.id)));
+        orphaned.iter().for_each(|sequence| drop(sequences.remove(&sequence.id)));
     }
     for sequence in widened {
         replace(transaction, sequence, None);
@@ -503,7 +503,8 @@ pub(super) fn adjust_sequences(transaction: &mut Transaction, dropped: &[Arc<Seq
     for table in transaction.state.tables.values() {
         for column in &table.columns {
             let Some(uuid) = column.tags.get(SEQUENCE_TAG) else { continue };
-            let Some(sequence) = dropped.iter().chain(&gone).find(|sequence| sequence.uuid == *uuid) else {
+            let Some(sequence) = dropped.iter().chain(&orphaned).find(|sequence| sequence.uuid == *uuid)
+            else {
                 continue;
             };
             let name = &sequence.name;
