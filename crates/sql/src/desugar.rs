@@ -5,8 +5,8 @@
 
 mod aggregate_order;
 mod alter_column_using;
+mod any_array_literal;
 mod boolean_literals;
-mod bytes_in_arrays;
 mod calls;
 mod collations;
 mod create_table_as;
@@ -162,7 +162,7 @@ impl VisitorMut for Dialect {
         not_exists::rewrite(expr);
         like_escape::rewrite(expr);
         slices::rewrite(expr);
-        bytes_in_arrays::rewrite(expr);
+        any_array_literal::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {

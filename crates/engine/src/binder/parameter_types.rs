@@ -34,7 +34,7 @@ use harrier_planner::rewrite::input_schema;
 const PARAMETERS_MAX: usize = 65_535;
 
 /// NUMERIC without a fixed precision.
-const NUMERIC: DataType = DataType::Decimal128(38, 10);
+pub(crate) const NUMERIC: DataType = DataType::Decimal128(38, 10);
 
 /// Inferred type of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]

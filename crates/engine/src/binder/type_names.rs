@@ -155,7 +155,9 @@ pub(crate) fn of_expr(expr: &Expr, schema: &DFSchema, below: &[Option<String>]) 
         Expr::Column(column) => below.get(schema.maybe_index_of_column(column)?)?.clone(),
         Expr::OuterReferenceColumn(field, _) => field_type_name(field),
         Expr::Alias(alias) => inner(&alias.expr),
-        Expr::Cast(cast) => field_type_name(&cast.field).or_else(|| implicit_cast_type(expr, &cast.expr, schema, below)),
+        Expr::Cast(cast) => {
+            field_type_name(&cast.field).or_else(|| implicit_cast_type(expr, &cast.expr, schema, below))
+        }
         Expr::TryCast(cast) => {
             field_type_name(&cast.field).or_else(|| implicit_cast_type(expr, &cast.expr, schema, below))
         }

@@ -327,7 +327,7 @@ impl RowParser {
     /// Why `text` is no value of a type.
     fn misfit(&self, text: &str, kind: &DataType) -> SqlError {
         if list_reader::element(kind).is_none() {
-            return misfit(text, kind);
+            return value_error(text, kind);
         }
         let leaf = list_reader::leaf(kind);
         let is_value = |text: &str| {
@@ -335,8 +335,8 @@ impl RowParser {
             values.is_ok_and(|values| values.logical_null_count() == 0)
         };
         match list_reader::misfit(text, kind, is_value) {
-            Ok(Some(element)) => misfit(&element, leaf),
-            Ok(None) => misfit(text, kind),
+            Ok(Some(element)) => value_error(&element, leaf),
+            Ok(None) => value_error(text, kind),
             Err(error) => error,
         }
     }

@@ -81,7 +81,7 @@ pub(crate) fn is_default(value: &ast::Expr) -> bool {
 /// The DML statement, also within EXPLAIN or PREPARE.
 fn dml_statement(statement: &mut Statement) -> Option<&mut ast::Statement> {
     match statement {
-        Statement::Explain(explain) => written(&mut explain.statement),
+        Statement::Explain(explain) => dml_statement(&mut explain.statement),
         Statement::Statement(statement) => match statement.as_mut() {
             ast::Statement::Prepare { statement, .. } => Some(statement),
             statement => Some(statement),

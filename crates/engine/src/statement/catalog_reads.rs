@@ -52,7 +52,8 @@ impl Session {
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
-                source.set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
+                source
+                    .set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
                 if let Some(warehouse) = self.engine().warehouse()
                     && let Some(catalog) = warehouse.open().await?
                 {

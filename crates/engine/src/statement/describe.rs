@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::logical_expr::{ExplainFormat, Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
+use harrier_planner::rewrite::{input_schema, rewrite_expressions};
 use harrier_sql::tokens::explain_options::Format;
 
 use crate::SqlError;
-use crate::binder::{column_origins, parameter_types, type_names};
+use crate::binder::parameter_types::{self, NUMERIC};
+use crate::binder::{column_origins, type_names};
 use crate::planning::returning_items;
 use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
@@ -284,11 +287,48 @@ fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> 
     Ok(names::with_type_names(analyzed.schema().inner(), &type_names::of(&analyzed)))
 }
 
+/// Casts decimals that are searched in an array parameter, as in `n = ANY ($1)`, to the type of its elements:
+/// `array_has` finds no common type for decimals of different scales.
+fn widen_needles(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let DataType::Decimal128(precision, scale) = NUMERIC else { return Ok(plan) };
+    let integer_digits = |precision: u8, scale: i8| i16::from(precision) - i16::from(scale);
+    let widened = plan.transform_up_with_subqueries(|node| {
+        let schema = input_schema(&node)?;
+        rewrite_expressions(node, |mut expr| {
+            let Expr::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
+            let is_search = call.name() == "array_has";
+            let [Expr::Placeholder(_), needle] = call.args.as_mut_slice() else {
+                return Ok(Transformed::no(expr));
+            };
+            let fits = match needle.get_type(&schema) {
+                Ok(DataType::Decimal128(own, digits)) => {
+                    (own, digits) != (precision, scale)
+                        && digits <= scale
+                        && integer_digits(own, digits) <= integer_digits(precision, scale)
+                }
+                Ok(DataType::Decimal32(..) | DataType::Decimal64(..)) => true,
+                _ => false,
+            };
+            if is_search && fits {
+                *needle = cast(std::mem::take(needle), NUMERIC);
+                return Ok(Transformed::yes(expr));
+            }
+            Ok(Transformed::no(expr))
+        })
+    })?;
+    Ok(widened.data)
+}
+
 /// Substitutes values for the plan's parameters.
 pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
     if values.is_empty() {
         return Ok(plan);
     }
+    let is_decimals = |kind: &DataType| matches!(kind, DataType::List(item) if item.data_type().is_decimal());
+    let plan = match values.iter().any(|value| is_decimals(&value.data_type())) {
+        true => widen_needles(plan)?,
+        false => plan,
+    };
     let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
     let replaced = plan.replace_params_with_values(&ParamValues::List(values))?;
     match replaced {

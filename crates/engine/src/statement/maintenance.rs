@@ -83,7 +83,7 @@ impl Session {
         {
             return Ok(command("VACUUM"));
         }
-        match self.compact_or_sweep(table, statement).await? {
+        match self.compact_or_vacuum(table, statement).await? {
             Some(outcome) => Ok(outcome),
             None => {
                 let message = "VACUUM is for tables of a warehouse and external tables that are folders";

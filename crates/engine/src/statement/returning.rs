@@ -269,7 +269,8 @@ impl Session {
         let written = shape.project_written(&rows, &written_schema)?;
         drop(rows);
         self.write_buffered(target, written, written_schema, verb, statement, warehouse).await?;
-        let schema = column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
+        let schema =
+            column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(reservation);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }

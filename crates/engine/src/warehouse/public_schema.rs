@@ -25,7 +25,7 @@ impl SchemaNameMentions {
         }
         match statement {
             Some(ast::Statement::Query(query)) => {
-                drop(query.visit(&mut Texts { mentions: &mut mentions, sizes: 0 }))
+                let _ = query.visit(&mut Texts { mentions: &mut mentions, sizes: 0 });
             }
             _ => mentions.scan(text),
         }

@@ -113,8 +113,8 @@ fn lateral(plan: LogicalPlan, outer_schema: &DFSchema) -> Result<Transformed<Log
     }
 }
 
-/// Assigns the types in `outer_schema` to the outer references of a subquery and of those nested in it. Returns
-/// whether any changed.
+/// Assigns the types in `outer_schema` to the outer references of a subquery and of those nested in it.
+/// Returns whether any changed.
 fn update_types(subquery: &mut Subquery, outer_schema: &DFSchema) -> Result<bool> {
     let mut retype = |expr: Expr| {
         expr.transform_up(|expr| {

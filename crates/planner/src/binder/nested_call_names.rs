@@ -1,8 +1,8 @@
 //! Shortens the names of deeply nested calls to functions that have aliases.
 //!
 //! DataFusion plans `length(x)` as `character_length(x) AS "length(x)"`, and the enclosing call includes all
-//! of that in its own name: names would double at each nesting level. So calls nested more than [`LEVELS_MAX`]
-//! deep use the primary name of the function.
+//! of that in its own name: names would double at each nesting level. So calls nested more than
+//! [`LEVELS_MAX`] deep use the primary name of the function.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

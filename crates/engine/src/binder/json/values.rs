@@ -417,7 +417,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
         return in_array_cast(Cast { expr, field: Arc::clone(&field) }, kind, types);
     }
     let (from, to) = (types.kind(&expr), Kind::of_field(&field));
-    let refused = |from: &str, to: &str| {
+    let error = |from: &str, to: &str| {
         SqlError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}"))
     };
     let kind = types.data_type(&expr);

@@ -125,8 +125,7 @@ pub(crate) fn distributions(
             Some(all) => least_and_greatest(all, column)?,
             None => (known.min_value.get_value().cloned(), known.max_value.get_value().cloned()),
         };
-        let now =
-            CurrentStatistics {
+        let now = CurrentStatistics {
             min,
             max,
             distinct: scale_distinct(found.distinct, analysis.rows, rows) as f64,
