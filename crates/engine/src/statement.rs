@@ -86,16 +86,16 @@ impl Session {
     /// Executes a statement in the transaction already begun for it.
     pub(crate) async fn dispatch(&self, statement: &ParsedStatement) -> Result<Outcome> {
         match &statement.form {
-            Form::Sql(sql) => self.dispatch_sql(sql, statement).await,
-            Form::Copy(copy) => self.copy(copy, statement).await,
-            Form::Access(access) => self.run_access(access).await,
-            Form::Sequence(sequence) => self.run_sequence(sequence, statement).await,
-            Form::Optimize(optimize) => self.optimize(optimize, statement).await,
-            Form::CheckTable(check) => self.check_table(check).await,
-            Form::Vacuum(vacuum) => self.vacuum(vacuum, statement).await,
-            Form::VacuumDryRun => self.vacuum_dry_run().await,
+            Form::Sql(sql) => Box::pin(self.dispatch_sql(sql, statement)).await,
+            Form::Copy(copy) => Box::pin(self.copy(copy, statement)).await,
+            Form::Access(access) => Box::pin(self.run_access(access)).await,
+            Form::Sequence(sequence) => Box::pin(self.run_sequence(sequence, statement)).await,
+            Form::Optimize(optimize) => Box::pin(self.optimize(optimize, statement)).await,
+            Form::CheckTable(check) => Box::pin(self.check_table(check)).await,
+            Form::Vacuum(vacuum) => Box::pin(self.vacuum(vacuum, statement)).await,
+            Form::VacuumDryRun => Box::pin(self.vacuum_dry_run()).await,
             Form::Reindex(reindex) => self.reindex(reindex, statement),
-            Form::RenameIndex(rename) => self.rename_index(rename, statement).await,
+            Form::RenameIndex(rename) => Box::pin(self.rename_index(rename, statement)).await,
             // Constraints that are not enforced are not deferred either.
             Form::SetConstraints(_) => {
                 self.require_warehouse(ABOUT_WAREHOUSE)?;
@@ -126,25 +126,25 @@ impl Session {
             sequences::check_identity_values(executed, overriding, &warehouse.names)?;
         }
         match Kind::of(sql, executed, statement)? {
-            Kind::Parameter(change) => self.change_parameter(change).await,
+            Kind::Parameter(change) => Box::pin(self.change_parameter(change)).await,
             Kind::CreateExtension(create) => create_extension::create(create),
-            Kind::Prepare(prepare) => self.prepare(prepare, &statement.original).await,
-            Kind::CreateTemporaryTable => self.create_temporary_table(sql, statement).await,
-            Kind::CreateDatabase => self.create_database(sql, statement).await,
-            Kind::AlterTable(alter) => self.alter_table(alter, sql, statement).await,
-            Kind::Index => self.run_index(executed, sql, statement).await,
-            Kind::Truncate(truncate) => self.truncate(truncate, sql, statement).await,
-            Kind::Lock(lock) => self.lock(lock, sql, statement).await,
-            Kind::Comment(comment) => self.comment(comment, sql, statement).await,
-            Kind::Analyze(analyze) => self.analyze(analyze, sql, statement).await,
-            Kind::Discard(object) => self.run_discard(object).await,
-            Kind::Call(call) => self.call(call, sql, statement).await,
-            Kind::Drop(drop) => self.drop_relations(drop, sql, statement).await,
-            Kind::Returning => self.execute_returning(sql, statement).await,
-            Kind::Insert(insert) => self.insert(insert, executed, sql, statement).await,
-            Kind::Change | Kind::Create => self.change(executed, sql, statement).await,
-            Kind::ExplainWrite => self.explain_write(sql, statement).await,
-            Kind::Planned => self.run_planned(sql, statement).await,
+            Kind::Prepare(prepare) => Box::pin(self.prepare(prepare, &statement.original)).await,
+            Kind::CreateTemporaryTable => Box::pin(self.create_temporary_table(sql, statement)).await,
+            Kind::CreateDatabase => Box::pin(self.create_database(sql, statement)).await,
+            Kind::AlterTable(alter) => Box::pin(self.alter_table(alter, sql, statement)).await,
+            Kind::Index => Box::pin(self.run_index(executed, sql, statement)).await,
+            Kind::Truncate(truncate) => Box::pin(self.truncate(truncate, sql, statement)).await,
+            Kind::Lock(lock) => Box::pin(self.lock(lock, sql, statement)).await,
+            Kind::Comment(comment) => Box::pin(self.comment(comment, sql, statement)).await,
+            Kind::Analyze(analyze) => Box::pin(self.analyze(analyze, sql, statement)).await,
+            Kind::Discard(object) => Box::pin(self.run_discard(object)).await,
+            Kind::Call(call) => Box::pin(self.call(call, sql, statement)).await,
+            Kind::Drop(drop) => Box::pin(self.drop_relations(drop, sql, statement)).await,
+            Kind::Returning => Box::pin(self.execute_returning(sql, statement)).await,
+            Kind::Insert(insert) => Box::pin(self.insert(insert, executed, sql, statement)).await,
+            Kind::Change | Kind::Create => Box::pin(self.change(executed, sql, statement)).await,
+            Kind::ExplainWrite => Box::pin(self.explain_write(sql, statement)).await,
+            Kind::Planned => Box::pin(self.run_planned(sql, statement)).await,
         }
     }
 }

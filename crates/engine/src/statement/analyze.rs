@@ -42,7 +42,7 @@ impl Session {
                 self.analyze_tables(table, &analyze.columns, statement.sample, warehouse).await?;
                 Ok(command("ANALYZE"))
             }
-            None => self.run_planned(sql, statement).await,
+            None => Box::pin(self.run_planned(sql, statement)).await,
         }
     }
 

@@ -18,7 +18,9 @@ impl Session {
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        let Some(warehouse) = self.warehouse() else {
+            return Box::pin(self.run_planned(sql, statement)).await;
+        };
         let viewer = warehouse.names.role().viewer();
         let catalog = || warehouse.names.snapshot().catalog;
         match call.name.to_string().to_ascii_lowercase().as_str() {
@@ -38,7 +40,7 @@ impl Session {
                 }
                 Ok(command("CALL"))
             }
-            _ => self.run_planned(sql, statement).await,
+            _ => Box::pin(self.run_planned(sql, statement)).await,
         }
     }
 }

@@ -18,7 +18,7 @@ impl Session {
         let (Some(warehouse), ast::Statement::Comment { object_type, object_name, comment, .. }) =
             (self.warehouse(), comment)
         else {
-            return self.run_planned(sql, statement).await;
+            return Box::pin(self.run_planned(sql, statement)).await;
         };
         self.ddl(warehouse, statement).comment(object_type, object_name, comment.clone()).await?;
         Ok(command("COMMENT"))

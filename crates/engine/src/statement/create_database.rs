@@ -17,6 +17,6 @@ impl Session {
         if let Some(warehouse) = self.warehouse() {
             warehouse.names.role().viewer().check_superuser("create database")?;
         }
-        self.run_planned(sql, statement).await
+        Box::pin(self.run_planned(sql, statement)).await
     }
 }

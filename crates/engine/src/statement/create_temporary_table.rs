@@ -30,7 +30,9 @@ impl Session {
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        let Some(warehouse) = self.warehouse() else {
+            return Box::pin(self.run_planned(sql, statement)).await;
+        };
         if !warehouse.names.role().viewer().may(Object::Warehouse, Privilege::Temporary) {
             let message = "permission denied to create temporary tables";
             return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion());
@@ -40,7 +42,7 @@ impl Session {
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
             self.plan(sql, &statement.values).await?
         else {
-            return self.run_planned(sql, statement).await;
+            return Box::pin(self.run_planned(sql, statement)).await;
         };
         let table = create.name.table().to_string();
         let outcome = self.create_temporary(create, statement.on_commit, warehouse).await?;

@@ -20,7 +20,9 @@ impl Session {
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        let Some(warehouse) = self.warehouse() else {
+            return Box::pin(self.run_planned(sql, statement)).await;
+        };
         if matches!(drop, ast::Statement::Drop { object_type: ast::ObjectType::Index, .. })
             && let Some(outcome) = self.ddl(warehouse, statement).index_statement(drop).await?
         {
@@ -30,7 +32,7 @@ impl Session {
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
                 self.drop_several(drop, statement, warehouse).await
             }
-            _ => self.change(Some(drop), sql, statement).await,
+            _ => Box::pin(self.change(Some(drop), sql, statement)).await,
         }
     }
 
@@ -51,7 +53,7 @@ impl Session {
             }
             let drop_statement = Statement::Statement(Box::new(one.clone()));
             let plan = self.plan(&drop_statement, &statement.values).await?;
-            let outcome = match self.change_warehouse(plan, &one, statement, warehouse).await? {
+            let outcome = match Box::pin(self.change_warehouse(plan, &one, statement, warehouse)).await? {
                 Some(outcome) => outcome,
                 // A temporary object.
                 None => {

@@ -29,7 +29,7 @@ impl Session {
         };
         match explained {
             Some(outcome) => Ok(outcome),
-            None => self.run_planned(sql, statement).await,
+            None => Box::pin(self.run_planned(sql, statement)).await,
         }
     }
 

@@ -22,7 +22,7 @@ impl Session {
         {
             return Ok(with_notices(outcome));
         }
-        self.run_planned(sql, statement).await
+        Box::pin(self.run_planned(sql, statement)).await
     }
 
     pub(crate) fn reindex(&self, reindex: &ReindexStatement, statement: &ParsedStatement) -> Result<Outcome> {

@@ -28,8 +28,8 @@ impl Session {
             && !is_executed
             && insert_values::has_bare_rows(insert);
         match is_short {
-            true => self.change(executed, &self.with_columns(insert).await, statement).await,
-            false => self.change(executed, sql, statement).await,
+            true => Box::pin(self.change(executed, &self.with_columns(insert).await, statement)).await,
+            false => Box::pin(self.change(executed, sql, statement)).await,
         }
     }
 

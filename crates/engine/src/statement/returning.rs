@@ -197,7 +197,7 @@ impl Session {
         match Returning::of(sql)? {
             Some(returning) => self.run_returning(&returning, statement, self.warehouse()).await,
             // EXECUTE of such a statement.
-            None => self.run_planned(sql, statement).await,
+            None => Box::pin(self.run_planned(sql, statement)).await,
         }
     }
 

@@ -30,7 +30,7 @@ impl Session {
     async fn run_with_retries(&self, statement: &ParsedStatement) -> Result<Outcome> {
         let Some(warehouse) = self.warehouse() else {
             self.load_session_tables(statement).await;
-            return self.dispatch(statement).await;
+            return Box::pin(self.dispatch(statement)).await;
         };
         if let harrier_sql::Statement::Sql(Statement::Statement(parsed)) = &statement.form
             && let Some(control) = Control::of(parsed)
@@ -43,7 +43,7 @@ impl Session {
         }
         let mut attempts = Attempts::of(statement, is_autocommit);
         loop {
-            match self.run_in_transaction(statement, warehouse).await {
+            match Box::pin(self.run_in_transaction(statement, warehouse)).await {
                 Err(error) if attempts.next_after(&error).await => {}
                 outcome => return outcome,
             }
@@ -59,7 +59,7 @@ impl Session {
         warehouse.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
         let mut abort_guard = AbortGuard(Some(Arc::clone(warehouse)));
-        let outcome = self.dispatch(statement).await;
+        let outcome = Box::pin(self.dispatch(statement)).await;
         abort_guard.disarm();
         let outcome = match outcome {
             Ok(outcome) => outcome,

@@ -15,7 +15,9 @@ impl Session {
         sql: &Statement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
-        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        let Some(warehouse) = self.warehouse() else {
+            return Box::pin(self.run_planned(sql, statement)).await;
+        };
         for uuid in self.ddl(warehouse, statement).truncate(truncate).await? {
             warehouse.sequences.forget_cached(&uuid);
         }

@@ -36,11 +36,13 @@ impl Session {
         if let (Some(warehouse), Some(executed)) = (warehouse, executed) {
             self.begin_distributed().await?;
             let plan = self.plan(sql, &statement.values).await?;
-            if let Some(outcome) = self.change_warehouse(plan, executed, statement, warehouse).await? {
+            if let Some(outcome) =
+                Box::pin(self.change_warehouse(plan, executed, statement, warehouse)).await?
+            {
                 return Ok(outcome);
             }
         }
-        self.run_planned(sql, statement).await
+        Box::pin(self.run_planned(sql, statement)).await
     }
 
     /// `None`: the plan is about session tables or files.

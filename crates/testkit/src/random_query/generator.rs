@@ -593,7 +593,7 @@ impl Generator {
             Date => self.pick(&[
                 ("coalesce({}, {})", &[Date, Date] as &[Kind]),
                 ("case when {} then {} else {} end", &[Boolean, Date, Date]),
-                ("({} + interval '5 days')", &[Date]),
+                ("cast({} + interval '5 days' as date)", &[Date]),
                 ("cast(date_trunc('month', {}) as date)", &[Date]),
             ]),
             Nested => unreachable!("nested values are columns"),
