@@ -8,6 +8,7 @@
 //! - [`optimizer`]: rules that preserve the meaning of a logical plan, and guards of DataFusion's rules.
 //! - [`physical`]: physical optimizer rules, and guards of DataFusion's rules.
 //! - [`cardinality`]: histograms and estimates.
+//! - [`join_order`]: the order of joins by cost, over numbered relations.
 //! - [`rewrite`]: helpers for rules that replace expressions.
 //! - [`cancelable_rules`]: makes every rule stop when its statement is canceled.
 
@@ -16,6 +17,7 @@ pub mod binder;
 pub mod cancelable_rules;
 pub mod cardinality;
 mod fallible;
+pub mod join_order;
 pub mod optimizer;
 pub mod physical;
 pub mod rewrite;

@@ -1,0 +1,311 @@
+//! Estimates the rows of joins of sets of relations, by counts of rows and of distinct values. An estimate
+//! depends on the set alone, not on the order of the joins.
+//!
+//! The rows of inner joins are the product of the relations' rows, divided for each class of equal columns
+//! once for each relation but one: by the smaller count of distinct values of both sides, as before filters.
+//! Where two relations share several classes, the product of their counts is capped by the rows of the
+//! tables, which is what makes composite keys right. Counts may be bounds, such as the rows of the table or
+//! the range of its values: a foreign key's bound is often far too high, and the smaller side is the key.
+//!
+//! - Semi and anti joins multiply by the share of keys that the right side still has, or has not.
+//! - Outer joins multiply by at least 1.
+//! - Predicates other than equalities multiply by a share that the caller says.
+//!
+//! Source: A. Swami and K. B. Schiefer, "On the Estimation of Join Result Sizes", EDBT 1994, for classes of
+//! columns; S. B. Yao, "Approximating Block Accesses in Database Organizations", CACM 1977, for the values
+//! that a filter leaves.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+
+use super::plan::ColumnClasses;
+use super::relation_set::RelationSet;
+use super::written::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
+
+/// The least share of rows that an anti join is taken to keep.
+const ANTI_SHARE_MIN: f64 = 0.05;
+
+/// The share of rows with a partner, for semi joins without an equality.
+const KEYLESS_SEMI_SHARE: f64 = 0.5;
+
+/// Rows of a relation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RelationRows {
+    /// After its filters.
+    pub rows: f64,
+    /// Of the table, before filters.
+    pub base_rows: f64,
+}
+
+/// What is known of columns and predicates.
+pub trait ColumnStatistics {
+    /// The distinct values of a column of the table before filters, at most; `None` if nothing is known.
+    fn distinct(&self, column: Column) -> Option<f64>;
+
+    /// The share of pairs of rows for which a predicate that is no equality of columns is true.
+    fn share(&self, predicate: usize) -> f64;
+}
+
+/// A column on both sides of an equality, as its class and the counts of both relations.
+#[derive(Clone, Copy, Debug)]
+struct SharedClass {
+    /// Places of both relations' columns in the forest of the class.
+    places: [usize; 2],
+    distinct: [f64; 2],
+}
+
+/// Two relations that share classes of equal columns.
+#[derive(Clone, Debug)]
+struct KeyPair {
+    relations: [usize; 2],
+    classes: Vec<SharedClass>,
+    denominator: f64,
+}
+
+/// A join that is not inner.
+#[derive(Clone, Debug)]
+struct OuterJoin {
+    kind: JoinKind,
+    right: RelationSet,
+    references: RelationSet,
+    /// The distinct values of its keys: of the left side, the right side.
+    distinct: Option<[f64; 2]>,
+    /// The rows of the right side's key relation before filters.
+    base_rows: f64,
+    /// The share of its predicates that are no equalities.
+    share: f64,
+}
+
+/// Estimates of one tree. It remembers each set that it was asked for.
+#[derive(Debug)]
+pub struct Estimator {
+    relations: Vec<RelationRows>,
+    /// Largest denominator first.
+    pairs: Vec<KeyPair>,
+    place_count: usize,
+    /// Relations and share of each predicate of inner joins that is no equality.
+    residuals: Vec<(RelationSet, f64)>,
+    outers: Vec<OuterJoin>,
+    known: RefCell<HashMap<RelationSet, f64>>,
+}
+
+impl Estimator {
+    /// An estimator of the tree's relations, of which `relations` has the rows by their numbers.
+    pub fn new(tree: &WrittenTree, relations: Vec<RelationRows>, statistics: &dyn ColumnStatistics) -> Self {
+        let joins = list_joins(tree);
+        let distinct = |column: Column| {
+            let base_rows = relations[column.relation].base_rows.max(1.0);
+            statistics.distinct(column).unwrap_or(base_rows).clamp(1.0, base_rows)
+        };
+        let (pairs, place_count) = key_pairs(&joins, &relations, &distinct);
+        let inner = joins.iter().filter(|join| join.kind == JoinKind::Inner);
+        let residuals = inner
+            .flat_map(|join| join.predicates)
+            .filter(|predicate| predicate.equality.is_none())
+            .map(|predicate| (predicate.relations, statistics.share(predicate.id)))
+            .collect();
+        let outers = joins
+            .iter()
+            .filter(|join| join.kind != JoinKind::Inner)
+            .map(|join| outer_join(join, &relations, &distinct, statistics))
+            .collect();
+        Self { relations, pairs, place_count, residuals, outers, known: RefCell::default() }
+    }
+
+    /// The rows of the join of a set, at least 1.
+    pub fn rows(&self, set: RelationSet) -> f64 {
+        if let Some(rows) = self.known.borrow().get(&set) {
+            return *rows;
+        }
+        let rows = self.estimate(set).max(1.0);
+        self.known.borrow_mut().insert(set, rows);
+        rows
+    }
+
+    fn estimate(&self, set: RelationSet) -> f64 {
+        if let (1, Some(relation)) = (set.len(), set.lowest()) {
+            return self.relations[relation].rows;
+        }
+        // What is on the right side of a join that is not inner comes in by that join's factor.
+        let mut sides: Vec<RelationSet> = Vec::new();
+        let mut hidden = RelationSet::EMPTY;
+        let mut rows = 1.0;
+        let mut rows_min: f64 = 0.0;
+        for outer in &self.outers {
+            let right = outer.right & set;
+            let is_applied = outer.references.is_subset(set) && !right.is_subset(hidden);
+            if !is_applied || right == set {
+                continue;
+            }
+            rows *= outer.factor(self.rows(right));
+            if outer.kind == JoinKind::Full {
+                rows_min = rows_min.max(self.rows(right));
+            }
+            hidden |= right;
+            sides.push(right);
+        }
+        rows *= (set - hidden).iter().map(|relation| self.relations[relation].rows).product::<f64>();
+        let is_within = |relations: RelationSet| sides.iter().any(|side| relations.is_subset(*side));
+        rows *= self.key_share(set, &is_within);
+        for (relations, share) in &self.residuals {
+            if relations.is_subset(set) && !is_within(*relations) {
+                rows *= share;
+            }
+        }
+        rows.max(rows_min)
+    }
+
+    /// The share of the product of rows that the equalities in a set keep, but for those within a side that
+    /// is estimated by itself.
+    fn key_share(&self, set: RelationSet, is_within: &dyn Fn(RelationSet) -> bool) -> f64 {
+        let mut share = 1.0;
+        let mut roots: Vec<usize> = (0..self.place_count).collect();
+        for pair in &self.pairs {
+            let relations = RelationSet::from_iter(pair.relations);
+            if !relations.is_subset(set) || is_within(relations) {
+                continue;
+            }
+            let connected: Vec<SharedClass> = pair
+                .classes
+                .iter()
+                .filter(|class| root(&roots, class.places[0]) == root(&roots, class.places[1]))
+                .copied()
+                .collect();
+            if connected.len() == pair.classes.len() {
+                continue;
+            }
+            // What other pairs have said of some of the columns is not said again.
+            let before =
+                if connected.is_empty() { 1.0 } else { self.denominator(pair.relations, &connected) };
+            share /= (pair.denominator / before).max(1.0);
+            for class in &pair.classes {
+                let (one, other) = (root(&roots, class.places[0]), root(&roots, class.places[1]));
+                roots[one.max(other)] = one.min(other);
+            }
+        }
+        share
+    }
+
+    fn denominator(&self, relations: [usize; 2], classes: &[SharedClass]) -> f64 {
+        denominator(relations, classes, &self.relations)
+    }
+}
+
+impl OuterJoin {
+    /// By what it multiplies the rows of the left side, if the right side has these rows.
+    fn factor(&self, right_rows: f64) -> f64 {
+        match self.kind {
+            JoinKind::LeftMark | JoinKind::Single => 1.0,
+            JoinKind::LeftSemi => self.partner_share(right_rows),
+            JoinKind::LeftAnti => (1.0 - self.partner_share(right_rows)).max(ANTI_SHARE_MIN),
+            JoinKind::Inner | JoinKind::Left | JoinKind::Full => {
+                let denominator = self.distinct.map_or(1.0, |distinct| distinct[0].min(distinct[1]));
+                (right_rows * self.share / denominator).max(1.0)
+            }
+        }
+    }
+
+    /// The share of the left side's keys that a right side of these rows has.
+    fn partner_share(&self, right_rows: f64) -> f64 {
+        let Some([left, right]) = self.distinct else { return KEYLESS_SEMI_SHARE * self.share };
+        let common = left.min(right);
+        // Each key is gone only if all of its rows are.
+        let rows_per_key = (self.base_rows / common).max(1.0);
+        let gone = (1.0 - right_rows / self.base_rows).clamp(0.0, 1.0).powf(rows_per_key);
+        (common / left * (1.0 - gone) * self.share).clamp(0.0, 1.0)
+    }
+}
+
+/// The place that stands for all that are connected with one.
+fn root(roots: &[usize], place: usize) -> usize {
+    let mut place = place;
+    while roots[place] != place {
+        place = roots[place];
+    }
+    place
+}
+
+/// The number of keys: the smaller product of both relations' distinct values, each capped by its table's rows.
+fn denominator(relations: [usize; 2], classes: &[SharedClass], rows: &[RelationRows]) -> f64 {
+    let keys = |side: usize| {
+        let product = classes.iter().map(|class| class.distinct[side]).product::<f64>();
+        product.min(rows[relations[side]].base_rows)
+    };
+    keys(0).min(keys(1)).max(1.0)
+}
+
+/// All pairs of relations that share classes of columns which inner joins make equal, and how many columns
+/// there are in classes. Of several columns of a relation in a class the one with the fewest values counts.
+fn key_pairs(
+    joins: &[WrittenJoin],
+    relations: &[RelationRows],
+    distinct: &dyn Fn(Column) -> f64,
+) -> (Vec<KeyPair>, usize) {
+    let inner = joins.iter().filter(|join| join.kind == JoinKind::Inner);
+    let equalities: Vec<(Column, Column)> =
+        inner.flat_map(|join| join.predicates).filter_map(|predicate| predicate.equality).collect();
+    let mut equal = ColumnClasses::default();
+    for (one, other) in &equalities {
+        equal.unite(*one, *other);
+    }
+    let mut classes: BTreeMap<Column, BTreeMap<usize, f64>> = BTreeMap::new();
+    for column in equalities.iter().flat_map(|(one, other)| [*one, *other]) {
+        let count = classes.entry(equal.root(column)).or_default().entry(column.relation).or_insert(f64::MAX);
+        *count = count.min(distinct(column));
+    }
+    let mut shared: BTreeMap<[usize; 2], Vec<SharedClass>> = BTreeMap::new();
+    let mut place_count = 0;
+    for members in classes.values() {
+        let members: Vec<(usize, (usize, f64))> =
+            members.iter().map(|(relation, distinct)| (*relation, *distinct)).enumerate().collect();
+        for (at, (one_place, (one, one_distinct))) in members.iter().enumerate() {
+            for (other_place, (other, other_distinct)) in &members[at + 1..] {
+                shared.entry([*one, *other]).or_default().push(SharedClass {
+                    places: [place_count + one_place, place_count + other_place],
+                    distinct: [*one_distinct, *other_distinct],
+                });
+            }
+        }
+        place_count += members.len();
+    }
+    let mut pairs: Vec<KeyPair> = shared
+        .into_iter()
+        .map(|(pair, classes)| {
+            let denominator = denominator(pair, &classes, relations);
+            KeyPair { relations: pair, classes, denominator }
+        })
+        .collect();
+    pairs.sort_by(|a, b| b.denominator.total_cmp(&a.denominator).then(a.relations.cmp(&b.relations)));
+    (pairs, place_count)
+}
+
+/// What the estimator keeps of a join that is not inner.
+fn outer_join(
+    join: &WrittenJoin,
+    relations: &[RelationRows],
+    distinct: &dyn Fn(Column) -> f64,
+    statistics: &dyn ColumnStatistics,
+) -> OuterJoin {
+    let mut counts: Option<[f64; 2]> = None;
+    let mut owners = [RelationSet::EMPTY; 2];
+    let mut share = 1.0;
+    for predicate in join.predicates {
+        let Some((one, other)) = predicate.equality else {
+            share *= statistics.share(predicate.id);
+            continue;
+        };
+        let (left, right) = if join.left.contains(one.relation) { (one, other) } else { (other, one) };
+        let counts = counts.get_or_insert([1.0, 1.0]);
+        for (side, column) in [left, right].into_iter().enumerate() {
+            counts[side] *= distinct(column);
+            owners[side] |= RelationSet::single(column.relation);
+        }
+    }
+    // The rows of one table cap the keys that are made of its columns alone.
+    let base_rows = owners.map(|owners| {
+        owners.iter().map(|relation| relations[relation].base_rows.max(1.0)).product::<f64>().max(1.0)
+    });
+    let distinct = counts.map(|counts| [counts[0].min(base_rows[0]), counts[1].min(base_rows[1])]);
+    let (right, references) = (join.right, join.references);
+    OuterJoin { kind: join.kind, right, references, distinct, base_rows: base_rows[1], share }
+}
