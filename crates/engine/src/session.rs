@@ -16,6 +16,7 @@ use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder,
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::prelude::SessionContext;
 use harrier_error::{SqlError, SqlState};
+use harrier_exec::distribution::runtime_filters::RuntimeFilters;
 use harrier_exec::formats::arrow_ipc::ArrowFilesFactory;
 use harrier_exec::formats::avro::AvroFormatFactory;
 use harrier_exec::formats::delimited::DelimitedFormatFactory;
@@ -278,15 +279,16 @@ impl Session {
     /// Begins a statement; on a gang, opens it on all ranks, with this session's settings.
     pub(crate) async fn begin_distributed(&self) -> Result<()> {
         let scope = Scope::new(self.limits().processes);
+        let settings = self.settings();
         {
             let state = self.context.state_ref();
             let mut state = state.write();
             scope.set(state.config_mut());
             state.config_mut().set_extension(Arc::new(ReadSet::default()));
+            state.config_mut().set_extension(Arc::new(RuntimeFilters(settings.runtime_filters)));
         }
         let Some(gang) = self.engine.gang() else {
             if self.engine.link().is_some() {
-                let settings = self.settings();
                 let state = self.context.state_ref();
                 let mut state = state.write();
                 let config = state.config_mut();
@@ -295,7 +297,6 @@ impl Session {
             }
             return Ok(());
         };
-        let settings = self.settings();
         let transport = match settings.interconnect.as_str() {
             "grpc" => Transport::Grpc,
             _ => Transport::Mpi,

@@ -52,6 +52,9 @@ pub struct HarrierSettings {
     /// A write runs ANALYZE on its table when this percentage of the rows has changed since the last one; 0
     /// disables it.
     pub auto_analyze: usize,
+    /// Whether runtime filters of joins and sorts are applied to the rows of scans; otherwise they prune row
+    /// groups only.
+    pub runtime_filters: bool,
     /// After every statement the gang is asked whether it released all resources. If it did not, the
     /// statement fails with this setting on; otherwise it is logged, once per session. For tests; not among
     /// the entries, so neither SHOW ALL nor RESET ALL includes it.
@@ -76,6 +79,7 @@ impl Default for HarrierSettings {
             retry_reads: true,
             analyze_bytes: 1 << 30,
             auto_analyze: 0,
+            runtime_filters: true,
             check_ledger: false,
             interval_style: IntervalStyle::default(),
             date_order: DateOrder::default(),
@@ -130,6 +134,7 @@ impl ExtensionOptions for HarrierSettings {
             "retry_reads" => self.retry_reads = boolean(key, value)?,
             "analyze_bytes" => self.analyze_bytes = bytes(key, value)?,
             "auto_analyze" => self.auto_analyze = number(key, value)?,
+            "runtime_filters" => self.runtime_filters = boolean(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(SqlError::new(
@@ -200,6 +205,11 @@ impl ExtensionOptions for HarrierSettings {
                 self.auto_analyze.to_string(),
                 "Percent of a table's rows that writes change before one of them analyzes it; 0 for never",
             ),
+            entry(
+                "runtime_filters",
+                self.runtime_filters.to_string(),
+                "Whether filters that joins and sorts find at run time remove rows of scans",
+            ),
         ]
     }
 }
@@ -236,7 +246,7 @@ impl SetBy {
 /// enforce limits on roles. PostgreSQL's parameters and unknown names return true.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         "datafusion.execution.time_zone",
         "harrier.analyze_bytes",
         "harrier.auto_analyze",
@@ -245,6 +255,7 @@ pub fn is_for_everybody(name: &str) -> bool {
         "harrier.progress",
         "harrier.result_rows_max",
         "harrier.retry_reads",
+        "harrier.runtime_filters",
         "harrier.statement_memory",
         "harrier.statement_spill",
     ];

@@ -5,5 +5,6 @@ pub(crate) mod colocated_joins;
 pub mod direct_dispatch;
 pub(crate) mod gang_planner;
 pub mod logical_planner;
+pub mod runtime_filters;
 pub(crate) mod splits;
 pub(crate) mod task_assignment;

@@ -2,4 +2,5 @@
 
 pub mod cancelable_joins;
 pub mod file_scan;
+pub mod runtime_filter;
 pub mod unordered;

@@ -23,6 +23,7 @@ use crate::data_files::barrier::Barrier;
 use crate::data_files::row_filter::VisibleRowsExec;
 use crate::data_files::write_files::{WriteFilesExec, WriteSpec, output_schema};
 use crate::distribution::colocated_joins::colocate;
+use crate::distribution::runtime_filters::{self, RuntimeFilters};
 use harrier_resources::value_account::Account;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
@@ -107,7 +108,11 @@ pub fn physical_plan<'a>(
         // Uses the memory account of the statement from here on.
         let accounted = session.as_any().downcast_ref::<SessionState>().map(Account::in_session);
         let session = accounted.as_ref().map_or(session, |state| state as &dyn Session);
-        colocate(planner.create_physical_plan(plan, session).await?, ranks)
+        let colocated = colocate(planner.create_physical_plan(plan, session).await?, ranks)?;
+        match session.config().get_extension::<RuntimeFilters>().as_deref() {
+            Some(RuntimeFilters(false)) => Ok(colocated),
+            _ => runtime_filters::apply_to_rows(colocated),
+        }
     }
     .boxed()
 }

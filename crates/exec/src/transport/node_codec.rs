@@ -36,19 +36,20 @@ use crate::formats::parquet_scan::{self, ParquetScan};
 use crate::formats::text_scan::{CsvScan, JsonLines, JsonSource};
 use crate::functions::scalar_function;
 use crate::operators::file_scan::file_scan;
+use crate::operators::runtime_filter::RuntimeFilterExec;
 use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 use crate::transport::plan_codec;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
-/// scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
+/// [`RuntimeFilterExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
 /// [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct NodeCodec;
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     kind: Option<Kind>,
 }
 
@@ -83,6 +84,8 @@ enum Kind {
     WholePlan(Vec<u8>),
     #[prost(message, tag = "13")]
     ArrowScan(protobuf::FileScanExecConf),
+    #[prost(message, tag = "14")]
+    RuntimeFilter(RuntimeFilter),
 }
 
 /// Wraps the bytes of [`plan_codec::encode`] in an extension node.
@@ -143,6 +146,12 @@ struct VisibleRows {}
 
 #[derive(Clone, PartialEq, Message)]
 struct Unordered {}
+
+#[derive(Clone, PartialEq, Message)]
+struct RuntimeFilter {
+    #[prost(message, repeated, tag = "1")]
+    filters: Vec<protobuf::PhysicalExprNode>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 struct LiveRows {
@@ -460,6 +469,14 @@ impl PhysicalExtensionCodec for NodeCodec {
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
             Kind::Unordered(_) => Arc::new(UnorderedExec::new(input)),
+            Kind::RuntimeFilter(RuntimeFilter { filters }) => {
+                let decoding = PhysicalPlanDecodeContext::new(context, self);
+                let schema = input.schema();
+                let filters =
+                    filters.iter().map(|filter| converter.proto_to_physical_expr(filter, &schema, &decoding));
+                let filters = filters.collect::<Result<_>>()?;
+                Arc::new(RuntimeFilterExec::new(input, filters))
+            }
             Kind::Dispatch(Dispatch { number, count }) => {
                 Arc::new(DispatchExec::new(input, Bucket { number, count }))
             }
@@ -490,6 +507,9 @@ impl PhysicalExtensionCodec for NodeCodec {
             Kind::VisibleRows(VisibleRows {})
         } else if node.is::<UnorderedExec>() {
             Kind::Unordered(Unordered {})
+        } else if let Some(node) = node.downcast_ref::<RuntimeFilterExec>() {
+            let filters = node.filters().iter().map(|filter| converter.physical_expr_to_proto(filter, self));
+            Kind::RuntimeFilter(RuntimeFilter { filters: filters.collect::<Result<_>>()? })
         } else if let Some(dispatch) = node.downcast_ref::<DispatchExec>() {
             let Bucket { number, count } = dispatch.bucket();
             Kind::Dispatch(Dispatch { number, count })
