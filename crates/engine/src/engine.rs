@@ -327,6 +327,22 @@ fn output_partitions_min(options: &EngineOptions) -> usize {
     if options.gang.is_some() { 2 } else { 1 }
 }
 
+/// Bytes of a row, where a join input's size is known in rows only.
+const COLLECTED_ROW_BYTES: usize = 64;
+
+/// The largest build side, in bytes, of which a join makes one hash table for all threads.
+///
+/// One thread makes it while the others wait; but neither side is hashed, copied and redistributed. With two
+/// threads this pays for nearly every size that fits into memory, with many for small ones.
+fn collected_bytes_max(options: &EngineOptions) -> usize {
+    const BYTES_MAX: usize = 512 << 20;
+    const BYTES_MIN: usize = 8 << 20;
+    const MEMORY_SHARE: u64 = 8;
+    let by_threads = (BYTES_MAX / options.threads.max(1)).max(BYTES_MIN);
+    let by_memory = options.memory_bytes.map_or(u64::MAX, |bytes| bytes / MEMORY_SHARE);
+    by_threads.min(usize::try_from(by_memory).unwrap_or(usize::MAX))
+}
+
 fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     let mut config = SessionConfig::new()
         .with_information_schema(true)
@@ -360,6 +376,12 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     defaults.execution.skip_physical_aggregate_schema_check = true;
     // Gives the planner the statistics of ANALYZE.
     defaults.optimizer.use_statistics_registry = true;
+    if options.gang.is_none() && options.link.is_none() {
+        // Ranks would receive the collected side over the interconnect; here it costs memory only.
+        let bytes = collected_bytes_max(options);
+        defaults.optimizer.hash_join_single_partition_threshold = bytes;
+        defaults.optimizer.hash_join_single_partition_threshold_rows = bytes / COLLECTED_ROW_BYTES;
+    }
     if let Some(bytes) = options.memory_bytes {
         // Memory that a sort reserves for merging its spilled runs, per partition. With DataFusion's 10 MiB
         // two sorts do not fit into a small memory limit.

@@ -1,4 +1,5 @@
-//! Cardinality estimation: column histograms and filter selectivity.
+//! Cardinality estimation: column histograms, filter selectivity, rows of relations.
 
 pub mod filter_selectivity;
 pub mod histogram;
+pub mod relation_rows;

@@ -7,6 +7,7 @@ pub mod cooperative_joins;
 pub mod filter_pushdown_guard;
 pub mod grouping_set_properties;
 pub mod join_orderings;
+pub mod join_reordering;
 pub mod limit_pushdown_guard;
 pub mod offset_limits;
 pub mod outer_join_properties;

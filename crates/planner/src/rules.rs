@@ -83,7 +83,7 @@ use crate::physical::outer_join_properties::OuterJoinProperties;
 use crate::physical::required_orderings::RequiredOrderings;
 use crate::physical::single_stage_aggregation::SingleStageAggregation;
 use crate::physical::sorted_aggregation::SortedAggregation;
-use crate::physical::{aggregate_statistics_guard, filter_pushdown_guard, join_orderings};
+use crate::physical::{aggregate_statistics_guard, filter_pushdown_guard, join_orderings, join_reordering};
 
 type AnalyzerRuleRef = Arc<dyn AnalyzerRule + Send + Sync>;
 type OptimizerRuleRef = Arc<dyn OptimizerRule + Send + Sync>;
@@ -312,6 +312,7 @@ fn physical_guards() -> RuleList<PhysicalGuard> {
         (|rules| aggregate_statistics_guard::guard(rules), Fixes(&[])),
         (|rules| limit_pushdown_guard::guard(rules), Fixes(&[24932, 24958, 25408])),
         (join_orderings::insert, Fixes(&[25052, 25053])),
+        (join_reordering::insert, Optimises("join order by dynamic programming over hypergraphs")),
     ]
 }
 

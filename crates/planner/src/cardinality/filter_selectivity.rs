@@ -80,7 +80,20 @@ pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
     rows.map(|rows| rows as u64).filter(|_| !plan.is::<VisibleRowsExec>())
 }
 
-fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
+/// Whether the filters above `plan` are estimated by histograms.
+pub(super) fn has_histograms(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    estimate(plan).is_ok_and(|known| known.has_extension::<ColumnHistograms>())
+}
+
+/// The distinct values of an output column by its histogram; `None`: it has none.
+pub(super) fn distinct(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
+    let known = estimate(plan).ok()?;
+    let histogram = known.get_extension::<ColumnHistograms>()?.columns.get(column)?.clone();
+    histogram.map(|histogram| histogram.distinct)
+}
+
+/// The statistics of `plan` over all ranks.
+pub(super) fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
     let plan = slice_tree::undistributed(plan);
     let children = plan.children().into_iter().map(estimate).collect::<Result<Vec<_>>>()?;
     // A motion yields the rows of its input.
