@@ -33,8 +33,8 @@ pub mod relation_set;
 mod tests;
 pub mod written;
 
-pub use cardinality::{Estimator, RelationRows};
-pub use cost::{CostModel, HashJoinCost, JoinShape, Side};
+pub use cardinality::{ColumnStatistics, Estimator, RelationRows};
+pub use cost::{CostModel, HashJoinCost, JoinInput, JoinShape, Side};
 pub use plan::{AppliedPredicate, JoinTree};
 pub use relation_set::RelationSet;
 pub use written::{Column, JoinKind, Predicate, WrittenTree};
@@ -88,8 +88,10 @@ pub struct JoinOrder {
 /// `None` if the tree has fewer than two relations, or their numbers are not 0 to n - 1, each once, with n
 /// at most [`RelationSet::CAPACITY`].
 pub fn order_joins(written: &WrittenTree, model: &dyn CostModel, limits: &Limits) -> Option<JoinOrder> {
-    let count = written.leaf_count();
-    if !(2..=RelationSet::CAPACITY).contains(&count) || written.relations() != RelationSet::first(count) {
+    let leaves = written.leaves();
+    let count = leaves.len();
+    let is_numbered = leaves.iter().all(|relation| *relation < count.min(RelationSet::CAPACITY));
+    if count < 2 || !is_numbered || written.relations() != RelationSet::first(count) {
         return None;
     }
     let graph = HyperGraph::new(written);

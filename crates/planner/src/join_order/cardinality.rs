@@ -16,7 +16,7 @@
 //! that a filter leaves.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::plan::ColumnClasses;
 use super::relation_set::RelationSet;
@@ -58,8 +58,55 @@ struct SharedClass {
 #[derive(Clone, Debug)]
 struct KeyPair {
     relations: [usize; 2],
+    set: RelationSet,
     classes: Vec<SharedClass>,
     denominator: f64,
+}
+
+/// A class of equal columns, none of which is part of a composite key.
+#[derive(Clone, Debug)]
+struct KeyClass {
+    set: RelationSet,
+    /// Relations with the counts of their columns, the largest first.
+    members: Vec<(usize, f64)>,
+}
+
+impl KeyClass {
+    fn new(mut members: Vec<(usize, f64)>) -> Self {
+        members.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        Self { set: members.iter().map(|(relation, _)| *relation).collect(), members }
+    }
+
+    /// The share of the product of rows that the class keeps: for each relation but the one with the most
+    /// values one of its values. Each of `sides` is estimated by itself and counts as one relation.
+    fn share(&self, set: RelationSet, sides: &[RelationSet]) -> f64 {
+        let mut share = 1.0;
+        if (self.set & set).len() < 2 {
+            return share;
+        }
+        let mut covered = RelationSet::EMPTY;
+        for (relation, distinct) in &self.members {
+            if !set.contains(*relation) || covered.contains(*relation) {
+                continue;
+            }
+            if !covered.is_empty() {
+                share /= distinct;
+            }
+            let side = sides.iter().find(|side| side.contains(*relation));
+            covered |= *side.unwrap_or(&RelationSet::single(*relation));
+        }
+        share
+    }
+}
+
+/// All classes of columns that inner joins make equal.
+#[derive(Debug)]
+struct Keys {
+    classes: Vec<KeyClass>,
+    /// Pairs that share columns of other classes, largest denominator first.
+    pairs: Vec<KeyPair>,
+    /// How many places the forest of these other classes has.
+    place_count: usize,
 }
 
 /// A join that is not inner.
@@ -80,9 +127,7 @@ struct OuterJoin {
 #[derive(Debug)]
 pub struct Estimator {
     relations: Vec<RelationRows>,
-    /// Largest denominator first.
-    pairs: Vec<KeyPair>,
-    place_count: usize,
+    keys: Keys,
     /// Relations and share of each predicate of inner joins that is no equality.
     residuals: Vec<(RelationSet, f64)>,
     outers: Vec<OuterJoin>,
@@ -97,7 +142,7 @@ impl Estimator {
             let base_rows = relations[column.relation].base_rows.max(1.0);
             statistics.distinct(column).unwrap_or(base_rows).clamp(1.0, base_rows)
         };
-        let (pairs, place_count) = key_pairs(&joins, &relations, &distinct);
+        let keys = Keys::new(&joins, &relations, &distinct);
         let inner = joins.iter().filter(|join| join.kind == JoinKind::Inner);
         let residuals = inner
             .flat_map(|join| join.predicates)
@@ -109,7 +154,7 @@ impl Estimator {
             .filter(|join| join.kind != JoinKind::Inner)
             .map(|join| outer_join(join, &relations, &distinct, statistics))
             .collect();
-        Self { relations, pairs, place_count, residuals, outers, known: RefCell::default() }
+        Self { relations, keys, residuals, outers, known: RefCell::default() }
     }
 
     /// The rows of the join of a set, at least 1.
@@ -146,7 +191,8 @@ impl Estimator {
         }
         rows *= (set - hidden).iter().map(|relation| self.relations[relation].rows).product::<f64>();
         let is_within = |relations: RelationSet| sides.iter().any(|side| relations.is_subset(*side));
-        rows *= self.key_share(set, &is_within);
+        rows *= self.keys.classes.iter().map(|class| class.share(set, &sides)).product::<f64>();
+        rows *= self.composite_share(set, &is_within);
         for (relations, share) in &self.residuals {
             if relations.is_subset(set) && !is_within(*relations) {
                 rows *= share;
@@ -155,39 +201,37 @@ impl Estimator {
         rows.max(rows_min)
     }
 
-    /// The share of the product of rows that the equalities in a set keep, but for those within a side that
-    /// is estimated by itself.
-    fn key_share(&self, set: RelationSet, is_within: &dyn Fn(RelationSet) -> bool) -> f64 {
+    /// The share of the product of rows that the composite keys keep.
+    fn composite_share(&self, set: RelationSet, is_within: &dyn Fn(RelationSet) -> bool) -> f64 {
         let mut share = 1.0;
-        let mut roots: Vec<usize> = (0..self.place_count).collect();
-        for pair in &self.pairs {
-            let relations = RelationSet::from_iter(pair.relations);
-            if !relations.is_subset(set) || is_within(relations) {
-                continue;
-            }
-            let connected: Vec<SharedClass> = pair
-                .classes
-                .iter()
-                .filter(|class| root(&roots, class.places[0]) == root(&roots, class.places[1]))
-                .copied()
-                .collect();
-            if connected.len() == pair.classes.len() {
-                continue;
-            }
+        let mut roots: Vec<usize> = (0..self.keys.place_count).collect();
+        let pairs = || self.keys.pairs.iter().filter(|pair| pair.set.is_subset(set));
+        // What is equal within a side that is estimated by itself is so from the beginning.
+        for pair in pairs().filter(|pair| is_within(pair.set)) {
+            pair.connect(&mut roots);
+        }
+        for pair in pairs() {
+            let connected = pair.connect(&mut roots);
             // What other pairs have said of some of the columns is not said again.
-            let before =
-                if connected.is_empty() { 1.0 } else { self.denominator(pair.relations, &connected) };
+            let before = denominator(pair.relations, &connected, &self.relations);
             share /= (pair.denominator / before).max(1.0);
-            for class in &pair.classes {
-                let (one, other) = (root(&roots, class.places[0]), root(&roots, class.places[1]));
-                roots[one.max(other)] = one.min(other);
-            }
         }
         share
     }
+}
 
-    fn denominator(&self, relations: [usize; 2], classes: &[SharedClass]) -> f64 {
-        denominator(relations, classes, &self.relations)
+impl KeyPair {
+    /// Connects both relations in all classes that they share; returns those in which they were so before.
+    fn connect(&self, roots: &mut [usize]) -> Vec<SharedClass> {
+        let mut connected = Vec::new();
+        for class in &self.classes {
+            let (one, other) = (root(roots, class.places[0]), root(roots, class.places[1]));
+            if one == other {
+                connected.push(*class);
+            }
+            roots[one.max(other)] = one.min(other);
+        }
+        connected
     }
 }
 
@@ -234,13 +278,9 @@ fn denominator(relations: [usize; 2], classes: &[SharedClass], rows: &[RelationR
     keys(0).min(keys(1)).max(1.0)
 }
 
-/// All pairs of relations that share classes of columns which inner joins make equal, and how many columns
-/// there are in classes. Of several columns of a relation in a class the one with the fewest values counts.
-fn key_pairs(
-    joins: &[WrittenJoin],
-    relations: &[RelationRows],
-    distinct: &dyn Fn(Column) -> f64,
-) -> (Vec<KeyPair>, usize) {
+/// The relations of each class of columns that inner joins make equal, with their counts of distinct values.
+/// Of several columns of a relation in a class the one with the fewest values counts.
+fn list_classes(joins: &[WrittenJoin], distinct: &dyn Fn(Column) -> f64) -> Vec<Vec<(usize, f64)>> {
     let inner = joins.iter().filter(|join| join.kind == JoinKind::Inner);
     let equalities: Vec<(Column, Column)> =
         inner.flat_map(|join| join.predicates).filter_map(|predicate| predicate.equality).collect();
@@ -253,30 +293,45 @@ fn key_pairs(
         let count = classes.entry(equal.root(column)).or_default().entry(column.relation).or_insert(f64::MAX);
         *count = count.min(distinct(column));
     }
-    let mut shared: BTreeMap<[usize; 2], Vec<SharedClass>> = BTreeMap::new();
-    let mut place_count = 0;
-    for members in classes.values() {
-        let members: Vec<(usize, (usize, f64))> =
-            members.iter().map(|(relation, distinct)| (*relation, *distinct)).enumerate().collect();
-        for (at, (one_place, (one, one_distinct))) in members.iter().enumerate() {
-            for (other_place, (other, other_distinct)) in &members[at + 1..] {
-                shared.entry([*one, *other]).or_default().push(SharedClass {
-                    places: [place_count + one_place, place_count + other_place],
-                    distinct: [*one_distinct, *other_distinct],
-                });
+    classes.into_values().map(|members| members.into_iter().collect()).collect()
+}
+
+impl Keys {
+    fn new(joins: &[WrittenJoin], relations: &[RelationRows], distinct: &dyn Fn(Column) -> f64) -> Self {
+        let classes = list_classes(joins, distinct);
+        let mut shared: BTreeMap<[usize; 2], Vec<(usize, SharedClass)>> = BTreeMap::new();
+        let mut place_count = 0;
+        for (number, members) in classes.iter().enumerate() {
+            for (at, (one, one_distinct)) in members.iter().enumerate() {
+                for (beside, (other, other_distinct)) in members.iter().enumerate().skip(at + 1) {
+                    let places = [place_count + at, place_count + beside];
+                    let class = SharedClass { places, distinct: [*one_distinct, *other_distinct] };
+                    shared.entry([*one, *other]).or_default().push((number, class));
+                }
             }
+            place_count += members.len();
         }
-        place_count += members.len();
+        let composite: BTreeSet<usize> = shared
+            .values()
+            .filter(|classes| classes.len() > 1)
+            .flat_map(|classes| classes.iter().map(|(number, _)| *number))
+            .collect();
+        let is_composite = |classes: &Vec<(usize, SharedClass)>| composite.contains(&classes[0].0);
+        let mut pairs: Vec<KeyPair> = shared
+            .into_iter()
+            .filter(|(_, classes)| is_composite(classes))
+            .map(|(pair, classes)| {
+                let classes: Vec<SharedClass> = classes.into_iter().map(|(_, class)| class).collect();
+                let denominator = denominator(pair, &classes, relations);
+                KeyPair { relations: pair, set: RelationSet::from_iter(pair), classes, denominator }
+            })
+            .collect();
+        pairs.sort_by(|a, b| b.denominator.total_cmp(&a.denominator).then(a.relations.cmp(&b.relations)));
+        let single = classes.into_iter().enumerate().filter(|(number, _)| !composite.contains(number));
+        let classes = single.map(|(_, members)| KeyClass::new(members)).collect();
+        let place_count = if pairs.is_empty() { 0 } else { place_count };
+        Self { classes, pairs, place_count }
     }
-    let mut pairs: Vec<KeyPair> = shared
-        .into_iter()
-        .map(|(pair, classes)| {
-            let denominator = denominator(pair, &classes, relations);
-            KeyPair { relations: pair, classes, denominator }
-        })
-        .collect();
-    pairs.sort_by(|a, b| b.denominator.total_cmp(&a.denominator).then(a.relations.cmp(&b.relations)));
-    (pairs, place_count)
 }
 
 /// What the estimator keeps of a join that is not inner.

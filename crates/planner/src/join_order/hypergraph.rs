@@ -47,6 +47,13 @@ impl Edge {
         }
     }
 
+    /// Whether its predicates read columns of both sides of a join.
+    fn is_two_sided(&self, join: &WrittenJoin) -> bool {
+        self.references.len() == 2
+            && self.references.intersects(join.left)
+            && self.references.intersects(join.right)
+    }
+
     /// Whether it is between two relations and may be evaluated wherever they meet.
     fn is_plain(&self) -> bool {
         let is_simple = self.references.len() == 2 && self.eligibility.relations == self.references;
@@ -130,11 +137,6 @@ impl HyperGraph {
         self.complex.is_empty()
     }
 
-    /// The relations that plain edges connect with one.
-    pub fn plain_neighbors(&self, relation: usize) -> RelationSet {
-        self.neighbors[relation]
-    }
-
     /// The neighbourhood of a set: relations out of `excluded` that an edge connects with it, of an edge to
     /// several relations the lowest one, from which the search goes on to the others.
     pub fn neighborhood(&self, set: RelationSet, excluded: RelationSet) -> RelationSet {
@@ -159,9 +161,10 @@ impl HyperGraph {
         let all = one | other;
         let mut is_connected = false;
         let mut has_inner = false;
-        for relation in one.iter() {
-            is_connected |= self.neighbors[relation].intersects(other);
-            has_inner |= self.required_neighbors[relation].intersects(other);
+        let (few, many) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+        for relation in few.iter() {
+            is_connected |= self.neighbors[relation].intersects(many);
+            has_inner |= self.required_neighbors[relation].intersects(many);
         }
         let mut outer: Option<&Edge> = None;
         for edge in self.complex.iter().map(|number| &self.edges[*number]) {
@@ -217,7 +220,9 @@ fn list_edges(joins: &[WrittenJoin]) -> Vec<Edge> {
         for predicate in join.predicates {
             let mut edge = edge(predicate.relations);
             edge.predicates = vec![AppliedPredicate::Written(predicate.id)];
-            edge.equality = predicate.equality;
+            // One within a side may be there to reject NULLs that an outer join has brought in, and is
+            // not replaced by what else makes the columns equal.
+            edge.equality = predicate.equality.filter(|_| edge.is_two_sided(join));
             edges.push(edge);
         }
         for (left, right) in implied_equalities(join, &mut equal) {

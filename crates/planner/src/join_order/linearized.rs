@@ -3,8 +3,9 @@
 //!
 //! Three sequences are tried, and their trees compared:
 //!
-//! - that of IKKBZ, which is optimal for left-deep trees of inner joins without cycles (of a graph with cycles,
-//!   the most selective spanning tree is taken);
+//! - that of IKKBZ, which is optimal for left-deep trees of inner joins without cycles; of a graph with cycles
+//!   the most selective spanning tree is taken, and edges of other kinds are taken for inner ones, as the
+//!   joins of the intervals are checked anyway;
 //! - the leaves of the tree that joins the pair with the fewest rows first, again and again;
 //! - the written sequence, so that the result is never worse than the written tree.
 //!
@@ -22,10 +23,7 @@ use super::written::WrittenTree;
 /// Considers the trees over the sequences. The table then has at least the written tree, unless its cost is
 /// not finite.
 pub fn consider(graph: &HyperGraph, model: &dyn CostModel, written: &WrittenTree, table: &mut PlanTable) {
-    let mut sequences = Vec::new();
-    if graph.is_plain() {
-        sequences.extend(left_deep_sequence(graph, model));
-    }
+    let mut sequences = Vec::from_iter(left_deep_sequence(graph, model));
     sequences.extend(greedy_sequence(graph, model));
     sequences.push(written.leaves());
     sequences.dedup();
@@ -38,9 +36,11 @@ pub fn consider(graph: &HyperGraph, model: &dyn CostModel, written: &WrittenTree
 fn consider_intervals(graph: &HyperGraph, sequence: &[usize], table: &mut PlanTable) {
     for length in 2..=sequence.len() {
         for interval in sequence.windows(length) {
-            for split in 1..length {
-                let left = interval[..split].iter().copied().collect::<RelationSet>();
-                let right = interval[split..].iter().copied().collect::<RelationSet>();
+            let all = interval.iter().copied().collect::<RelationSet>();
+            let mut left = RelationSet::EMPTY;
+            for relation in &interval[..length - 1] {
+                left |= RelationSet::single(*relation);
+                let right = all - left;
                 if table.cost(left).is_none() || table.cost(right).is_none() {
                     continue;
                 }
@@ -101,7 +101,7 @@ impl Chain {
     }
 }
 
-/// A tree of the relations along plain edges.
+/// A tree of the relations along edges.
 struct SpanningTree {
     /// For each relation those next to it, and the share of the pairs of rows that the edge keeps.
     adjacent: Vec<Vec<(usize, f64)>>,
@@ -115,11 +115,11 @@ impl SpanningTree {
         let rows: Vec<f64> =
             (0..count).map(|relation| model.cardinality(RelationSet::single(relation)).max(1.0)).collect();
         let mut edges: Vec<(f64, usize, usize)> = Vec::new();
-        for one in 0..count {
-            for other in graph.plain_neighbors(one).iter().filter(|other| *other > one) {
-                let joined = model.cardinality(RelationSet::from_iter([one, other]));
-                edges.push((joined / (rows[one] * rows[other]), one, other));
-            }
+        for edge in graph.edges() {
+            // Of an edge between several relations its ends stand for it.
+            let (Some(one), Some(other)) = (edge.left.lowest(), edge.right.lowest()) else { continue };
+            let joined = model.cardinality(RelationSet::from_iter([one, other]));
+            edges.push((joined / (rows[one] * rows[other]), one, other));
         }
         edges.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         let mut adjacent = vec![Vec::new(); count];

@@ -60,9 +60,14 @@ impl RelationSet {
         (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
     }
 
+    /// The relation with the highest number.
+    pub fn highest(self) -> Option<usize> {
+        (self.0 != 0).then(|| Self::CAPACITY - 1 - self.0.leading_zeros() as usize)
+    }
+
     /// Its relations, lowest number first.
-    pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..Self::CAPACITY - self.0.leading_zeros() as usize).filter(move |relation| self.contains(*relation))
+    pub fn iter(self) -> Relations {
+        Relations(self)
     }
 
     /// Its subsets but the empty one, each after all of its own subsets.
@@ -74,6 +79,28 @@ impl RelationSet {
             (subset != 0).then_some(subset)
         })
         .map(Self)
+    }
+}
+
+/// The relations of a set, in the order of their numbers.
+#[derive(Clone, Debug)]
+pub struct Relations(RelationSet);
+
+impl Iterator for Relations {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let relation = self.0.lowest()?;
+        self.0 = self.0 - RelationSet::single(relation);
+        Some(relation)
+    }
+}
+
+impl DoubleEndedIterator for Relations {
+    fn next_back(&mut self) -> Option<usize> {
+        let relation = self.0.highest()?;
+        self.0 = self.0 - RelationSet::single(relation);
+        Some(relation)
     }
 }
 

@@ -1,5 +1,8 @@
-//! Tests of the order of joins: meaning, optimum, size and ties.
+//! Tests of the order of joins: meaning, freedom, optimum, size, ties and estimates.
 
+mod estimates;
+mod freedom;
 mod interpreter;
 mod random_trees;
 mod reordering;
+mod searches;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::interpreter::Database;
+use super::interpreter::{COLUMN_COUNT, Condition, Database};
 use super::random_trees::{Random, Statement, make_statement};
 use crate::join_order::enumerate::enumerate;
 use crate::join_order::hypergraph::{HyperGraph, JoinPair};
 use crate::join_order::plan::{ColumnClasses, applied_predicates};
-use crate::join_order::{JoinKind, JoinTree, RelationSet, Side};
+use crate::join_order::{Column, JoinKind, JoinTree, Predicate, RelationSet, Side, WrittenTree};
 
 const ALL_KINDS: [JoinKind; 9] = [
     JoinKind::Inner,
@@ -21,10 +21,13 @@ const ALL_KINDS: [JoinKind; 9] = [
     JoinKind::Single,
 ];
 
+/// Pairs that may be joined, for each set that they give.
+pub type Pairs = HashMap<RelationSet, Vec<JoinPair>>;
+
 /// All pairs that may be joined, for each set that they give, by trying every division of every set.
-fn all_pairs(graph: &HyperGraph) -> HashMap<RelationSet, Vec<JoinPair>> {
-    let mut pairs: HashMap<RelationSet, Vec<JoinPair>> = HashMap::new();
-    let is_reachable = |pairs: &HashMap<_, _>, set: RelationSet| set.len() == 1 || pairs.contains_key(&set);
+pub fn all_pairs(graph: &HyperGraph) -> Pairs {
+    let mut pairs = Pairs::new();
+    let is_reachable = |pairs: &Pairs, set: RelationSet| set.len() == 1 || pairs.contains_key(&set);
     for set in RelationSet::first(graph.relation_count()).subsets().filter(|set| set.len() > 1) {
         let mut found = Vec::new();
         for left in set.subsets().filter(|left| left.contains(set.lowest().expect("a relation"))) {
@@ -45,7 +48,7 @@ fn all_pairs(graph: &HyperGraph) -> HashMap<RelationSet, Vec<JoinPair>> {
 fn random_tree(
     random: &mut Random,
     graph: &HyperGraph,
-    pairs: &HashMap<RelationSet, Vec<JoinPair>>,
+    pairs: &Pairs,
     set: RelationSet,
     equal: &mut ColumnClasses,
 ) -> JoinTree {
@@ -102,27 +105,27 @@ fn check_seeds(seeds: std::ops::Range<u64>, kinds: &[JoinKind]) {
 
 #[test]
 fn trees_of_all_kinds_return_the_rows_of_the_written_tree() {
-    check_seeds(0..6000, &ALL_KINDS);
+    check_seeds(0..2000, &ALL_KINDS);
 }
 
 #[test]
 fn trees_of_single_kinds_beside_inner_joins_return_the_rows_of_the_written_tree() {
     for kind in ALL_KINDS {
-        check_seeds(0..1500, &[JoinKind::Inner, kind]);
+        check_seeds(0..300, &[JoinKind::Inner, kind]);
     }
 }
 
 #[test]
 fn trees_of_outer_joins_return_the_rows_of_the_written_tree() {
-    check_seeds(0..3000, &[JoinKind::Left, JoinKind::Full, JoinKind::Left]);
-    check_seeds(0..1500, &[JoinKind::Full]);
-    check_seeds(0..1500, &[JoinKind::Left, JoinKind::Single, JoinKind::LeftSemi]);
+    check_seeds(0..1000, &[JoinKind::Left, JoinKind::Full, JoinKind::Left]);
+    check_seeds(0..500, &[JoinKind::Full]);
+    check_seeds(0..500, &[JoinKind::Left, JoinKind::Single, JoinKind::LeftSemi]);
 }
 
 #[test]
 fn enumeration_finds_the_pairs_that_divisions_of_all_sets_find() {
-    let mut missing_count = 0;
-    for seed in 0..3000 {
+    let (mut found_count, mut expected_count) = (0, 0);
+    for seed in 0..1000 {
         let mut random = Random(seed);
         let relation_count = 2 + random.below(5);
         let kinds: &[JoinKind] = if seed % 2 == 0 { &[JoinKind::Inner] } else { &ALL_KINDS };
@@ -139,7 +142,34 @@ fn enumeration_finds_the_pairs_that_divisions_of_all_sets_find() {
         if graph.is_plain() {
             assert_eq!(found, expected, "seed {seed}");
         }
-        missing_count += expected.len() - found.len();
+        (found_count, expected_count) = (found_count + found.len(), expected_count + expected.len());
     }
-    eprintln!("{missing_count} pairs were missing");
+    // Missing are pairs that only a predicate of three relations connects, with its relations not as written.
+    assert!(found_count * 1000 > expected_count * 995, "{found_count} of {expected_count} pairs");
+}
+
+#[test]
+fn an_equality_that_only_rejects_nulls_is_evaluated() {
+    // 1.b = 2.b holds in the right side of the outer join; above, it is there for the rows without a partner.
+    let slot = |relation: usize, number: usize| relation * COLUMN_COUNT + number;
+    let equal = |id: usize, one: (usize, usize), other: (usize, usize)| {
+        let [left, right] = [one, other].map(|(relation, number)| Column { relation, number });
+        (
+            Predicate::equal(id, left, right),
+            (id, Condition::Equal(slot(one.0, one.1), slot(other.0, other.1))),
+        )
+    };
+    let (within, within_condition) = equal(0, (1, 1), (2, 1));
+    let (outer, outer_condition) = equal(1, (0, 0), (1, 0));
+    let (above, above_condition) = equal(2, (3, 0), (0, 0));
+    let (again, again_condition) = equal(3, (1, 1), (2, 1));
+    let [zero, one, two, three] = [0, 1, 2, 3].map(WrittenTree::Leaf);
+    let tree = WrittenTree::join(JoinKind::Inner, vec![within], one, two);
+    let tree = WrittenTree::join(JoinKind::Left, vec![outer], zero, tree);
+    let tree = WrittenTree::join(JoinKind::Inner, vec![above, again], three, tree);
+    let conditions = HashMap::from([within_condition, outer_condition, above_condition, again_condition]);
+    let statement = Statement { tree, conditions, marks: HashMap::new(), relation_count: 4 };
+    for seed in 0..20 {
+        check_trees(seed, &statement, &mut Random(seed));
+    }
 }
