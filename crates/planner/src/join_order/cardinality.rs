@@ -33,7 +33,7 @@ const KEYLESS_SEMI_SHARE: f64 = 0.5;
 pub struct RelationRows {
     /// After its filters.
     pub rows: f64,
-    /// Of the table, before filters.
+    /// Of the table, before filters. Less than `rows` counts as `rows`.
     pub base_rows: f64,
 }
 
@@ -136,10 +136,15 @@ pub struct Estimator {
 
 impl Estimator {
     /// An estimator of the tree's relations, of which `relations` has the rows by their numbers.
-    pub fn new(tree: &WrittenTree, relations: Vec<RelationRows>, statistics: &dyn ColumnStatistics) -> Self {
+    pub fn new(tree: &WrittenTree, relations: &[RelationRows], statistics: &dyn ColumnStatistics) -> Self {
         let joins = list_joins(tree);
+        let complete = |relation: &RelationRows| RelationRows {
+            rows: relation.rows,
+            base_rows: relation.base_rows.max(relation.rows).max(1.0),
+        };
+        let relations: Vec<RelationRows> = relations.iter().map(complete).collect();
         let distinct = |column: Column| {
-            let base_rows = relations[column.relation].base_rows.max(1.0);
+            let base_rows = relations[column.relation].base_rows;
             statistics.distinct(column).unwrap_or(base_rows).clamp(1.0, base_rows)
         };
         let keys = Keys::new(&joins, &relations, &distinct);
@@ -269,7 +274,8 @@ fn root(roots: &[usize], place: usize) -> usize {
     place
 }
 
-/// The number of keys: the smaller product of both relations' distinct values, each capped by its table's rows.
+/// The number of keys: the smaller product of both relations' distinct values, each capped by the rows of
+/// its table.
 fn denominator(relations: [usize; 2], classes: &[SharedClass], rows: &[RelationRows]) -> f64 {
     let keys = |side: usize| {
         let product = classes.iter().map(|class| class.distinct[side]).product::<f64>();
@@ -357,9 +363,8 @@ fn outer_join(
         }
     }
     // The rows of one table cap the keys that are made of its columns alone.
-    let base_rows = owners.map(|owners| {
-        owners.iter().map(|relation| relations[relation].base_rows.max(1.0)).product::<f64>().max(1.0)
-    });
+    let base_rows = owners
+        .map(|owners| owners.iter().map(|relation| relations[relation].base_rows).product::<f64>().max(1.0));
     let distinct = counts.map(|counts| [counts[0].min(base_rows[0]), counts[1].min(base_rows[1])]);
     let (right, references) = (join.right, join.references);
     OuterJoin { kind: join.kind, right, references, distinct, base_rows: base_rows[1], share }

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A join gets a rule for each join below it with which it must not change places in one of these ways. A
-//! mark join moves as a semi join does, but for full joins, which would pad its mark. A single join moves as a
-//! left join does where it then sees no row that it would not have seen as written: otherwise it would raise
-//! errors that the statement does not have. (It may lose errors.)
+//! mark join moves as a semi join does, but never below or above a full join, which would pad its mark. A
+//! single join moves as a left join does where it then sees no row that it would not have seen as written:
+//! otherwise it would raise errors that the statement does not have. (It may lose errors.)
 //!
 //! Source: G. Moerkotte, P. Fender and M. Eich, "On the Correct and Complete Enumeration of the Core Search
 //! Space", SIGMOD 2013, tables 2 and 3 and section 5.4; T. Neumann, V. Leis and A. Kemper, "The Complete

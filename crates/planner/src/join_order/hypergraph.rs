@@ -6,6 +6,8 @@
 //!
 //! Source: G. Moerkotte and T. Neumann, "Dynamic Programming Strikes Back", SIGMOD 2008, section 2.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::conflicts::{Eligibility, conflict_rules};
 use super::plan::AppliedPredicate;
 use super::relation_set::RelationSet;
@@ -199,7 +201,7 @@ impl HyperGraph {
 fn list_edges(joins: &[WrittenJoin]) -> Vec<Edge> {
     let mut edges = Vec::new();
     // From below, so that equalities are known to the joins above them.
-    let mut equal: Vec<(Column, Column)> = Vec::new();
+    let mut equal = EqualColumns::new();
     for join in joins.iter().rev() {
         let rules = conflict_rules(join, joins);
         let edge = |read: RelationSet| {
@@ -236,9 +238,12 @@ fn list_edges(joins: &[WrittenJoin]) -> Vec<Edge> {
     edges
 }
 
+/// For each column of a class of equal columns the whole class.
+type EqualColumns = BTreeMap<Column, BTreeSet<Column>>;
+
 /// The equalities between both sides that follow at an inner join from its own and those below it, which
-/// `equal` has; all pairs of equal columns are added there.
-fn implied_equalities(join: &WrittenJoin, equal: &mut Vec<(Column, Column)>) -> Vec<(Column, Column)> {
+/// `equal` has; its own are added there.
+fn implied_equalities(join: &WrittenJoin, equal: &mut EqualColumns) -> Vec<(Column, Column)> {
     let mut implied = Vec::new();
     let mut written: Vec<(Column, Column)> = Vec::new();
     for (one, other) in join.predicates.iter().filter_map(|predicate| predicate.equality) {
@@ -247,31 +252,18 @@ fn implied_equalities(join: &WrittenJoin, equal: &mut Vec<(Column, Column)>) -> 
             continue;
         }
         written.push((left, right));
-        let lefts = equal_columns(left, equal);
-        let rights = equal_columns(right, equal);
-        for left in &lefts {
-            for right in &rights {
-                if !equal.contains(&(*left, *right)) {
-                    implied.push((*left, *right));
-                }
-            }
+        let class = |column: Column| equal.get(&column).cloned().unwrap_or_else(|| BTreeSet::from([column]));
+        let (lefts, rights) = (class(left), class(right));
+        if lefts.contains(&right) {
+            continue;
         }
-        // The class is complete again: each column of one part equals each of the other.
-        for left in &lefts {
-            for right in &rights {
-                equal.extend([(*left, *right), (*right, *left)]);
-            }
+        for left in lefts.iter().filter(|column| join.left.contains(column.relation)) {
+            let rights = rights.iter().filter(|column| join.right.contains(column.relation));
+            implied.extend(rights.map(|right| (*left, *right)));
         }
+        let all: BTreeSet<Column> = lefts.union(&rights).copied().collect();
+        equal.extend(all.iter().map(|column| (*column, all.clone())));
     }
-    implied.retain(|pair| !written.contains(pair) && pair.0.relation != pair.1.relation);
+    implied.retain(|pair| !written.contains(pair));
     implied
-}
-
-/// A column and all that are equal to it.
-fn equal_columns(column: Column, equal: &[(Column, Column)]) -> Vec<Column> {
-    let mut columns: Vec<Column> =
-        equal.iter().filter(|pair| pair.0 == column).map(|pair| pair.1).chain([column]).collect();
-    columns.sort();
-    columns.dedup();
-    columns
 }

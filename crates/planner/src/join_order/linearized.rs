@@ -3,16 +3,16 @@
 //!
 //! Three sequences are tried, and their trees compared:
 //!
-//! - that of IKKBZ, which is optimal for left-deep trees of inner joins without cycles; of a graph with cycles
-//!   the most selective spanning tree is taken, and edges of other kinds are taken for inner ones, as the
-//!   joins of the intervals are checked anyway;
+//! - that of IKKBZ, which is optimal for left-deep trees of inner joins without cycles; of a graph with
+//!   cycles the most selective spanning tree is taken, and edges of other kinds are taken for inner ones, as
+//!   the joins of the intervals are checked anyway;
 //! - the leaves of the tree that joins the pair with the fewest rows first, again and again;
 //! - the written sequence, so that the result is never worse than the written tree.
 //!
-//! Source: T. Neumann and B. Radke, "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018, section 3;
-//! T. Ibaraki and T. Kameda, "On the Optimal Nesting Order for Computing N-Relational Joins", TODS 1984;
-//! R. Krishnamurthy, H. Boral and C. Zaniolo, "Optimization of Nonrecursive Queries", VLDB 1986; L. Fegaras,
-//! "A New Heuristic for Optimizing Large Queries", DEXA 1998.
+//! Source: T. Neumann and B. Radke, "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018,
+//! section 3; T. Ibaraki and T. Kameda, "On the Optimal Nesting Order for Computing N-Relational Joins",
+//! TODS 1984; R. Krishnamurthy, H. Boral and C. Zaniolo, "Optimization of Nonrecursive Queries", VLDB 1986;
+//! L. Fegaras, "A New Heuristic for Optimizing Large Queries", DEXA 1998.
 
 use super::cost::CostModel;
 use super::hypergraph::HyperGraph;
@@ -26,7 +26,6 @@ pub fn consider(graph: &HyperGraph, model: &dyn CostModel, written: &WrittenTree
     let mut sequences = Vec::from_iter(left_deep_sequence(graph, model));
     sequences.extend(greedy_sequence(graph, model));
     sequences.push(written.leaves());
-    sequences.dedup();
     for sequence in sequences {
         consider_intervals(graph, &sequence, table);
     }

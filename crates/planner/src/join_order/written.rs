@@ -37,7 +37,9 @@ impl JoinKind {
     }
 }
 
-/// A condition of a join.
+/// A condition of a join. It may be evaluated for rows for which it is not evaluated as written, so that one
+/// that may raise an error, or is volatile, must not be here. Conditions on one relation alone belong to the
+/// leaf: one that reads a single side needs all of the other side before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predicate {
     /// The caller's name for it, unique within the tree.

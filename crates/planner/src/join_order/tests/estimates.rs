@@ -58,8 +58,8 @@ fn foreign_keys_keep_the_rows_of_their_table() {
     ]));
     let tree = join(Inner, &[(column(0, 0), column(1, 0))], WrittenTree::Leaf(0), None);
     let tree = join(Inner, &[(column(0, 1), column(2, 0))], tree, None);
-    let relations = vec![rows(15_000.0, 1.5e6), rows(6e6, 6e6), rows(30_000.0, 150_000.0)];
-    let estimator = Estimator::new(&tree, relations, &counts);
+    let relations = [rows(15_000.0, 1.5e6), rows(6e6, 6e6), rows(30_000.0, 150_000.0)];
+    let estimator = Estimator::new(&tree, &relations, &counts);
     check(&estimator, &[0], 15_000.0);
     check(&estimator, &[0, 1], 60_000.0);
     check(&estimator, &[0, 2], 3_000.0);
@@ -81,8 +81,8 @@ fn composite_keys_are_capped_by_the_rows_of_the_table() {
     let tree = join(Inner, &keys, WrittenTree::Leaf(0), None);
     let tree = join(Inner, &[(column(0, 0), column(2, 0))], tree, None);
     let tree = join(Inner, &[(column(1, 1), column(3, 0))], tree, None);
-    let relations = vec![rows(6e6, 6e6), rows(8e5, 8e5), rows(2e5, 2e5), rows(1e4, 1e4)];
-    let estimator = Estimator::new(&tree, relations, &counts);
+    let relations = [rows(6e6, 6e6), rows(8e5, 8e5), rows(2e5, 2e5), rows(1e4, 1e4)];
+    let estimator = Estimator::new(&tree, &relations, &counts);
     check(&estimator, &[0, 1], 6e6);
     check(&estimator, &[0, 1, 2], 6e6);
     check(&estimator, &[0, 1, 3], 6e6);
@@ -95,7 +95,7 @@ fn composite_keys_are_capped_by_the_rows_of_the_table() {
 fn semi_and_anti_joins_keep_shares_of_keys() {
     // lineitem has 4 rows for each of the orders, of which a filter keeps every tenth.
     let counts = Counts(HashMap::from([(column(0, 0), 1.5e6), (column(1, 0), 6e6)]));
-    let relations = vec![rows(1.5e6, 1.5e6), rows(6e5, 6e6)];
+    let relations = [rows(1.5e6, 1.5e6), rows(6e5, 6e6)];
     let on = [(column(0, 0), column(1, 0))];
     let share = 1.0 - 0.9f64.powi(4);
     for (kind, expected) in [
@@ -106,7 +106,7 @@ fn semi_and_anti_joins_keep_shares_of_keys() {
         (Full, 1.5e6),
     ] {
         let tree = join(kind, &on, WrittenTree::Leaf(0), None);
-        check(&Estimator::new(&tree, relations.clone(), &counts), &[0, 1], expected);
+        check(&Estimator::new(&tree, &relations, &counts), &[0, 1], expected);
     }
 }
 
@@ -117,8 +117,8 @@ fn the_right_side_of_a_semi_join_is_a_join_of_its_own() {
     let right = join(Inner, &[(column(1, 1), column(2, 0))], WrittenTree::Leaf(1), None);
     let tree = join(LeftSemi, &[(column(0, 0), column(1, 0))], WrittenTree::Leaf(0), right);
     let tree = join(Inner, &[(column(0, 1), column(3, 0))], tree, None);
-    let relations = vec![rows(1e3, 1e3), rows(1e3, 1e3), rows(50.0, 100.0), rows(10.0, 10.0)];
-    let estimator = Estimator::new(&tree, relations, &counts);
+    let relations = [rows(1e3, 1e3), rows(1e3, 1e3), rows(50.0, 100.0), rows(10.0, 10.0)];
+    let estimator = Estimator::new(&tree, &relations, &counts);
     check(&estimator, &[1, 2], 500.0);
     check(&estimator, &[0, 1, 2], 500.0);
     check(&estimator, &[0, 1, 2, 3], 500.0);
@@ -131,8 +131,8 @@ fn outer_joins_keep_their_left_side() {
     let counts = Counts::default();
     let tree = join(Left, &[(column(0, 0), column(1, 0))], WrittenTree::Leaf(0), None);
     let tree = join(Inner, &[(column(1, 1), column(2, 0))], tree, None);
-    let relations = vec![rows(1e4, 1e4), rows(10.0, 1e3), rows(100.0, 100.0)];
-    let estimator = Estimator::new(&tree, relations, &counts);
+    let relations = [rows(1e4, 1e4), rows(10.0, 1e3), rows(100.0, 100.0)];
+    let estimator = Estimator::new(&tree, &relations, &counts);
     check(&estimator, &[0, 1], 1e4);
     check(&estimator, &[0, 1, 2], 1e4);
     assert_eq!(estimator.rows(RelationSet::single(1)), 10.0);
@@ -148,7 +148,7 @@ fn columns_within_the_right_side_of_an_outer_join_count_once() {
         let right = join(Inner, &on(1, 2), WrittenTree::Leaf(1), None);
         let tree = join(Left, &[(column(0, 5), column(1, 5))], WrittenTree::Leaf(0), right);
         let tree = join(Inner, &on(1, 3), tree, None);
-        let estimator = Estimator::new(&tree, vec![rows(1e3, 1e3); 4], &Counts::default());
+        let estimator = Estimator::new(&tree, &[rows(1e3, 1e3); 4], &Counts::default());
         check(&estimator, &[1, 2], 1e3);
         check(&estimator, &[0, 1, 2], 1e3);
         check(&estimator, &[0, 1, 2, 3], 1e3);
@@ -165,6 +165,6 @@ fn predicates_that_are_no_equalities_multiply_by_their_share() {
     };
     let [left, right] = [0, 1].map(WrittenTree::Leaf);
     let tree = WrittenTree::join(Inner, vec![predicate], left, right);
-    let estimator = Estimator::new(&tree, vec![rows(10.0, 10.0), rows(20.0, 20.0)], &Counts::default());
+    let estimator = Estimator::new(&tree, &[rows(10.0, 10.0), rows(20.0, 20.0)], &Counts::default());
     check(&estimator, &[0, 1], 20.0);
 }

@@ -106,11 +106,14 @@ impl Database {
                 Condition::Equal(slot_of(*one), slot_of(*other)).evaluate(row)
             }
         });
-        results.fold(Some(true), |all, result| match (all, result) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (None, _) | (_, None) => None,
-            _ => Some(true),
-        })
+        // An AND: false before unknown, unknown before true.
+        results
+            .min_by_key(|result| match result {
+                Some(false) => 0,
+                None => 1,
+                Some(true) => 2,
+            })
+            .unwrap_or(Some(true))
     }
 
     fn join(

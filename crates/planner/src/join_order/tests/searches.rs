@@ -136,6 +136,23 @@ fn linearized_search_is_seldom_far_from_the_least_cost() {
     assert!(worse_count <= 10, "{worse_count} of 200");
 }
 
+#[test]
+fn linearized_search_of_all_kinds_is_seldom_far_from_the_least_cost() {
+    use JoinKind::{Full, Inner, Left, LeftAnti, LeftSemi};
+    let mut worse_count = 0;
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let statement =
+            make_statement(&mut random, 10, &[Inner, Inner, Inner, Left, LeftSemi, LeftAnti, Full]);
+        let edges = random_edges(&mut random, 10);
+        let model = random_model(&mut random, 10, &edges);
+        let [best, linearized] = [usize::MAX, 0]
+            .map(|pair_max| order_joins(&statement.tree, &model, &exact(pair_max)).expect("an order"));
+        worse_count += usize::from(linearized.cost > 1.5 * best.cost);
+    }
+    assert!(worse_count <= 10, "{worse_count} of 200");
+}
+
 /// Each predicate of the tree, which must be there once.
 fn predicate_count(tree: &JoinTree) -> usize {
     match tree {
