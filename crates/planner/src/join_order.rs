@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`relation_set`]: sets of at most 128 relations.
-//! - [`written`]: the tree of joins as the statement has it, which is the input.
+//! - [`written_tree`]: the tree of joins as the statement has it, which is the input.
 //! - [`conflicts`]: which joins may change places.
 //! - [`hypergraph`]: predicates as edges, and whether two sets may be joined, and how.
 //! - [`enumerate`]: all pairs of sets that may be joined, smaller sets first.
@@ -31,13 +31,13 @@ pub mod plan;
 pub mod relation_set;
 #[cfg(test)]
 mod tests;
-pub mod written;
+pub mod written_tree;
 
 pub use cardinality::{ColumnStatistics, Estimator, RelationRows};
 pub use cost::{CostModel, HashJoinCost, JoinInput, JoinShape, Side};
 pub use plan::{AppliedPredicate, JoinTree};
 pub use relation_set::RelationSet;
-pub use written::{Column, JoinKind, Predicate, WrittenTree};
+pub use written_tree::{Column, JoinKind, Predicate, WrittenTree};
 
 use hypergraph::HyperGraph;
 use plan::PlanTable;
@@ -95,7 +95,7 @@ pub fn order_joins(written: &WrittenTree, model: &dyn CostModel, limits: &Limits
         return None;
     }
     let graph = HyperGraph::new(written);
-    let written_tree = plan::written_plan(written, model);
+    let written_tree = plan::plan_written_tree(written, model);
     let mut table = PlanTable::new(&graph, model);
     let method = match enumerate::enumerate(&graph, limits.pair_max) {
         Some(pairs) => {

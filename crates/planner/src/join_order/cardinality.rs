@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::plan::ColumnClasses;
 use super::relation_set::RelationSet;
-use super::written::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
+use super::written_tree::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
 
 /// The least share of rows that an anti join is taken to keep.
 const ANTI_SHARE_MIN: f64 = 0.05;
@@ -84,16 +84,16 @@ impl KeyClass {
         if (self.set & set).len() < 2 {
             return share;
         }
-        let mut covered = RelationSet::EMPTY;
+        let mut coverage = RelationSet::EMPTY;
         for (relation, distinct) in &self.members {
-            if !set.contains(*relation) || covered.contains(*relation) {
+            if !set.contains(*relation) || coverage.contains(*relation) {
                 continue;
             }
-            if !covered.is_empty() {
+            if !coverage.is_empty() {
                 share /= distinct;
             }
             let side = sides.iter().find(|side| side.contains(*relation));
-            covered |= *side.unwrap_or(&RelationSet::single(*relation));
+            coverage |= *side.unwrap_or(&RelationSet::single(*relation));
         }
         share
     }
@@ -131,7 +131,7 @@ pub struct Estimator {
     /// Relations and share of each predicate of inner joins that is no equality.
     residuals: Vec<(RelationSet, f64)>,
     outers: Vec<OuterJoin>,
-    known: RefCell<HashMap<RelationSet, f64>>,
+    rows_by_set: RefCell<HashMap<RelationSet, f64>>,
 }
 
 impl Estimator {
@@ -157,18 +157,18 @@ impl Estimator {
         let outers = joins
             .iter()
             .filter(|join| join.kind != JoinKind::Inner)
-            .map(|join| outer_join(join, &relations, &distinct, statistics))
+            .map(|join| OuterJoin::new(join, &relations, &distinct, statistics))
             .collect();
-        Self { relations, keys, residuals, outers, known: RefCell::default() }
+        Self { relations, keys, residuals, outers, rows_by_set: RefCell::default() }
     }
 
     /// The rows of the join of a set, at least 1.
     pub fn rows(&self, set: RelationSet) -> f64 {
-        if let Some(rows) = self.known.borrow().get(&set) {
+        if let Some(rows) = self.rows_by_set.borrow().get(&set) {
             return *rows;
         }
         let rows = self.estimate(set).max(1.0);
-        self.known.borrow_mut().insert(set, rows);
+        self.rows_by_set.borrow_mut().insert(set, rows);
         rows
     }
 
@@ -178,12 +178,12 @@ impl Estimator {
         }
         // What is on the right side of a join that is not inner comes in by that join's factor.
         let mut sides: Vec<RelationSet> = Vec::new();
-        let mut hidden = RelationSet::EMPTY;
+        let mut hidden_relations = RelationSet::EMPTY;
         let mut rows = 1.0;
         let mut rows_min: f64 = 0.0;
         for outer in &self.outers {
             let right = outer.right & set;
-            let is_applied = outer.references.is_subset(set) && !right.is_subset(hidden);
+            let is_applied = outer.references.is_subset(set) && !right.is_subset(hidden_relations);
             if !is_applied || right == set {
                 continue;
             }
@@ -191,10 +191,11 @@ impl Estimator {
             if outer.kind == JoinKind::Full {
                 rows_min = rows_min.max(self.rows(right));
             }
-            hidden |= right;
+            hidden_relations |= right;
             sides.push(right);
         }
-        rows *= (set - hidden).iter().map(|relation| self.relations[relation].rows).product::<f64>();
+        rows *=
+            (set - hidden_relations).iter().map(|relation| self.relations[relation].rows).product::<f64>();
         let is_within = |relations: RelationSet| sides.iter().any(|side| relations.is_subset(*side));
         rows *= self.keys.classes.iter().map(|class| class.share(set, &sides)).product::<f64>();
         rows *= self.composite_share(set, &is_within);
@@ -216,10 +217,10 @@ impl Estimator {
             pair.connect(&mut roots);
         }
         for pair in pairs() {
-            let connected = pair.connect(&mut roots);
+            let earlier_classes = pair.connect(&mut roots);
             // What other pairs have said of some of the columns is not said again.
-            let before = denominator(pair.relations, &connected, &self.relations);
-            share /= (pair.denominator / before).max(1.0);
+            let earlier_denominator = count_keys(pair.relations, &earlier_classes, &self.relations);
+            share /= (pair.denominator / earlier_denominator).max(1.0);
         }
         share
     }
@@ -228,19 +229,49 @@ impl Estimator {
 impl KeyPair {
     /// Connects both relations in all classes that they share; returns those in which they were so before.
     fn connect(&self, roots: &mut [usize]) -> Vec<SharedClass> {
-        let mut connected = Vec::new();
+        let mut earlier_classes = Vec::new();
         for class in &self.classes {
             let (one, other) = (root(roots, class.places[0]), root(roots, class.places[1]));
             if one == other {
-                connected.push(*class);
+                earlier_classes.push(*class);
             }
             roots[one.max(other)] = one.min(other);
         }
-        connected
+        earlier_classes
     }
 }
 
 impl OuterJoin {
+    fn new(
+        join: &WrittenJoin,
+        relations: &[RelationRows],
+        distinct: &dyn Fn(Column) -> f64,
+        statistics: &dyn ColumnStatistics,
+    ) -> Self {
+        let mut counts: Option<[f64; 2]> = None;
+        let mut owners = [RelationSet::EMPTY; 2];
+        let mut share = 1.0;
+        for predicate in join.predicates {
+            let Some((one, other)) = predicate.equality else {
+                share *= statistics.share(predicate.id);
+                continue;
+            };
+            let (left, right) = if join.left.contains(one.relation) { (one, other) } else { (other, one) };
+            let counts = counts.get_or_insert([1.0, 1.0]);
+            for (side, column) in [left, right].into_iter().enumerate() {
+                counts[side] *= distinct(column);
+                owners[side] |= RelationSet::single(column.relation);
+            }
+        }
+        // The rows of one table cap the keys that are made of its columns alone.
+        let base_rows = owners.map(|owners| {
+            owners.iter().map(|relation| relations[relation].base_rows).product::<f64>().max(1.0)
+        });
+        let distinct = counts.map(|counts| [counts[0].min(base_rows[0]), counts[1].min(base_rows[1])]);
+        let (right, references) = (join.right, join.references);
+        Self { kind: join.kind, right, references, distinct, base_rows: base_rows[1], share }
+    }
+
     /// By what it multiplies the rows of the left side, if the right side has these rows.
     fn factor(&self, right_rows: f64) -> f64 {
         match self.kind {
@@ -257,11 +288,11 @@ impl OuterJoin {
     /// The share of the left side's keys that a right side of these rows has.
     fn partner_share(&self, right_rows: f64) -> f64 {
         let Some([left, right]) = self.distinct else { return KEYLESS_SEMI_SHARE * self.share };
-        let common = left.min(right);
+        let common_keys = left.min(right);
         // Each key is gone only if all of its rows are.
-        let rows_per_key = (self.base_rows / common).max(1.0);
-        let gone = (1.0 - right_rows / self.base_rows).clamp(0.0, 1.0).powf(rows_per_key);
-        (common / left * (1.0 - gone) * self.share).clamp(0.0, 1.0)
+        let rows_per_key = (self.base_rows / common_keys).max(1.0);
+        let lost_share = (1.0 - right_rows / self.base_rows).clamp(0.0, 1.0).powf(rows_per_key);
+        (common_keys / left * (1.0 - lost_share) * self.share).clamp(0.0, 1.0)
     }
 }
 
@@ -276,7 +307,7 @@ fn root(roots: &[usize], place: usize) -> usize {
 
 /// The number of keys: the smaller product of both relations' distinct values, each capped by the rows of
 /// its table.
-fn denominator(relations: [usize; 2], classes: &[SharedClass], rows: &[RelationRows]) -> f64 {
+fn count_keys(relations: [usize; 2], classes: &[SharedClass], rows: &[RelationRows]) -> f64 {
     let keys = |side: usize| {
         let product = classes.iter().map(|class| class.distinct[side]).product::<f64>();
         product.min(rows[relations[side]].base_rows)
@@ -305,67 +336,38 @@ fn list_classes(joins: &[WrittenJoin], distinct: &dyn Fn(Column) -> f64) -> Vec<
 impl Keys {
     fn new(joins: &[WrittenJoin], relations: &[RelationRows], distinct: &dyn Fn(Column) -> f64) -> Self {
         let classes = list_classes(joins, distinct);
-        let mut shared: BTreeMap<[usize; 2], Vec<(usize, SharedClass)>> = BTreeMap::new();
+        let mut classes_by_pair: BTreeMap<[usize; 2], Vec<(usize, SharedClass)>> = BTreeMap::new();
         let mut place_count = 0;
         for (number, members) in classes.iter().enumerate() {
             for (at, (one, one_distinct)) in members.iter().enumerate() {
                 for (beside, (other, other_distinct)) in members.iter().enumerate().skip(at + 1) {
                     let places = [place_count + at, place_count + beside];
                     let class = SharedClass { places, distinct: [*one_distinct, *other_distinct] };
-                    shared.entry([*one, *other]).or_default().push((number, class));
+                    classes_by_pair.entry([*one, *other]).or_default().push((number, class));
                 }
             }
             place_count += members.len();
         }
-        let composite: BTreeSet<usize> = shared
+        let composite_classes: BTreeSet<usize> = classes_by_pair
             .values()
             .filter(|classes| classes.len() > 1)
             .flat_map(|classes| classes.iter().map(|(number, _)| *number))
             .collect();
-        let is_composite = |classes: &Vec<(usize, SharedClass)>| composite.contains(&classes[0].0);
-        let mut pairs: Vec<KeyPair> = shared
+        let is_composite = |classes: &Vec<(usize, SharedClass)>| composite_classes.contains(&classes[0].0);
+        let mut pairs: Vec<KeyPair> = classes_by_pair
             .into_iter()
             .filter(|(_, classes)| is_composite(classes))
             .map(|(pair, classes)| {
                 let classes: Vec<SharedClass> = classes.into_iter().map(|(_, class)| class).collect();
-                let denominator = denominator(pair, &classes, relations);
+                let denominator = count_keys(pair, &classes, relations);
                 KeyPair { relations: pair, set: RelationSet::from_iter(pair), classes, denominator }
             })
             .collect();
         pairs.sort_by(|a, b| b.denominator.total_cmp(&a.denominator).then(a.relations.cmp(&b.relations)));
-        let single = classes.into_iter().enumerate().filter(|(number, _)| !composite.contains(number));
+        let single =
+            classes.into_iter().enumerate().filter(|(number, _)| !composite_classes.contains(number));
         let classes = single.map(|(_, members)| KeyClass::new(members)).collect();
         let place_count = if pairs.is_empty() { 0 } else { place_count };
         Self { classes, pairs, place_count }
     }
-}
-
-/// What the estimator keeps of a join that is not inner.
-fn outer_join(
-    join: &WrittenJoin,
-    relations: &[RelationRows],
-    distinct: &dyn Fn(Column) -> f64,
-    statistics: &dyn ColumnStatistics,
-) -> OuterJoin {
-    let mut counts: Option<[f64; 2]> = None;
-    let mut owners = [RelationSet::EMPTY; 2];
-    let mut share = 1.0;
-    for predicate in join.predicates {
-        let Some((one, other)) = predicate.equality else {
-            share *= statistics.share(predicate.id);
-            continue;
-        };
-        let (left, right) = if join.left.contains(one.relation) { (one, other) } else { (other, one) };
-        let counts = counts.get_or_insert([1.0, 1.0]);
-        for (side, column) in [left, right].into_iter().enumerate() {
-            counts[side] *= distinct(column);
-            owners[side] |= RelationSet::single(column.relation);
-        }
-    }
-    // The rows of one table cap the keys that are made of its columns alone.
-    let base_rows = owners
-        .map(|owners| owners.iter().map(|relation| relations[relation].base_rows).product::<f64>().max(1.0));
-    let distinct = counts.map(|counts| [counts[0].min(base_rows[0]), counts[1].min(base_rows[1])]);
-    let (right, references) = (join.right, join.references);
-    OuterJoin { kind: join.kind, right, references, distinct, base_rows: base_rows[1], share }
 }

@@ -19,7 +19,7 @@
 //! Story of Joins (in HyPer)", BTW 2017, for mark and single joins.
 
 use super::relation_set::RelationSet;
-use super::written::{JoinKind, WrittenJoin};
+use super::written_tree::{JoinKind, WrittenJoin};
 
 use JoinKind::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Single};
 
@@ -69,10 +69,10 @@ impl Eligibility {
 }
 
 /// The rules of a join against those below it, which `joins` must contain.
-pub fn conflict_rules(join: &WrittenJoin, joins: &[WrittenJoin]) -> Vec<ConflictRule> {
+pub fn find_conflict_rules(join: &WrittenJoin, joins: &[WrittenJoin]) -> Vec<ConflictRule> {
     let mut rules = Vec::new();
     for below in joins {
-        let (left, right) = (needed(below, below.left), needed(below, below.right));
+        let (left, right) = (find_references(below, below.left), find_references(below, below.right));
         if below.relations().is_subset(join.left) {
             if !is_associative(below, join) {
                 rules.push(ConflictRule { when: below.right, then: left });
@@ -93,7 +93,7 @@ pub fn conflict_rules(join: &WrittenJoin, joins: &[WrittenJoin]) -> Vec<Conflict
 }
 
 /// The relations of a side without which the join below cannot have happened.
-fn needed(join: &WrittenJoin, side: RelationSet) -> RelationSet {
+fn find_references(join: &WrittenJoin, side: RelationSet) -> RelationSet {
     join.references & side
 }
 

@@ -1,7 +1,7 @@
 //! What the search asks of its caller: rows of sets of relations, and costs of single joins.
 
 use super::relation_set::RelationSet;
-use super::written::JoinKind;
+use super::written_tree::JoinKind;
 
 /// A side of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 //! Enumerates the pairs of sets of relations that may be joined, by DPhyp: each pair once, and after all
 //! pairs of which its two sets can be made.
 //!
-//! The sets grow from each relation along the edges of the graph, highest number first; a set may only grow
-//! into relations that are not forbidden to it, which is what makes each pair come once.
+//! The sets grow from each relation along the edges of the graph, highest number first. A set never grows
+//! into some of the relations, its exclusions, which is what makes each pair come once.
+//!
+//! Memory bound: one pair and one set for each pair of the bound.
 //!
 //! Source: G. Moerkotte and T. Neumann, "Dynamic Programming Strikes Back", SIGMOD 2008, section 3.
 
@@ -54,8 +56,8 @@ impl Search<'_> {
     }
 
     /// Grows a set into its neighbourhood, and finds the partners of each larger set.
-    fn grow(&mut self, set: RelationSet, forbidden: RelationSet) -> Option<()> {
-        let neighbors = self.graph.neighborhood(set, forbidden);
+    fn grow(&mut self, set: RelationSet, exclusions: RelationSet) -> Option<()> {
+        let neighbors = self.graph.neighborhood(set, exclusions);
         for more in neighbors.subsets() {
             self.step()?;
             if self.reachable.contains(&(set | more)) {
@@ -64,7 +66,7 @@ impl Search<'_> {
         }
         for more in neighbors.subsets() {
             self.step()?;
-            self.grow(set | more, forbidden | neighbors)?;
+            self.grow(set | more, exclusions | neighbors)?;
         }
         Some(())
     }
@@ -72,21 +74,26 @@ impl Search<'_> {
     /// Finds all partners of a set that have no relation below its lowest.
     fn pair_with_complements(&mut self, set: RelationSet) -> Option<()> {
         let lower = RelationSet::first(set.lowest().map_or(0, |lowest| lowest + 1));
-        let forbidden = set | lower;
-        let neighbors = self.graph.neighborhood(set, forbidden);
+        let exclusions = set | lower;
+        let neighbors = self.graph.neighborhood(set, exclusions);
         for relation in neighbors.iter().rev() {
             self.step()?;
             let partner = RelationSet::single(relation);
             self.pair(set, partner)?;
             let lower_neighbors = neighbors & RelationSet::first(relation + 1);
-            self.grow_partner(set, partner, forbidden | lower_neighbors)?;
+            self.grow_partner(set, partner, exclusions | lower_neighbors)?;
         }
         Some(())
     }
 
     /// Grows a partner of a set into its neighbourhood.
-    fn grow_partner(&mut self, set: RelationSet, partner: RelationSet, forbidden: RelationSet) -> Option<()> {
-        let neighbors = self.graph.neighborhood(partner, forbidden);
+    fn grow_partner(
+        &mut self,
+        set: RelationSet,
+        partner: RelationSet,
+        exclusions: RelationSet,
+    ) -> Option<()> {
+        let neighbors = self.graph.neighborhood(partner, exclusions);
         for more in neighbors.subsets() {
             self.step()?;
             if self.reachable.contains(&(partner | more)) {
@@ -95,7 +102,7 @@ impl Search<'_> {
         }
         for more in neighbors.subsets() {
             self.step()?;
-            self.grow_partner(set, partner | more, forbidden | neighbors)?;
+            self.grow_partner(set, partner | more, exclusions | neighbors)?;
         }
         Some(())
     }

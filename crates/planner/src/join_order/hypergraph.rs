@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::conflicts::{Eligibility, conflict_rules};
+use super::conflicts::{Eligibility, find_conflict_rules};
 use super::plan::AppliedPredicate;
 use super::relation_set::RelationSet;
-use super::written::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
+use super::written_tree::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
 
 /// An edge: a conjunct of an inner join, an equality that follows, or a join of another kind.
 #[derive(Clone, Debug)]
@@ -139,22 +139,22 @@ impl HyperGraph {
         self.complex.is_empty()
     }
 
-    /// The neighbourhood of a set: relations out of `excluded` that an edge connects with it, of an edge to
-    /// several relations the lowest one, from which the search goes on to the others.
-    pub fn neighborhood(&self, set: RelationSet, excluded: RelationSet) -> RelationSet {
-        let excluded = excluded | set;
+    /// The neighbourhood of a set, without `exclusions`: the relations that an edge connects with it. Of an
+    /// edge to several relations it has the lowest one, from which the search goes on to the others.
+    pub fn neighborhood(&self, set: RelationSet, exclusions: RelationSet) -> RelationSet {
+        let exclusions = exclusions | set;
         let plain = set.iter().fold(RelationSet::EMPTY, |all, relation| all | self.neighbors[relation]);
-        let mut found = plain - excluded;
+        let mut neighbors = plain - exclusions;
         for &number in &self.complex {
             let edge = &self.edges[number];
             for (near, far) in [(edge.left, edge.right), (edge.right, edge.left)] {
-                let is_new = near.is_subset(set) && !far.intersects(excluded) && !far.intersects(found);
+                let is_new = near.is_subset(set) && !far.intersects(exclusions) && !far.intersects(neighbors);
                 if let Some(lowest) = far.lowest().filter(|_| is_new) {
-                    found |= RelationSet::single(lowest);
+                    neighbors |= RelationSet::single(lowest);
                 }
             }
         }
-        found
+        neighbors
     }
 
     /// Whether two disjoint sets may be joined, and how. Every edge whose relations meet here must be
@@ -203,7 +203,7 @@ fn list_edges(joins: &[WrittenJoin]) -> Vec<Edge> {
     // From below, so that equalities are known to the joins above them.
     let mut equal = EqualColumns::new();
     for join in joins.iter().rev() {
-        let rules = conflict_rules(join, joins);
+        let rules = find_conflict_rules(join, joins);
         let edge = |read: RelationSet| {
             let references = join.complete(read);
             Edge::new(join, references, Eligibility::new(references, &rules))
@@ -227,7 +227,7 @@ fn list_edges(joins: &[WrittenJoin]) -> Vec<Edge> {
             edge.equality = predicate.equality.filter(|_| edge.is_two_sided(join));
             edges.push(edge);
         }
-        for (left, right) in implied_equalities(join, &mut equal) {
+        for (left, right) in imply_equalities(join, &mut equal) {
             let mut edge = edge(RelationSet::from_iter([left.relation, right.relation]));
             edge.predicates = vec![AppliedPredicate::Implied(left, right)];
             edge.equality = Some((left, right));
@@ -243,15 +243,15 @@ type EqualColumns = BTreeMap<Column, BTreeSet<Column>>;
 
 /// The equalities between both sides that follow at an inner join from its own and those below it, which
 /// `equal` has; its own are added there.
-fn implied_equalities(join: &WrittenJoin, equal: &mut EqualColumns) -> Vec<(Column, Column)> {
-    let mut implied = Vec::new();
-    let mut written: Vec<(Column, Column)> = Vec::new();
+fn imply_equalities(join: &WrittenJoin, equal: &mut EqualColumns) -> Vec<(Column, Column)> {
+    let mut equalities = Vec::new();
+    let mut written_pairs: Vec<(Column, Column)> = Vec::new();
     for (one, other) in join.predicates.iter().filter_map(|predicate| predicate.equality) {
         let (left, right) = if join.left.contains(one.relation) { (one, other) } else { (other, one) };
         if !join.left.contains(left.relation) || !join.right.contains(right.relation) {
             continue;
         }
-        written.push((left, right));
+        written_pairs.push((left, right));
         let class = |column: Column| equal.get(&column).cloned().unwrap_or_else(|| BTreeSet::from([column]));
         let (lefts, rights) = (class(left), class(right));
         if lefts.contains(&right) {
@@ -259,11 +259,11 @@ fn implied_equalities(join: &WrittenJoin, equal: &mut EqualColumns) -> Vec<(Colu
         }
         for left in lefts.iter().filter(|column| join.left.contains(column.relation)) {
             let rights = rights.iter().filter(|column| join.right.contains(column.relation));
-            implied.extend(rights.map(|right| (*left, *right)));
+            equalities.extend(rights.map(|right| (*left, *right)));
         }
         let all: BTreeSet<Column> = lefts.union(&rights).copied().collect();
         equal.extend(all.iter().map(|column| (*column, all.clone())));
     }
-    implied.retain(|pair| !written.contains(pair));
-    implied
+    equalities.retain(|pair| !written_pairs.contains(pair));
+    equalities
 }

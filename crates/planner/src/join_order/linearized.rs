@@ -18,13 +18,13 @@ use super::cost::CostModel;
 use super::hypergraph::HyperGraph;
 use super::plan::PlanTable;
 use super::relation_set::RelationSet;
-use super::written::WrittenTree;
+use super::written_tree::WrittenTree;
 
 /// Considers the trees over the sequences. The table then has at least the written tree, unless its cost is
 /// not finite.
 pub fn consider(graph: &HyperGraph, model: &dyn CostModel, written: &WrittenTree, table: &mut PlanTable) {
-    let mut sequences = Vec::from_iter(left_deep_sequence(graph, model));
-    sequences.extend(greedy_sequence(graph, model));
+    let mut sequences = Vec::from_iter(find_left_deep_sequence(graph, model));
+    sequences.extend(find_greedy_sequence(graph, model));
     sequences.push(written.leaves());
     for sequence in sequences {
         consider_intervals(graph, &sequence, table);
@@ -53,7 +53,7 @@ fn consider_intervals(graph: &HyperGraph, sequence: &[usize], table: &mut PlanTa
 
 /// The leaves of the tree that joins the pair with the fewest rows first (greedy operator ordering). `None`
 /// if it comes to sets that can not be joined, which kinds other than inner joins may cause.
-fn greedy_sequence(graph: &HyperGraph, model: &dyn CostModel) -> Option<Vec<usize>> {
+fn find_greedy_sequence(graph: &HyperGraph, model: &dyn CostModel) -> Option<Vec<usize>> {
     let mut parts: Vec<(RelationSet, Vec<usize>)> =
         (0..graph.relation_count()).map(|relation| (RelationSet::single(relation), vec![relation])).collect();
     while parts.len() > 1 {
@@ -117,8 +117,8 @@ impl SpanningTree {
         for edge in graph.edges() {
             // Of an edge between several relations its ends stand for it.
             let (Some(one), Some(other)) = (edge.left.lowest(), edge.right.lowest()) else { continue };
-            let joined = model.cardinality(RelationSet::from_iter([one, other]));
-            edges.push((joined / (rows[one] * rows[other]), one, other));
+            let joined_rows = model.cardinality(RelationSet::from_iter([one, other]));
+            edges.push((joined_rows / (rows[one] * rows[other]), one, other));
         }
         edges.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         let mut adjacent = vec![Vec::new(); count];
@@ -137,16 +137,16 @@ impl SpanningTree {
     /// The best sequence of the relations below one, each after the one that it hangs on, as chains with
     /// ascending ranks. `share` is that of the edge to `parent`.
     fn chains(&self, relation: usize, parent: Option<usize>, share: f64) -> Vec<Chain> {
-        let mut below: Vec<Chain> = self.adjacent[relation]
+        let mut chains: Vec<Chain> = self.adjacent[relation]
             .iter()
             .filter(|(child, _)| Some(*child) != parent)
             .flat_map(|(child, share)| self.chains(*child, Some(relation), *share))
             .collect();
         // Each child's chains ascend already, so that a stable sort merges them.
-        below.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
+        chains.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
         let growth = share * self.rows[relation];
         let mut head = Chain { relations: vec![relation], growth, cost: growth };
-        let mut rest = below.into_iter().peekable();
+        let mut rest = chains.into_iter().peekable();
         if parent.is_some() {
             while let Some(next) = rest.next_if(|next| next.rank() < head.rank()) {
                 head.append(next);
@@ -158,7 +158,7 @@ impl SpanningTree {
 
 /// The sequence of IKKBZ: the best of those that start with each of the relations. `None` if edges do not
 /// connect all relations.
-fn left_deep_sequence(graph: &HyperGraph, model: &dyn CostModel) -> Option<Vec<usize>> {
+fn find_left_deep_sequence(graph: &HyperGraph, model: &dyn CostModel) -> Option<Vec<usize>> {
     let tree = SpanningTree::new(graph, model);
     let mut best: Option<Chain> = None;
     for root in 0..graph.relation_count() {

@@ -1,11 +1,14 @@
 //! The best join of every set of relations that a search has looked at, and the tree of joins that it gives.
+//!
+//! Memory bound: one entry for each set, of which there are no more than relations and pairs together, and
+//! for linearised graphs no more than half of the square of the relations for each sequence.
 
 use std::collections::HashMap;
 
 use super::cost::{CostModel, JoinInput, JoinShape, Side};
 use super::hypergraph::{HyperGraph, JoinPair};
 use super::relation_set::RelationSet;
-use super::written::{Column, JoinKind, WrittenTree};
+use super::written_tree::{Column, JoinKind, WrittenTree};
 
 /// A predicate that a join evaluates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,7 +74,7 @@ fn cost_join(model: &dyn CostModel, pair: &JoinPair, rows: [f64; 3]) -> (Side, f
 }
 
 /// The written tree with the estimates of the model.
-pub fn written_plan(tree: &WrittenTree, model: &dyn CostModel) -> JoinTree {
+pub fn plan_written_tree(tree: &WrittenTree, model: &dyn CostModel) -> JoinTree {
     let WrittenTree::Join { kind, predicates, left, right } = tree else {
         return JoinTree::Leaf(tree.leaves()[0]);
     };
@@ -79,7 +82,7 @@ pub fn written_plan(tree: &WrittenTree, model: &dyn CostModel) -> JoinTree {
     let rows = model.cardinality(pair.left | pair.right);
     let sides = [model.cardinality(pair.left), model.cardinality(pair.right), rows];
     let (build, cost) = cost_join(model, &pair, sides);
-    let (left, right) = (written_plan(left, model), written_plan(right, model));
+    let (left, right) = (plan_written_tree(left, model), plan_written_tree(right, model));
     JoinTree::Join {
         kind: *kind,
         predicates: predicates.iter().map(|predicate| AppliedPredicate::Written(predicate.id)).collect(),
@@ -129,15 +132,15 @@ impl<'a> PlanTable<'a> {
             return;
         };
         let set = pair.left | pair.right;
-        let known = self.entries.get(&set);
-        let below = left.cost + right.cost;
-        if known.is_some_and(|known| known.cost <= below) {
+        let entry = self.entries.get(&set);
+        let sides_cost = left.cost + right.cost;
+        if entry.is_some_and(|entry| entry.cost <= sides_cost) {
             return;
         }
-        let rows = known.map_or_else(|| self.model.cardinality(set), |known| known.rows);
+        let rows = entry.map_or_else(|| self.model.cardinality(set), |entry| entry.rows);
         let (build, own_cost) = cost_join(self.model, pair, [left.rows, right.rows, rows]);
-        let cost = own_cost + below;
-        if cost.is_finite() && known.is_none_or(|known| cost < known.cost) {
+        let cost = own_cost + sides_cost;
+        if cost.is_finite() && entry.is_none_or(|entry| cost < entry.cost) {
             self.entries.insert(set, PlanEntry { rows, cost, join: Some((*pair, build, own_cost)) });
         }
     }
@@ -153,7 +156,7 @@ impl<'a> PlanTable<'a> {
         let Some((pair, build, own_cost)) = entry.join else { return set.lowest().map(JoinTree::Leaf) };
         let left = Box::new(self.subtree(pair.left, equal)?);
         let right = Box::new(self.subtree(pair.right, equal)?);
-        let predicates = applied_predicates(self.graph, &pair, equal);
+        let predicates = list_predicates(self.graph, &pair, equal);
         // Not the entry's cost: a side may have become cheaper since.
         let cost = own_cost + left.cost() + right.cost();
         Some(JoinTree::Join { kind: pair.kind, predicates, left, right, build, rows: entry.rows, cost })
@@ -162,7 +165,7 @@ impl<'a> PlanTable<'a> {
 
 /// The predicates that the join of a pair evaluates. `equal` has the columns that the joins below have made
 /// equal, and gets those of this join.
-pub fn applied_predicates(
+pub fn list_predicates(
     graph: &HyperGraph,
     pair: &JoinPair,
     equal: &mut ColumnClasses,

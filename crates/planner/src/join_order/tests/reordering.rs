@@ -6,7 +6,7 @@ use super::interpreter::{COLUMN_COUNT, Condition, Database};
 use super::random_trees::{Random, Statement, make_statement};
 use crate::join_order::enumerate::enumerate;
 use crate::join_order::hypergraph::{HyperGraph, JoinPair};
-use crate::join_order::plan::{ColumnClasses, applied_predicates};
+use crate::join_order::plan::{ColumnClasses, list_predicates};
 use crate::join_order::{Column, JoinKind, JoinTree, Predicate, RelationSet, Side, WrittenTree};
 
 const ALL_KINDS: [JoinKind; 9] = [
@@ -58,7 +58,7 @@ fn random_tree(
     let pair = random.choose(&pairs[&set]);
     let left = Box::new(random_tree(random, graph, pairs, pair.left, equal));
     let right = Box::new(random_tree(random, graph, pairs, pair.right, equal));
-    let predicates = applied_predicates(graph, &pair, equal);
+    let predicates = list_predicates(graph, &pair, equal);
     JoinTree::Join { kind: pair.kind, predicates, left, right, build: Side::Left, rows: 0.0, cost: 0.0 }
 }
 
