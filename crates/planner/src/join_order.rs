@@ -17,6 +17,9 @@
 //! - [`cardinality`]: an estimator of rows, of which the caller may make its cost model.
 //! - [`plan`]: the best join of every set, and the tree, which is the output.
 //!
+//! Cross joins stay where no other edge connects their sides. Outer joins stay outer joins. An equality
+//! follows from those of inner joins only, so that a semi join reads the columns that it reads as written.
+//!
 //! Source: G. Moerkotte and T. Neumann, "Dynamic Programming Strikes Back", SIGMOD 2008; G. Moerkotte,
 //! P. Fender and M. Eich, "On the Correct and Complete Enumeration of the Core Search Space", SIGMOD 2013;
 //! T. Neumann and B. Radke, "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018.
