@@ -96,7 +96,7 @@ const OF_WAREHOUSE: &[Table] = &[
         name: "snapshots",
         rows: "a row for each commit",
         columns: &[
-            ("snapshot_id", "number of the commit, for `AT (VERSION => …)` and ROLLBACK"),
+            ("snapshot_id", "number of the commit, for `AS OF SNAPSHOT`"),
             ("snapshot_time", "when it was committed"),
             ("schema_version", "grows with every commit that changes definitions"),
             ("changes", "what was changed; for superusers"),
