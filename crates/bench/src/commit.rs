@@ -582,7 +582,7 @@ pub fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
 
 /// Runs all statements of `sql`; returns the outcome of the last.
 pub async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
-    let mut outcome = Outcome::Command { tag: String::new(), warnings: vec![], notices: vec![] };
+    let mut outcome = Outcome::Command(Default::default());
     for statement in session.statements(sql)? {
         outcome = session.execute(&statement).await?;
     }

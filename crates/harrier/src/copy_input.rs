@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::time::Instant;
 
 use bytes::Bytes;
-use harrier_engine::{CopyIn, SqlError, Written};
+use harrier_engine::{CopyIn, SqlError};
+use harrier_session_api::statement::Completion;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -19,7 +20,7 @@ const PIECE_BYTES: usize = 1 << 16;
 pub(crate) struct CopyInput {
     /// `None` after a failure: further rows are skipped.
     input: Option<mpsc::Sender<Bytes>>,
-    writing: JoinHandle<Result<Written, SqlError>>,
+    writing: JoinHandle<Result<Completion, SqlError>>,
     /// Text of the statement, for error positions.
     pub(crate) text: String,
     pub(crate) started: Instant,
@@ -81,7 +82,7 @@ impl CopyInput {
     }
 
     /// Ends the input and waits for the statement. Call it after the last row.
-    pub(crate) async fn finish(mut self) -> Result<Written, SqlError> {
+    pub(crate) async fn finish(mut self) -> Result<Completion, SqlError> {
         self.send().await;
         self.input = None;
         match (&mut self.writing).await {

@@ -14,7 +14,8 @@ use std::io::{self, BufRead, Write};
 
 use arrow::array::{Array, AsArray};
 use futures::StreamExt;
-use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState, Written};
+use harrier_engine::{CopyIn, Outcome, Session, SqlError, SqlState};
+use harrier_session_api::statement::Completion;
 use serde_json::{Value, json};
 
 use crate::interrupt::Interrupts;
@@ -105,15 +106,15 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
                 }
                 json!({"tag": copy.tag(), "text": String::from_utf8_lossy(&text)})
             }
-            Outcome::Command { tag, .. } => json!({"tag": tag}),
+            Outcome::Command(completion) => json!({"tag": completion.tag}),
             _ => answer,
         };
     }
     Ok(answer)
 }
 
-fn tag(written: &Written) -> Value {
-    match &written.notice {
+fn tag(written: &Completion) -> Value {
+    match written.notices.first() {
         Some(notice) => json!({"tag": written.tag, "notice": notice}),
         None => json!({"tag": written.tag}),
     }

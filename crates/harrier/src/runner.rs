@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlState, Written};
+use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlState};
+use harrier_session_api::statement::Completion;
 use harrier_sql::splitter::{Splitter, StatementText};
 
 use crate::bar::Bar;
@@ -523,8 +524,8 @@ impl Display {
         }
     }
 
-    fn print_written(&mut self, written: &Written) -> Result<(), RunError> {
-        if let Some(notice) = &written.notice {
+    fn print_written(&mut self, written: &Completion) -> Result<(), RunError> {
+        for notice in &written.notices {
             self.note(&format!("NOTICE: {notice}"));
         }
         self.tag(&written.tag)
@@ -616,7 +617,7 @@ async fn show(
                 display.note(&copy.tag());
             }
         }
-        Outcome::Command { tag, warnings, notices } => {
+        Outcome::Command(Completion { tag, warnings, notices }) => {
             for notice in notices.iter().filter(|_| display.is_chatty) {
                 eprintln!("NOTICE: {notice}");
             }

@@ -31,8 +31,8 @@ pub use crate::extensions::{EXTENSIONS, Extension};
 pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
 pub use crate::rewrite::{cast_type, planned_type, rewrite, rewrite_catalogs, rewrite_query};
 pub use crate::source::{
-    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object,
-    PreparedStatement, Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, oid,
+    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, FIRST_USER_OID, Grant, Kind, Object,
+    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, microseconds, oid,
 };
 pub use crate::types::{
     NO_MODIFIER, ORIGIN_KEY, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type,

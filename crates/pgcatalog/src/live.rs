@@ -23,7 +23,7 @@ pub(crate) use self::keys::qualified_name;
 use self::stored_types::{type_oid, types};
 use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
 use crate::extensions::EXTENSIONS;
-use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, oid};
+use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, microseconds, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
 use crate::view_texts::{definition, reads};
@@ -746,7 +746,7 @@ impl View<'_> {
         let columns = Columns::default()
             .texts("name", found.iter().map(|statement| &statement.name))
             .texts("statement", found.iter().map(|statement| &statement.text))
-            .times("prepare_time", found.iter().map(|statement| Some(statement.since)))
+            .times("prepare_time", found.iter().map(|statement| Some(microseconds(statement.since))))
             .bools("from_sql", found.iter().map(|statement| statement.is_of_sql));
         self.batch(found.len(), columns)
     }
@@ -756,10 +756,10 @@ impl View<'_> {
         let columns = Columns::default()
             .texts("name", found.iter().map(|cursor| &cursor.name))
             .texts("statement", found.iter().map(|cursor| &cursor.text))
-            .bools("is_holdable", found.iter().map(|cursor| cursor.is_held))
-            .bools("is_binary", found.iter().map(|cursor| cursor.is_binary))
-            .bools("is_scrollable", found.iter().map(|cursor| cursor.is_scrollable))
-            .times("creation_time", found.iter().map(|cursor| Some(cursor.since)));
+            .bools("is_holdable", found.iter().map(|cursor| cursor.kind.is_held))
+            .bools("is_binary", found.iter().map(|cursor| cursor.kind.is_binary))
+            .bools("is_scrollable", found.iter().map(|cursor| cursor.kind.is_scrollable))
+            .times("creation_time", found.iter().map(|cursor| Some(microseconds(cursor.since))));
         self.batch(found.len(), columns)
     }
 

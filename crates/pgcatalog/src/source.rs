@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::error::Result;
+use harrier_session_api::named_objects::{Cursor, PreparedStatement};
 
 use crate::keys::Keys;
 
@@ -279,29 +281,9 @@ pub struct AdvisoryLock {
     pub granted: bool,
 }
 
-/// A prepared statement in `pg_prepared_statements`.
-#[derive(Debug, Clone, Default)]
-pub struct PreparedStatement {
-    pub name: String,
-    pub text: String,
-    /// In microseconds since 1970.
-    pub since: i64,
-    /// By PREPARE instead of the protocol.
-    pub is_of_sql: bool,
-}
-
-/// A cursor in `pg_cursors`.
-#[derive(Debug, Clone, Default)]
-pub struct Cursor {
-    pub name: String,
-    pub text: String,
-    /// WITH HOLD: outlives its transaction.
-    pub is_held: bool,
-    /// SCROLL: FETCH may go backward.
-    pub is_scrollable: bool,
-    pub is_binary: bool,
-    /// In microseconds since 1970.
-    pub since: i64,
+/// Microseconds since 1970; 0 before that.
+pub fn microseconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
 /// The oid of the schema `public`.

@@ -1,9 +1,7 @@
 //! The interface to the engine: sessions that run statements.
 
 use std::any::Any;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -12,6 +10,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::named_objects::NamedObjects;
+use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::statement::{Completion, Description, StatementKind, StatementPart};
 use tokio::sync::mpsc;
 
 use crate::registry::StatementEntry;
@@ -27,31 +29,17 @@ pub(crate) fn routine(error: &SqlError) -> Option<&'static str> {
     (*error == changed_result()).then_some("RevalidateCachedQuery")
 }
 
-/// An authenticated client that opens a session.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    pub role: String,
-    pub database: String,
-    pub client: Option<SocketAddr>,
-    /// Parameters from the startup message, such as `application_name` or `TimeZone`.
-    pub settings: Vec<(String, String)>,
-    /// The backend process id, for `pg_backend_pid()` and cancel requests.
-    pub process: i32,
-}
-
 /// Opens sessions.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
+    /// `settings`: parameters from the startup message, such as `application_name` or `TimeZone`.
+    ///
     /// Errors: a setting is unknown or not allowed; there is no such database (3D000).
-    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, SqlError>;
-}
-
-/// A statement of a longer text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    pub text: String,
-    /// Characters of the whole text before it.
-    pub offset: usize,
+    async fn open(
+        &self,
+        identity: Identity,
+        settings: Vec<(String, String)>,
+    ) -> Result<Arc<dyn Session>, SqlError>;
 }
 
 /// A parsed statement.
@@ -62,97 +50,7 @@ pub struct Statement {
     pub inner: Arc<dyn Any + Send + Sync>,
     /// The command tag of a statement with rows: `SELECT`, `SHOW`, `EXPLAIN`.
     pub tag: &'static str,
-    pub kind: Kind,
-}
-
-/// A statement about a client's cursor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CursorStatement {
-    Declare {
-        name: String,
-        query: Part,
-        kind: CursorKind,
-    },
-    Fetch {
-        name: String,
-        step: Step,
-        /// MOVE, which returns no rows.
-        is_move: bool,
-    },
-    /// `None`: all cursors.
-    Close(Option<String>),
-}
-
-impl CursorStatement {
-    /// The command tag, without counts.
-    pub(crate) fn tag(&self) -> &'static str {
-        match self {
-            Self::Declare { .. } => "DECLARE CURSOR",
-            Self::Fetch { is_move: false, .. } => "FETCH",
-            Self::Fetch { is_move: true, .. } => "MOVE",
-            Self::Close(Some(_)) => "CLOSE CURSOR",
-            Self::Close(None) => "CLOSE CURSOR ALL",
-        }
-    }
-}
-
-/// A move of a cursor, relative to its current row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// To the following rows; zero rows fetches the current row again.
-    Forward(Count),
-    /// To the preceding rows, the nearest first.
-    Backward(Count),
-    /// To one row, counted from 1, or from -1 at the end.
-    Absolute(i64),
-    /// To the row at this distance.
-    Relative(i64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
-    Rows(u64),
-    All,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// May run in a transaction with others.
-    Plain,
-    /// Begins a transaction.
-    Begin,
-    /// Ends a transaction, or sets a savepoint.
-    Control,
-    /// Must not run inside a transaction block.
-    Alone,
-}
-
-/// Timeouts of a session; `None` for no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TimeLimits {
-    pub statement: Option<Duration>,
-    pub idle: Option<Duration>,
-    pub idle_in_transaction: Option<Duration>,
-}
-
-/// A statement's description before it runs.
-#[derive(Debug, Clone, Default)]
-pub struct Description {
-    /// Types of `$1`, `$2`, …
-    pub parameters: Vec<DataType>,
-    /// PostgreSQL's type names where the Arrow types do not determine them, such as `oid`. May be shorter.
-    pub names: Vec<Option<String>>,
-    /// `None`: it returns no rows.
-    pub columns: Option<SchemaRef>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransactionState {
-    /// No transaction is open.
-    Idle,
-    Open,
-    /// A transaction is open, and can only be rolled back.
-    Failed,
+    pub kind: StatementKind,
 }
 
 /// The result of a statement.
@@ -164,7 +62,7 @@ pub enum Outcome {
     },
     CopyOut(CopyOut),
     CopyIn(CopyIn),
-    Done(Done),
+    Done(Completion),
 }
 
 /// The output of COPY. Dropping the stream cancels the statement.
@@ -173,7 +71,7 @@ pub enum CopyOut {
         columns: usize,
         text: BoxStream<'static, Result<Bytes, SqlError>>,
         /// Awaited after the last text.
-        done: BoxFuture<'static, Result<Done, SqlError>>,
+        done: BoxFuture<'static, Result<Completion, SqlError>>,
     },
     /// To be encoded in binary.
     Rows { schema: SchemaRef, rows: BoxStream<'static, Result<RecordBatch, SqlError>> },
@@ -187,7 +85,7 @@ pub struct CopyIn {
     pub schema: SchemaRef,
     pub input: CopyInto,
     /// Runs the statement, while `input` is fed and until it is dropped.
-    pub done: BoxFuture<'static, Result<Done, SqlError>>,
+    pub done: BoxFuture<'static, Result<Completion, SqlError>>,
 }
 
 /// The channel for a client's rows.
@@ -196,34 +94,6 @@ pub enum CopyInto {
     Text(mpsc::Sender<Bytes>),
     /// Rows decoded from binary, with the columns of [`CopyIn::schema`].
     Rows(mpsc::Sender<RecordBatch>),
-}
-
-/// The completion of a statement without rows.
-#[derive(Debug, Clone, Default)]
-pub struct Done {
-    /// The command tag, such as `INSERT 0 3`.
-    pub tag: String,
-    pub notices: Vec<String>,
-    pub warnings: Vec<String>,
-}
-
-/// A prepared statement of the protocol, or a cursor.
-#[derive(Debug, Clone)]
-pub struct ClientObject {
-    pub name: String,
-    pub text: String,
-    pub since: SystemTime,
-    /// `None` for a prepared statement.
-    pub cursor: Option<CursorKind>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CursorKind {
-    /// WITH HOLD: outlives its transaction.
-    pub is_held: bool,
-    pub is_binary: bool,
-    /// SCROLL: FETCH may go backward.
-    pub is_scrollable: bool,
 }
 
 /// What DISCARD resets.
@@ -261,7 +131,7 @@ pub trait BufferedRows: Send {
 #[async_trait]
 pub trait Session: Send + Sync + 'static {
     /// Splits a text into statements at semicolons; omits empty ones.
-    fn split(&self, text: &str) -> Vec<Part>;
+    fn split(&self, text: &str) -> Vec<StatementPart>;
 
     /// Parses one statement. The time grows with the text, so it does not run on the threads that serve
     /// clients.
@@ -326,7 +196,7 @@ pub trait Session: Send + Sync + 'static {
     fn time_limits(&self) -> TimeLimits;
 
     /// Sets the client's prepared statements and cursors, before a statement that may query them.
-    fn set_client_objects(&self, _: Vec<ClientObject>) {}
+    fn set_named_objects(&self, _: NamedObjects) {}
 
     /// Cleans up after a statement that has ended and been dropped.
     async fn settle(&self) -> Result<(), SqlError>;

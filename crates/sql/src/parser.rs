@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::cursor::CursorStatement;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::desugar::insert_values::without_rows;
@@ -34,7 +35,6 @@ pub mod transaction_mode;
 use access::AccessStatement;
 use analyze::SampleSize;
 use copy::Copy;
-use cursor::CursorStatement;
 use index::{ReindexStatement, RenameIndexStatement, SetConstraintsStatement};
 use insert_partition::InsertPartition;
 use maintenance::{CheckTableStatement, OptimizeStatement, VacuumStatement};

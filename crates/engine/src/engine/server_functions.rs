@@ -11,9 +11,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use harrier_session_api::session::Identity;
 
 use crate::warehouse::access::{SessionRole, Viewer};
-use crate::warehouse::system_catalogs::pg_catalog::Identity;
 
 /// Implementation of a call: takes the session's identity, the current role and one row of arguments.
 pub type Call = Arc<dyn Fn(&Identity, &Viewer, &[ScalarValue]) -> Result<ScalarValue> + Send + Sync>;

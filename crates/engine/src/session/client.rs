@@ -1,7 +1,6 @@
 //! Client-facing state of a session: parameters and transaction state.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
@@ -11,6 +10,8 @@ use harrier_exec::frontend::client::{Admission, Admit};
 use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_planner::analyzer::session_time_zone::UTC;
+use harrier_session_api::named_objects::NamedObjects;
+use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::type_names;
@@ -18,29 +19,12 @@ use crate::engine::{server_functions, setting_error, waiting_functions};
 use crate::object_stores::options;
 use crate::session::Session;
 use crate::settings::{self, HarrierSettings, parameters};
-use crate::warehouse::system_catalogs::pg_catalog::{Identity, NamedObjects, ServerContext, SessionSource};
+use crate::warehouse::system_catalogs::pg_catalog::{ServerContext, SessionSource};
 use crate::warehouse::transaction::{Defaults, Isolation};
 use crate::warehouse::{DEFAULT_SCHEMA, sequences};
 
 /// DataFusion's name of PostgreSQL's `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransactionState {
-    /// No transaction is open.
-    Idle,
-    Open,
-    /// A failed transaction is open, which can only be rolled back.
-    Failed,
-}
-
-/// Timeouts, `None` for no limit. The protocol layer enforces them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TimeLimits {
-    pub statement: Option<Duration>,
-    pub idle: Option<Duration>,
-    pub idle_in_transaction: Option<Duration>,
-}
 
 impl Session {
     /// Reports whether the session's role is a superuser, when known or changed.
@@ -179,10 +163,10 @@ impl Session {
 
     /// Sets the prepared statements and cursors of the protocol layer, for the system catalogs; those of
     /// SQL's PREPARE are added.
-    pub fn set_named(&self, mut named: NamedObjects) {
+    pub fn set_named_objects(&self, mut named: NamedObjects) {
         if let Some(source) = self.postgres().get() {
             named.prepared.extend(self.prepared_statements().list());
-            source.set_named(named);
+            source.set_named_objects(named);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -17,8 +17,8 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
-use harrier_pgcatalog::PreparedStatement;
 use harrier_planner::analyzer::text_constants::readable;
+use harrier_session_api::named_objects::PreparedStatement;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
@@ -73,7 +73,7 @@ impl PreparedStatements {
         let one = |(name, prepared): (&String, &Prepared)| PreparedStatement {
             name: name.clone(),
             text: prepared.statement.to_string(),
-            since: prepared.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
+            since: prepared.since,
             is_of_sql: true,
         };
         let mut all: Vec<_> = self.0.lock().iter().map(one).collect();

@@ -13,6 +13,8 @@ use harrier_catalog::access::{
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::Completion;
 use harrier_sql::parser::access::{
     self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
 };
@@ -21,7 +23,6 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::planning::stored_sql::{self, Condition};
 use crate::runtime::limits;
 use crate::session::Session;
-use crate::session::client::TransactionState;
 use crate::statement::outcome::Outcome;
 use crate::types::columns;
 use crate::warehouse::access::Viewer;
@@ -94,11 +95,8 @@ impl Session {
             self.set_superuser(warehouse.names.role().is_superuser_from_now_on());
             let is_lost = *is_local && self.transaction() == TransactionState::Idle;
             let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
-            return Ok(Outcome::Command {
-                tag: "SET".to_string(),
-                warnings: warning.into_iter().collect(),
-                notices: vec![],
-            });
+            let completion = Completion::new("SET").with_warnings(warning.into_iter().collect());
+            return Ok(Outcome::Command(completion));
         }
         let catalog = warehouse.transactions.catalog_for_access().await?;
         let mut snapshot = warehouse.names.snapshot();
@@ -117,7 +115,7 @@ impl Session {
             }
             other => other?,
         };
-        Ok(Outcome::Command { tag: statement.tag().to_string(), warnings, notices: vec![] })
+        Ok(Outcome::Command(Completion::new(statement.tag()).with_warnings(warnings)))
     }
 
     /// Runs the statements deferred until the transaction's commit, after it has committed. Returns warnings,

@@ -3,6 +3,7 @@
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
+use harrier_session_api::statement::Completion;
 
 use crate::session::Session;
 use crate::statement::outcome::Outcome;
@@ -26,6 +27,6 @@ impl Session {
         }
         let notices = ddl.alter_table(alter, clauses, statement.renames_view).await?;
         let tag = if statement.renames_view { "ALTER VIEW" } else { "ALTER TABLE" };
-        Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices })
+        Ok(Outcome::Command(Completion::new(tag).with_notices(notices)))
     }
 }

@@ -7,12 +7,12 @@ use datafusion::error::Result;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 use harrier_pgcatalog::Source;
+use harrier_session_api::named_objects::NamedObjects;
 use harrier_sql::desugar::result_columns;
 
 use crate::session::Session;
 use crate::statement::parsed_statement::{CatalogReads, ParsedStatement};
 use crate::warehouse::public_schema::SchemaNameMentions;
-use crate::warehouse::system_catalogs::pg_catalog::NamedObjects;
 
 /// Words of statements that read the system catalogs, besides schema names and the prefix `pg_`. In `harrier
 /// sql`, statements without any of them skip loading.
@@ -52,8 +52,10 @@ impl Session {
         }
         if let Some(source) = self.postgres().get().filter(|_| any) {
             if !self.is_client() {
-                source
-                    .set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
+                source.set_named_objects(NamedObjects {
+                    prepared: self.prepared_statements().list(),
+                    cursors: vec![],
+                });
                 if let Some(warehouse) = self.engine().warehouse()
                     && let Some(catalog) = warehouse.open().await?
                 {
@@ -91,7 +93,10 @@ impl Session {
             let contents = own.contents(&source.session_user()).await;
             let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
             source.set_listed(contents, schema);
-            source.set_named(NamedObjects { prepared: self.prepared_statements().list(), cursors: vec![] });
+            source.set_named_objects(NamedObjects {
+                prepared: self.prepared_statements().list(),
+                cursors: vec![],
+            });
         }
     }
 

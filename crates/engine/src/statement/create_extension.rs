@@ -5,6 +5,7 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::EXTENSIONS;
+use harrier_session_api::statement::Completion;
 use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -19,11 +20,10 @@ pub(crate) fn create(create: &ast::CreateExtension) -> Result<Outcome> {
     }
     let told = format!("extension \"{name}\" already exists");
     match create.if_not_exists {
-        true => Ok(Outcome::Command {
-            tag: "CREATE EXTENSION".to_string(),
-            warnings: vec![],
-            notices: vec![format!("{told}, skipping")],
-        }),
+        true => {
+            let completion = Completion::new("CREATE EXTENSION");
+            Ok(Outcome::Command(completion.with_notices(vec![format!("{told}, skipping")])))
+        }
         false => Err(SqlError::new(SqlState::DUPLICATE_OBJECT, told).into_datafusion()),
     }
 }

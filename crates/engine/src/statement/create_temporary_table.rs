@@ -47,8 +47,8 @@ impl Session {
         let table = create.name.table().to_string();
         let outcome = self.create_temporary(create, statement.on_commit, warehouse).await?;
         Ok(match (outcome, has_keys) {
-            (Outcome::Command { tag, warnings, .. }, true) => {
-                Outcome::Command { tag, warnings, notices: vec![keys::keys_notice(&table)] }
+            (Outcome::Command(completion), true) => {
+                Outcome::Command(completion.with_notices(vec![keys::keys_notice(&table)]))
             }
             (outcome, _) => outcome,
         })

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{ExplainFormat, Expr, ExprSchemable, LogicalPlan, 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_planner::rewrite::{input_schema, rewrite_expressions};
+use harrier_session_api::statement::{Description, StatementKind};
 use harrier_sql::tokens::explain_options::Format;
 
 use crate::SqlError;
@@ -27,29 +28,6 @@ use crate::statement::returning::{self, Returning};
 use crate::statement::{explain, outcome};
 use crate::types::names;
 use crate::warehouse::transaction::Control;
-
-/// Description of a statement.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Described {
-    /// The types of `$1`, `$2`, …; text by default.
-    pub parameters: Vec<DataType>,
-    /// PostgreSQL's names of these types, where the Arrow types do not determine them.
-    pub names: Vec<Option<String>>,
-    /// `None`: the statement returns no rows.
-    pub columns: Option<SchemaRef>,
-}
-
-/// How a statement interacts with transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatementKind {
-    Plain,
-    /// Opens a transaction.
-    Begin,
-    /// Ends a transaction, or sets a savepoint.
-    Control,
-    /// Cannot run inside a transaction block.
-    Alone,
-}
 
 impl ParsedStatement {
     /// Whether it is a plain query.
@@ -138,7 +116,7 @@ impl Session {
         &self,
         statement: &ParsedStatement,
         types: &[Option<DataType>],
-    ) -> Result<Described, SqlError> {
+    ) -> Result<Description, SqlError> {
         let described = catch_panic(Box::pin(self.describe_in_transaction(statement, types))).await;
         described.map_err(|error| crate::error::in_statement(&error, &statement.text))
     }
@@ -147,16 +125,19 @@ impl Session {
         &self,
         statement: &ParsedStatement,
         types: &[Option<DataType>],
-    ) -> Result<Described> {
+    ) -> Result<Description> {
         let harrier_sql::Statement::Sql(parsed) = &statement.form else {
-            return Ok(Described { columns: outcome::text_columns(&statement.form), ..Described::default() });
+            return Ok(Description {
+                columns: outcome::text_columns(&statement.form),
+                ..Description::default()
+            });
         };
         if let Some(change) = Change::of(parsed) {
-            return Ok(Described { columns: change.columns(), ..Described::default() });
+            return Ok(Description { columns: change.columns(), ..Description::default() });
         }
         let returns_rows = returns_rows(parsed);
         if !returns_rows && !may_have_parameters(parsed) {
-            return Ok(Described::default());
+            return Ok(Description::default());
         }
         let original = statement.original.as_deref();
         let format = statement.explain.format;
@@ -196,7 +177,7 @@ impl Session {
         types: &[Option<DataType>],
         original: Option<&ast::Statement>,
         format: Format,
-    ) -> Result<Described> {
+    ) -> Result<Description> {
         let returning = Returning::of(parsed)?;
         let change = returning.as_ref().map_or(parsed, |returning| &returning.change);
         let filled = self.with_column_list(change).await;
@@ -210,25 +191,25 @@ impl Session {
         let names = found.iter().map(|parameter| parameter.name.clone()).collect();
         let parameters: Vec<DataType> = found.into_iter().map(|parameter| parameter.data_type).collect();
         if !returns_rows {
-            return Ok(Described { parameters, names, columns: None });
+            return Ok(Description { parameters, names, columns: None });
         }
         if let LogicalPlan::Explain(explain) = &plan
             && matches!(explain.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
         {
             let columns = Some(explain::query_plan(format));
-            return Ok(Described { parameters, names, columns });
+            return Ok(Description { parameters, names, columns });
         }
         if let LogicalPlan::Analyze(explain) = &plan
             && explain.format == ExplainFormat::Indent
         {
-            return Ok(Described { parameters, names, columns: Some(explain::query_plan(format)) });
+            return Ok(Description { parameters, names, columns: Some(explain::query_plan(format)) });
         }
         let plan = answer.unwrap_or(plan);
         let origins = self.origins(&plan);
         let columns =
             column_origins::with_origins(&columns(&self.context().state(), plan, &parameters)?, &origins);
         let columns = self.rename_executed(parsed, columns);
-        Ok(Described { parameters, names, columns: Some(columns) })
+        Ok(Description { parameters, names, columns: Some(columns) })
     }
 }
 

@@ -6,6 +6,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{DdlStatement, DropCatalogSchema, DropTable, DropView, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
+use harrier_session_api::statement::Completion;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command, with_notices};
@@ -67,12 +68,12 @@ impl Session {
                     command(tag)
                 }
             };
-            if let Outcome::Command { tag, notices, .. } = outcome {
+            if let Outcome::Command(Completion { tag, notices, .. }) = outcome {
                 last = tag;
                 all_notices.extend(notices);
             }
         }
-        Ok(Outcome::Command { tag: last, warnings: vec![], notices: all_notices })
+        Ok(Outcome::Command(Completion::new(last).with_notices(all_notices)))
     }
 
     pub(crate) async fn drop_table(

@@ -9,6 +9,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, WriteOp};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast;
+use harrier_session_api::statement::Completion;
 use harrier_sql::desugar::update_from;
 
 use crate::runtime::progress::Progress;
@@ -31,13 +32,8 @@ pub enum Outcome {
     CopyOut(CopyOut),
     /// Rows for the client, which the protocol layer encodes.
     CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
-    /// A completed statement with PostgreSQL's command tag, such as `CREATE VIEW`, and messages for the user.
-    Command {
-        tag: String,
-        warnings: Vec<String>,
-        /// Notices about skipped actions.
-        notices: Vec<String>,
-    },
+    /// A completed statement, such as CREATE VIEW.
+    Command(Completion),
 }
 
 impl Outcome {
@@ -60,13 +56,13 @@ impl Outcome {
             Self::CopyIn(copy) => Some(&copy.write.progress),
             Self::CopyInRows(copy) => Some(&copy.write.progress),
             Self::CopyOut(copy) => Some(&copy.progress),
-            Self::Command { .. } => None,
+            Self::Command(_) => None,
         }
     }
 }
 
 pub(crate) fn command(tag: &str) -> Outcome {
-    Outcome::Command { tag: tag.to_string(), warnings: vec![], notices: vec![] }
+    Outcome::Command(Completion::new(tag))
 }
 
 pub(crate) fn ddl_tag(ddl: &DdlStatement) -> &'static str {
@@ -111,7 +107,7 @@ pub(crate) const DRY_RUN_COLUMNS: [&str; 2] = ["file", "status"];
 
 /// The outcome of a [`Ddl`] statement.
 pub(crate) fn with_notices((tag, notices): (&str, Vec<String>)) -> Outcome {
-    Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }
+    Outcome::Command(Completion::new(tag).with_notices(notices))
 }
 
 /// The columns of a statement that returns text rows; `None` for others.

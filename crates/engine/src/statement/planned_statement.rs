@@ -5,6 +5,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::statement::Completion;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -105,7 +106,7 @@ impl Session {
             }
         }
         if let Some(tag) = command {
-            return Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices });
+            return Ok(Outcome::Command(Completion::new(tag).with_notices(notices)));
         }
         let (state, plan) = frame.into_parts();
         Ok(match self.execute_plan(&state, &plan, verb, &statement.text, statement.explain).await? {

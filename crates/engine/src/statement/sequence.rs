@@ -1,6 +1,7 @@
 //! CREATE, ALTER and DROP SEQUENCE.
 
 use datafusion::error::Result;
+use harrier_session_api::statement::Completion;
 use harrier_sql::parser::sequence::SequenceStatement;
 
 use crate::session::Session;
@@ -19,6 +20,6 @@ impl Session {
         if let Some(uuid) = &done.altered {
             warehouse.sequences.forget_cached(uuid);
         }
-        Ok(Outcome::Command { tag: done.tag.to_string(), warnings: vec![], notices: done.notices })
+        Ok(Outcome::Command(Completion::new(done.tag).with_notices(done.notices)))
     }
 }

@@ -7,6 +7,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement;
 use futures::TryStreamExt;
+use harrier_session_api::statement::Completion;
 
 use crate::object_stores::listing_cache;
 use crate::session::Session;
@@ -98,7 +99,7 @@ impl Session {
             Outcome::CopyOutRows { schema, stream, progress } => {
                 Outcome::CopyOutRows { schema, stream: watched(stream), progress }
             }
-            Outcome::Command { .. } => outcome,
+            Outcome::Command(_) => outcome,
         })
     }
 
@@ -175,6 +176,6 @@ impl Session {
                 }
             }
         }
-        Ok(Outcome::Command { tag: tag?.to_string(), warnings, notices: vec![] })
+        Ok(Outcome::Command(Completion::new(tag?).with_warnings(warnings)))
     }
 }

@@ -8,6 +8,7 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
+use harrier_session_api::statement::Completion;
 
 use crate::SqlError;
 use crate::external::hive::FolderWrite;
@@ -33,22 +34,13 @@ pub struct Write {
     pub(crate) abort_guard: AbortGuard,
 }
 
-/// Result of a completed write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// PostgreSQL's command tag, such as `COPY 5`.
-    pub tag: String,
-    /// A notice for the user.
-    pub notice: Option<String>,
-}
-
 impl Write {
     /// Runs the statement to its end. Dropping the future cancels it.
-    pub fn finish(self) -> BoxFuture<'static, Result<Written, SqlError>> {
+    pub fn finish(self) -> BoxFuture<'static, Result<Completion, SqlError>> {
         self.run().boxed()
     }
 
-    async fn run(self) -> Result<Written, SqlError> {
+    async fn run(self) -> Result<Completion, SqlError> {
         // Drop the staged files after their writer: variables drop in reverse order of binding.
         let Self { folder, .. } = self;
         let Self { verb, text, pending, auto_analyze, check, mut abort_guard, stream, .. } = self;
@@ -87,7 +79,7 @@ impl Write {
         abort_guard.disarm();
         // The 0 stands for the row identifier (OID) of older PostgreSQL versions.
         let zero = if verb == "INSERT" { " 0" } else { "" };
-        Ok(Written { tag: format!("{verb}{zero} {rows}"), notice })
+        Ok(Completion::new(format!("{verb}{zero} {rows}")).with_notices(notice.into_iter().collect()))
     }
 
     async fn count(stream: SendableRecordBatchStream) -> Result<u64> {

@@ -147,7 +147,7 @@ async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
             Ok(pretty_format_batches(&batches).expect("rows").to_string())
         }
         Outcome::Write(write) => write.finish().await.map(|written| written.tag),
-        Outcome::Command { tag, .. } => Ok(tag),
+        Outcome::Command(completion) => Ok(completion.tag),
         _ => panic!("{sql}: neither rows nor a write"),
     }
 }

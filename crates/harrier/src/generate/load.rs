@@ -76,7 +76,7 @@ async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
     for statement in session.statements(sql)? {
         tag = match session.execute(&statement).await? {
             Outcome::Write(write) => write.finish().await?.tag,
-            Outcome::Command { tag, .. } => tag,
+            Outcome::Command(completion) => completion.tag,
             _ => String::new(),
         };
     }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use futures::TryStreamExt;
-use harrier_engine::{Engine, EngineOptions, Identity, Outcome, Session, SqlError, WarehouseOptions};
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
+use harrier_session_api::session::Identity;
 
 use crate::output::{Format, row_writer};
 use crate::serve::{Additions, password_verifier};
@@ -99,7 +100,7 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
             }
         }
         Outcome::Write(write) => answer.tag = write.finish().await.map_err(in_statement)?.tag,
-        Outcome::Command { tag, .. } => answer.tag = tag,
+        Outcome::Command(completion) => answer.tag = completion.tag,
         _ => return Err(format!("{sql}: it wants a client")),
     }
     Ok(answer)

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
-use harrier_engine::{Identity, ServerFunction, SqlState, Viewer};
+use harrier_engine::{ServerFunction, SqlState, Viewer};
 use harrier_error::SqlError;
 use harrier_server::registry::{Registry, Stop};
+use harrier_session_api::session::Identity;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 

@@ -10,7 +10,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
@@ -20,20 +19,20 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
-use harrier_engine::{
-    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, ScrollableRows,
-    ServerContext, StatementKind, Written,
-};
+use harrier_engine::{CopyIn, CopyInRows, CopyOut, Engine, ParsedStatement, ScrollableRows, ServerContext};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admit, Admitted};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelFlag, CancelOnDrop};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
-    self, Backend, BufferedRows, ClientObject, CopyInto, CursorKind, Description, Discard, Done, Identity,
-    IntervalText, Kind, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
+    self, Backend, BufferedRows, CopyInto, Discard, IntervalText, Outcome, Session, Statement,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
+use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::named_objects::NamedObjects;
+use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::statement::{Completion, Description, StatementPart};
 use harrier_sql::parser::cursor;
 use harrier_sql::splitter;
 use harrier_sqlstate::external;
@@ -69,12 +68,16 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, SqlError>> {
+    fn boxed_open(
+        &self,
+        identity: Identity,
+        mut settings: Vec<(String, String)>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Session>, SqlError>> {
         async move {
-            let Identity { role, database, client, mut settings, process } = identity;
+            let Identity { role, database, process, .. } = &identity;
             let access = self.engine.access().await;
             let access = access.map_err(|error| SqlError { is_fatal: true, ..with_context(error) })?;
-            self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
+            self.controls.admit(access.is_superuser(role), *process, &mut settings)?;
             self.registry.check_audit().map_err(|failure| SqlError { is_fatal: true, ..failure })?;
             if database != DATABASE && database != role {
                 return Err(SqlError::fatal(
@@ -83,7 +86,7 @@ impl Sessions {
                 )
                 .with_hint(format!("there is one, called \"{DATABASE}\"")));
             }
-            let is_superuser = access.is_superuser(&role);
+            let is_superuser = access.is_superuser(role);
             let denied = |(name, _): &&(String, String)| !harrier_engine::settings::is_for_everybody(name);
             if !is_superuser && let Some((name, _)) = settings.iter().find(denied) {
                 let message = format!("permission denied to set parameter \"{name}\"");
@@ -91,13 +94,13 @@ impl Sessions {
             }
             let session = self.engine.session();
             session.set_superuser(is_superuser);
-            let identity = harrier_engine::Identity { role, database, process, client, server: None };
-            let mut own = access.settings_of(&identity.role);
+            let process = *process;
+            let mut own = access.settings_of(role);
             own.retain(|(name, value)| match session.validate_setting(name, value) {
                 Ok(_) => true,
                 Err(error) => {
                     // As in PostgreSQL: otherwise the role could not log in to mend it.
-                    tracing::warn!(role = identity.role, name, %error, "a role's setting is left out");
+                    tracing::warn!(role, name, %error, "a role's setting is left out");
                     false
                 }
             });
@@ -121,8 +124,12 @@ impl Sessions {
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Backend for Sessions {
-    fn open<'a: 'f, 'f>(&'a self, identity: Identity) -> BoxFuture<'f, Result<Arc<dyn Session>, SqlError>> {
-        self.boxed_open(identity)
+    fn open<'a: 'f, 'f>(
+        &'a self,
+        identity: Identity,
+        settings: Vec<(String, String)>,
+    ) -> BoxFuture<'f, Result<Arc<dyn Session>, SqlError>> {
+        self.boxed_open(identity, settings)
     }
 }
 
@@ -257,13 +264,7 @@ impl EngineSession {
             let whole = splitter::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
             let parsed = self.run(async move { session.parse(whole) }).await?;
-            let kind = match parsed.kind() {
-                StatementKind::Plain => Kind::Plain,
-                StatementKind::Begin => Kind::Begin,
-                StatementKind::Control => Kind::Control,
-                StatementKind::Alone => Kind::Alone,
-            };
-            let tag = parsed.tag();
+            let (kind, tag) = (parsed.kind(), parsed.tag());
             let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
             Ok(Statement { text: text.to_string(), inner, tag, kind })
         }
@@ -280,9 +281,9 @@ impl EngineSession {
             let session = Arc::clone(&self.session);
             let types = types.to_vec();
             let statement = Arc::clone(&parsed);
-            let described = self.run(async move { session.describe(&parsed, &types).await }).await?;
-            let columns = described.columns.map(|schema| statement.rename_columns(&schema));
-            Ok(Description { parameters: described.parameters, names: described.names, columns })
+            let description = self.run(async move { session.describe(&parsed, &types).await }).await?;
+            let columns = description.columns.as_ref().map(|schema| statement.rename_columns(schema));
+            Ok(Description { columns, ..description })
         }
         .boxed()
     }
@@ -327,12 +328,14 @@ impl EngineSession {
                 })
                 .await?;
             Ok(match outcome {
-                Execution::Written(written) => Outcome::Done(completion(written)),
-                Execution::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
+                Execution::Written(completion) => Outcome::Done(completion),
+                Execution::Started(harrier_engine::Outcome::Command(mut completion)) => {
                     let starts =
                         statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
-                    let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
-                    Outcome::Done(Done { tag, warnings, notices })
+                    if starts && completion.tag == "BEGIN" {
+                        completion.tag = "START TRANSACTION".to_string();
+                    }
+                    Outcome::Done(completion)
                 }
                 Execution::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
                     schema: named.rename_columns(&schema),
@@ -402,7 +405,7 @@ impl EngineSession {
 
     fn boxed_settle(&self) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            if self.session.transaction() == harrier_engine::TransactionState::Idle {
+            if self.session.transaction() == TransactionState::Idle {
                 self.locks.release_transaction(self.process);
             }
             self.session.settle().await.map_err(with_context)
@@ -480,7 +483,7 @@ fn text_of(threads: &Threads, canceled: &CancelFlag, copy: CopyOut) -> backend::
     let done = async move {
         let tag =
             receiver.await.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
-        Ok(Done { tag, ..Done::default() })
+        Ok(Completion::new(tag))
     };
     let text = prefetch(threads, canceled, pieces.boxed());
     backend::CopyOut::Text { columns, text, done: done.boxed() }
@@ -502,13 +505,13 @@ fn exclusively<T, F: Future<Output = T>>(
 fn copy_completion(
     threads: &Threads,
     canceled: &CancelFlag,
-    write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
-) -> BoxFuture<'static, Result<Done, SqlError>> {
+    write: impl Future<Output = Result<Completion, SqlError>> + Send + 'static,
+) -> BoxFuture<'static, Result<Completion, SqlError>> {
     let (finished, guard) = threads.spawn(canceled, write);
     let ended = async move {
         let _guard = guard;
         match finished.await {
-            Ok(Some(written)) => written.map(completion).map_err(with_context),
+            Ok(Some(completion)) => completion.map_err(with_context),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(join_error(&error)),
         }
@@ -516,27 +519,20 @@ fn copy_completion(
     ended.boxed()
 }
 
-fn completion(written: Written) -> Done {
-    Done { tag: written.tag, notices: written.notice.into_iter().collect(), ..Done::default() }
-}
-
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
-    fn cursor(&self, text: &str) -> Result<Option<backend::CursorStatement>, SqlError> {
-        match cursor::parse_text(text) {
-            Ok(statement) => Ok(statement.map(about_cursor)),
-            Err(error) => Err(harrier_engine::in_statement(&error, text)),
-        }
+    fn cursor(&self, text: &str) -> Result<Option<CursorStatement>, SqlError> {
+        cursor::parse_text(text).map_err(|error| harrier_engine::in_statement(&error, text))
     }
 
-    fn split(&self, text: &str) -> Vec<Part> {
+    fn split(&self, text: &str) -> Vec<StatementPart> {
         let mut parts = Vec::new();
         let (mut rest, mut offset) = (text, 0);
         for statement in splitter::split(text) {
             // The text of a statement is a substring of the whole.
             let at = rest.find(&statement.text).unwrap_or(0);
             offset += rest[..at].chars().count();
-            parts.push(Part { text: statement.text.clone(), offset });
+            parts.push(StatementPart { text: statement.text.clone(), offset });
             offset += statement.text.chars().count();
             rest = &rest[(at + statement.text.len()).min(rest.len())..];
         }
@@ -565,11 +561,7 @@ impl Session for EngineSession {
     }
 
     fn transaction(&self) -> TransactionState {
-        match self.session.transaction() {
-            harrier_engine::TransactionState::Idle => TransactionState::Idle,
-            harrier_engine::TransactionState::Open => TransactionState::Open,
-            harrier_engine::TransactionState::Failed => TransactionState::Failed,
-        }
+        self.session.transaction()
     }
 
     fn fail(&self) {
@@ -613,33 +605,11 @@ impl Session for EngineSession {
     }
 
     fn time_limits(&self) -> TimeLimits {
-        let harrier_engine::TimeLimits { statement, idle, idle_in_transaction } = self.session.time_limits();
-        TimeLimits { statement, idle, idle_in_transaction }
+        self.session.time_limits()
     }
 
-    fn set_client_objects(&self, named: Vec<ClientObject>) {
-        let us =
-            |since: SystemTime| since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-        let mut named_objects = harrier_engine::NamedObjects::default();
-        for ClientObject { name, text, since, cursor } in named {
-            let since = us(since);
-            match cursor {
-                None => {
-                    named_objects.prepared.push(PreparedStatement { name, text, since, is_of_sql: false })
-                }
-                Some(CursorKind { is_held, is_binary, is_scrollable }) => {
-                    named_objects.cursors.push(Cursor {
-                        name,
-                        text,
-                        is_held,
-                        is_binary,
-                        is_scrollable,
-                        since,
-                    });
-                }
-            }
-        }
-        self.session.set_named(named_objects);
+    fn set_named_objects(&self, named: NamedObjects) {
+        self.session.set_named_objects(named);
     }
 
     fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), SqlError>> {
@@ -704,38 +674,8 @@ impl BufferedRows for EngineRows {
 /// Result of the part that runs on the statement's thread.
 #[allow(clippy::large_enum_variant)] // One value per statement.
 enum Execution {
-    Written(Written),
+    Written(Completion),
     Started(harrier_engine::Outcome),
-}
-
-/// Converts a cursor statement to the server's types.
-fn about_cursor(statement: cursor::CursorStatement) -> backend::CursorStatement {
-    let count = |count: cursor::Count| match count {
-        cursor::Count::Rows(rows) => backend::Count::Rows(rows),
-        cursor::Count::All => backend::Count::All,
-    };
-    match statement {
-        cursor::CursorStatement::Declare(declare) => backend::CursorStatement::Declare {
-            name: declare.name,
-            query: Part { text: declare.query, offset: declare.offset },
-            kind: CursorKind {
-                is_held: declare.is_held,
-                is_binary: declare.is_binary,
-                is_scrollable: declare.scrolls,
-            },
-        },
-        cursor::CursorStatement::Fetch { name, step, is_move } => backend::CursorStatement::Fetch {
-            name,
-            step: match step {
-                cursor::Step::Forward(rows) => backend::Step::Forward(count(rows)),
-                cursor::Step::Backward(rows) => backend::Step::Backward(count(rows)),
-                cursor::Step::Absolute(row) => backend::Step::Absolute(row),
-                cursor::Step::Relative(rows) => backend::Step::Relative(rows),
-            },
-            is_move,
-        },
-        cursor::CursorStatement::Close(name) => backend::CursorStatement::Close(name),
-    }
 }
 
 fn downcast(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {

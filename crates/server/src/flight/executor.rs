@@ -18,6 +18,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::{Completion, Description, StatementKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -25,9 +27,7 @@ use tonic::Status;
 use super::encode::{Encoder, wire_schema};
 use super::login::Lease;
 use super::status::status;
-use crate::backend::{
-    CopyIn, CopyInto, Description, Done, Kind, Outcome, Session, Statement, TransactionState,
-};
+use crate::backend::{CopyIn, CopyInto, Outcome, Session, Statement};
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
 /// Receives the rows of a statement.
@@ -205,7 +205,7 @@ impl Executor {
         text: &str,
         given: StatementInputs<'_>,
         consumer: &mut dyn Consumer,
-    ) -> Result<Done, SqlError> {
+    ) -> Result<Completion, SqlError> {
         let hosted = Arc::clone(&self.lease.hosted);
         let entry = self.registry.begin(&hosted.guard.entry, text);
         // Removes it from the list even if this future is dropped.
@@ -259,7 +259,7 @@ impl Executor {
     }
 
     /// Executes a statement of the protocol itself, such as COMMIT.
-    pub async fn run_control(&mut self, text: &str) -> Result<Done, SqlError> {
+    pub async fn run_control(&mut self, text: &str) -> Result<Completion, SqlError> {
         self.run(text, StatementInputs { is_control: true, ..StatementInputs::default() }, &mut Discard).await
     }
 
@@ -306,13 +306,13 @@ async fn work(
     is_side: bool,
     entry: &Arc<StatementEntry>,
     consumer: &mut dyn Consumer,
-) -> Result<Done, SqlError> {
+) -> Result<Completion, SqlError> {
     let parsed = match given.parsed {
         Some(parsed) => Some(parsed),
         None => parse_single(session, text).await?,
     };
-    let Some(statement) = parsed else { return Ok(Done::default()) };
-    let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
+    let Some(statement) = parsed else { return Ok(Completion::default()) };
+    let is_control = matches!(statement.kind, StatementKind::Begin | StatementKind::Control);
     if is_control && is_side && !given.is_control {
         return Err(SqlError::new(
             SqlState::OBJECT_IN_USE,
@@ -336,7 +336,7 @@ async fn work(
                 entry.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 consumer.take(batch).await?;
             }
-            Ok(Done { tag: format!("{} {count}", statement.tag), ..Done::default() })
+            Ok(Completion { tag: format!("{} {count}", statement.tag), ..Completion::default() })
         }
         Outcome::Done(done) => Ok(done),
         Outcome::CopyIn(CopyIn { input, done, .. }) => match (given.input, input) {
@@ -381,8 +381,8 @@ async fn check_columns(
 async fn feed(
     mut source: BoxStream<'_, Result<Bytes, SqlError>>,
     input: mpsc::Sender<Bytes>,
-    mut done: BoxFuture<'static, Result<Done, SqlError>>,
-) -> Result<Done, SqlError> {
+    mut done: BoxFuture<'static, Result<Completion, SqlError>>,
+) -> Result<Completion, SqlError> {
     let fed = {
         let feeding = async {
             while let Some(bytes) = source.next().await {
@@ -467,7 +467,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
 }
 
 /// The number of affected rows, from the command tag.
-pub(super) fn row_count(done: &Done) -> i64 {
+pub(super) fn row_count(done: &Completion) -> i64 {
     done.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(milliseconds("2s"), Some(Duration::from_secs(2)));
         assert_eq!(milliseconds("1 min"), Some(Duration::from_secs(60)));
         assert_eq!(milliseconds("never"), None);
-        let count = |tag: &str| row_count(&Done { tag: tag.to_string(), ..Done::default() });
+        let count = |tag: &str| row_count(&Completion { tag: tag.to_string(), ..Completion::default() });
         assert_eq!((count("INSERT 0 3"), count("CREATE TABLE"), count("")), (3, 0, 0));
     }
 }

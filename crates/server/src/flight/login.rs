@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::{Identity, TransactionState};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -34,7 +35,7 @@ use super::connection::{Connection, Peer};
 use super::executor::Rows;
 use super::prepared::Prepared;
 use super::{Attempt, Flight};
-use crate::backend::{Identity, Session, TransactionState};
+use crate::backend::Session;
 use crate::registry::{SessionGuard, Stop};
 
 /// Maximum recorded settings of a client. There are fewer parameters; a client with many spellings of them
@@ -358,14 +359,15 @@ impl Site {
         let identity = Identity {
             role: role.to_string(),
             database: database.to_string(),
-            client: Some(client),
-            settings: vec![("application_name".to_string(), application.to_string())],
             process,
+            client: Some(client),
+            server: None,
         };
+        let settings = vec![("application_name".to_string(), application.to_string())];
         let secret = Uuid::new_v4().as_u128() as i32;
         // Registered before it is open, so that terminating all sessions finds it.
         let guard = registry.enter(process, secret, role, database, Some(client));
-        let session = self.flight.backend.open(identity).await?;
+        let session = self.flight.backend.open(identity, settings).await?;
         guard.entry.set_application(application);
         Ok(Arc::new(HostedSession {
             session,

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::statement::{Completion, Description};
 use parking_lot::Mutex;
 
 use super::executor::{Consumer, Executor, StatementInputs};
 use super::placeholders::number_placeholders;
-use crate::backend::{Description, Done, Statement};
+use crate::backend::Statement;
 
 pub(super) struct Prepared {
     pub text: String,
@@ -89,7 +90,7 @@ impl Prepared {
         executor: &mut Executor,
         values: &[ArrayRef],
         consumer: &mut dyn Consumer,
-    ) -> Result<Done, SqlError> {
+    ) -> Result<Completion, SqlError> {
         let parsed = self.parsed.clone().filter(|_| executor.session_id() == self.session);
         let expected = self.description.as_ref().and_then(|description| description.columns.as_deref());
         executor

@@ -31,6 +31,8 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::Completion;
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -44,7 +46,6 @@ use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
 use super::status::{status, to_status};
 use super::{Attempt, gate, ingest, metadata, options, prepared};
-use crate::backend::Done;
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
@@ -214,7 +215,7 @@ impl Service {
         transaction: Option<&Bytes>,
         text: String,
     ) -> Result<i64, SqlError> {
-        let work: Work<Done> = Box::new(move |executor| {
+        let work: Work<Completion> = Box::new(move |executor| {
             Box::pin(async move { executor.run(&text, StatementInputs::default(), &mut Discard).await })
         });
         Ok(super::executor::row_count(&self.run_work(login, transaction, work).await?))
@@ -676,7 +677,7 @@ impl FlightSqlService for Service {
                 return Err(super::login::stopping());
             }
             let mut lease = self.0.lease(&login, None).await?;
-            if lease.hosted.session.transaction() != crate::backend::TransactionState::Idle {
+            if lease.hosted.session.transaction() != TransactionState::Idle {
                 return Err(SqlError::new(
                     SqlState::ACTIVE_TRANSACTION,
                     "there is already a transaction in progress",
@@ -720,7 +721,7 @@ impl FlightSqlService for Service {
         let mut executor = self.executor(lease, CancellationToken::new());
         let ended = run_detached(async move {
             let result = executor.run_control(if is_commit { "COMMIT" } else { "ROLLBACK" }).await;
-            if result.is_err() && executor.session().transaction() != crate::backend::TransactionState::Idle {
+            if result.is_err() && executor.session().transaction() != TransactionState::Idle {
                 // Its session may be the client's main one, which continues.
                 let _ = executor.run_control("ROLLBACK").await;
             }
@@ -744,7 +745,7 @@ impl FlightSqlService for Service {
     ) -> Result<ActionBeginSavepointResult, Status> {
         let login = Self::login(&request)?;
         let text = format!("SAVEPOINT {}", quote_identifier(&query.name));
-        let work: Work<Done> =
+        let work: Work<Completion> =
             Box::new(move |executor| Box::pin(async move { executor.run_control(&text).await }));
         if query.name.is_empty() || query.transaction_id.is_empty() {
             return Err(Status::invalid_argument("a savepoint needs a name and a transaction"));
@@ -774,7 +775,7 @@ impl FlightSqlService for Service {
                 ));
             }
         };
-        let work: Work<Done> =
+        let work: Work<Completion> =
             Box::new(move |executor| Box::pin(async move { executor.run_control(&text).await }));
         self.run_work(&login, Some(&savepoint.transaction), work).await.map_err(to_status)?;
         if query.action == RELEASE {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::Identity;
 use rand::Rng;
 use tokio_rustls::TlsAcceptor;
 
@@ -15,7 +16,6 @@ use super::listen::Server;
 use super::messages::{self, First, Message};
 use super::session::{ClientSession, RequestError, terminated_error};
 use crate::auth::wrong_password;
-use crate::backend::Identity;
 
 /// The first byte of direct TLS, without an SSLRequest.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -112,8 +112,8 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     if server.registry.sessions().len() > server.options().sessions_max {
         return Err(SqlError::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
     }
-    let identity = Identity { role, database, client, settings, process };
-    let session = server.backend.open(identity).await?;
+    let identity = Identity { role, database, process, client, server: None };
+    let session = server.backend.open(identity, settings).await?;
     io.reply.authentication(OK, &[]);
     io.reply.key(process, secret);
     if server.is_stopping() {

@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 use harrier_error::SqlError;
+use harrier_session_api::session::TransactionState;
 
 use super::types::PgType;
-use crate::backend::TransactionState;
 
 /// A buffer of backend messages.
 #[derive(Debug, Default)]

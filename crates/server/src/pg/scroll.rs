@@ -4,11 +4,12 @@
 //! The session's buffer in memory and on disk ([`BufferedRows`]), and one encodable batch.
 
 use harrier_error::SqlError;
+use harrier_session_api::cursor::{Count, Step};
 
 use super::reply::Column;
 use super::result_stream::ResultStream;
 use super::rows::Batch;
-use crate::backend::{BufferedRows, Count, Step};
+use crate::backend::BufferedRows;
 
 /// A cursor's position in its result, and the rows buffered so far.
 pub(crate) struct Scroll {

@@ -24,7 +24,7 @@ use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
 use super::rows::Zone;
 use super::scroll::Scroll;
-use crate::backend::{Part, Session, TransactionState};
+use crate::backend::Session;
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 
 mod copy;
@@ -36,6 +36,8 @@ mod run;
 mod simple;
 
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::StatementPart;
 pub(super) use interrupt::terminated_error;
 use interrupt::{Stops, expiry, flush, next_stop};
 
@@ -306,7 +308,7 @@ impl ClientSession {
     }
 }
 
-fn split(session: &dyn Session, text: &str) -> Vec<Part> {
+fn split(session: &dyn Session, text: &str) -> Vec<StatementPart> {
     match text.len() < LONG_TEXT_BYTES {
         true => session.split(text),
         false => tokio::task::block_in_place(|| session.split(text)),

@@ -2,8 +2,7 @@
 //! those about cursors.
 
 use harrier_error::{SqlError, SqlState};
-
-use crate::backend::CursorStatement;
+use harrier_session_api::cursor::CursorStatement;
 
 /// A command that the protocol's session runs itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,8 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::cursor::{Count, CursorKind, CursorStatement, Step};
+use harrier_session_api::statement::StatementPart;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::dialect::SqlDialect;
@@ -13,70 +15,6 @@ use crate::words::{StatementWords, syntax_error_near};
 
 /// First keywords of these statements.
 const FIRST: [&str; 4] = ["declare", "fetch", "move", "close"];
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CursorStatement {
-    Declare(Declare),
-    Fetch {
-        name: String,
-        step: Step,
-        /// MOVE, which returns no rows.
-        is_move: bool,
-    },
-    /// `None`: all cursors.
-    Close(Option<String>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declare {
-    pub name: String,
-    /// The source text.
-    pub query: String,
-    /// Characters of the statement before the query.
-    pub offset: usize,
-    /// WITH HOLD: it survives its transaction.
-    pub is_held: bool,
-    pub is_binary: bool,
-    /// SCROLL: FETCH may go backward.
-    pub scrolls: bool,
-}
-
-/// The movement of FETCH, relative to the cursor's current row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// To the following rows; 0 rows: the current row again.
-    Forward(Count),
-    /// To the preceding rows, the nearest one first.
-    Backward(Count),
-    /// To one row: 1 is the first, -1 the last.
-    Absolute(i64),
-    /// To the row at this offset.
-    Relative(i64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
-    Rows(u64),
-    All,
-}
-
-impl Step {
-    /// Moves `rows` forward, or backward if negative.
-    fn of(rows: i64) -> Self {
-        let count = Count::Rows(rows.unsigned_abs());
-        if rows < 0 { Self::Backward(count) } else { Self::Forward(count) }
-    }
-
-    fn backward(self) -> Self {
-        match self {
-            // Re-fetches the current row in either direction.
-            Self::Forward(Count::Rows(0)) => self,
-            Self::Forward(count) => Self::Backward(count),
-            Self::Backward(count) => Self::Forward(count),
-            other => other,
-        }
-    }
-}
 
 /// Parses a cursor statement from text; `None` for other statements.
 ///
@@ -90,7 +28,7 @@ pub fn parse_text(text: &str) -> Result<Option<CursorStatement>> {
 /// Errors: it is malformed (42601), or has both SCROLL and NO SCROLL (42P11).
 pub fn parse(tokens: &Tokens<'_>) -> Result<Option<CursorStatement>> {
     if tokens.is(0, "declare") {
-        return declare(tokens).map(CursorStatement::Declare).map(Some);
+        return declare(tokens).map(Some);
     }
     if !tokens.is_one_of(0, &FIRST) {
         return Ok(None);
@@ -115,15 +53,15 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<CursorStatement>> {
     Ok(Some(statement))
 }
 
-fn declare(tokens: &Tokens<'_>) -> Result<Declare> {
+fn declare(tokens: &Tokens<'_>) -> Result<CursorStatement> {
     let unexpected = |at: usize| syntax_error_near(tokens.token(at).unwrap_or(&Token::EOF));
     let name = tokens.name(1).ok_or_else(|| unexpected(1))?;
-    let (mut is_held, mut is_binary, mut scrolls, mut goes_forward) = (false, false, false, false);
+    let (mut kind, mut goes_forward) = (CursorKind::default(), false);
     let mut at = 2;
     while !tokens.is(at, "cursor") {
         match () {
-            () if tokens.is(at, "binary") => is_binary = true,
-            () if tokens.is(at, "scroll") => scrolls = true,
+            () if tokens.is(at, "binary") => kind.is_binary = true,
+            () if tokens.is(at, "scroll") => kind.is_scrollable = true,
             () if tokens.are(at, &["no", "scroll"]) => {
                 goes_forward = true;
                 at += 1;
@@ -142,10 +80,10 @@ fn declare(tokens: &Tokens<'_>) -> Result<Declare> {
         if !tokens.is(at + 1, "hold") {
             return Err(unexpected(at + 1));
         }
-        is_held = tokens.is(at, "with");
+        kind.is_held = tokens.is(at, "with");
         at += 2;
     }
-    if scrolls && goes_forward {
+    if kind.is_scrollable && goes_forward {
         let message = "cannot specify both SCROLL and NO SCROLL";
         return Err(SqlError::new(SqlState::INVALID_CURSOR_DEFINITION, message).into_datafusion());
     }
@@ -153,21 +91,34 @@ fn declare(tokens: &Tokens<'_>) -> Result<Declare> {
     let end = (query..tokens.len()).rev().find(|at| !tokens.is_token(*at, &Token::SemiColon));
     let Some(last) = end.filter(|_| !tokens.is_one_of(query, &FIRST)) else { return Err(unexpected(query)) };
     let bytes = tokens.bytes(query..last + 1);
-    Ok(Declare {
-        name,
-        query: tokens.source(query..last + 1).to_string(),
+    let query = StatementPart {
+        text: tokens.source(query..last + 1).to_string(),
         offset: tokens.text()[..bytes.start].chars().count(),
-        is_held,
-        is_binary,
-        scrolls,
-    })
+    };
+    Ok(CursorStatement::Declare { name, query, kind })
+}
+
+/// Moves `rows` forward, or backward if negative.
+fn by_rows(rows: i64) -> Step {
+    let count = Count::Rows(rows.unsigned_abs());
+    if rows < 0 { Step::Backward(count) } else { Step::Forward(count) }
+}
+
+fn backward(step: Step) -> Step {
+    match step {
+        // Re-fetches the current row in either direction.
+        Step::Forward(Count::Rows(0)) => step,
+        Step::Forward(count) => Step::Backward(count),
+        Step::Backward(count) => Step::Forward(count),
+        other => other,
+    }
 }
 
 fn step(words: &mut StatementWords<'_>) -> Result<Step> {
     let one = Step::Forward(Count::Rows(1));
     Ok(match () {
         () if words.take("next") => one,
-        () if words.take("prior") => one.backward(),
+        () if words.take("prior") => backward(one),
         () if words.take("first") => Step::Absolute(1),
         () if words.take("last") => Step::Absolute(-1),
         () if words.take("all") => Step::Forward(Count::All),
@@ -177,16 +128,16 @@ fn step(words: &mut StatementWords<'_>) -> Result<Step> {
         () if words.take("relative") => {
             Step::Relative(signed_integer(words)?.ok_or_else(|| words.syntax_error())?)
         }
-        () if words.take("backward") => count(words)?.unwrap_or(one).backward(),
+        () if words.take("backward") => backward(count(words)?.unwrap_or(one)),
         () if words.take("forward") => count(words)?.unwrap_or(one),
-        () => signed_integer(words)?.map_or(one, Step::of),
+        () => signed_integer(words)?.map_or(one, by_rows),
     })
 }
 
 fn count(words: &mut StatementWords<'_>) -> Result<Option<Step>> {
     match words.take("all") {
         true => Ok(Some(Step::Forward(Count::All))),
-        false => Ok(signed_integer(words)?.map(Step::of)),
+        false => Ok(signed_integer(words)?.map(by_rows)),
     }
 }
 
@@ -214,27 +165,24 @@ mod tests {
 
     #[test]
     fn cursors_are_declared() {
-        let plain = |name: &str, query: &str, offset| Declare {
-            name: name.to_string(),
-            query: query.to_string(),
-            offset,
-            is_held: false,
-            is_binary: false,
-            scrolls: false,
-        };
-        for (text, expected) in [
-            ("declare C cursor for select 1", plain("c", "select 1", 21)),
+        let forward = CursorKind::default();
+        let (held, binary) =
+            (CursorKind { is_held: true, ..forward }, CursorKind { is_binary: true, ..forward });
+        let scrollable = CursorKind { is_scrollable: true, ..forward };
+        for (text, name, query, offset, kind) in [
+            ("declare C cursor for select 1", "c", "select 1", 21, forward),
             (
                 "DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR /* ü */ SELECT ';';",
-                Declare { is_held: true, ..plain("a \"b", "SELECT ';'", 55) },
+                "a \"b",
+                "SELECT ';'",
+                55,
+                held,
             ),
-            (
-                "DECLARE c BINARY INSENSITIVE CURSOR WITHOUT HOLD FOR SELECT 1",
-                Declare { is_binary: true, ..plain("c", "SELECT 1", 53) },
-            ),
-            ("DECLARE c SCROLL CURSOR FOR TABLE t", Declare { scrolls: true, ..plain("c", "TABLE t", 28) }),
+            ("DECLARE c BINARY INSENSITIVE CURSOR WITHOUT HOLD FOR SELECT 1", "c", "SELECT 1", 53, binary),
+            ("DECLARE c SCROLL CURSOR FOR TABLE t", "c", "TABLE t", 28, scrollable),
         ] {
-            check(text, Ok(Some(CursorStatement::Declare(expected))));
+            let query = StatementPart { text: query.to_string(), offset };
+            check(text, Ok(Some(CursorStatement::Declare { name: name.to_string(), query, kind })));
         }
         check("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1", Err("42P11"));
         for text in [

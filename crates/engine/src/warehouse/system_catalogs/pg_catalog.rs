@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result;
@@ -16,10 +16,12 @@ use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, P
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::{
-    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object,
-    PreparedStatement, Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, format_type,
+    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, Grant, Kind, NO_MODIFIER, Object, Relation,
+    Role, Schema, Sequence, SequenceOwner, Setting, Source, format_type, microseconds,
     postgres_type_of_field,
 };
+use harrier_session_api::named_objects::{Cursor, NamedObjects, PreparedStatement};
+use harrier_session_api::session::Identity;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
@@ -40,18 +42,6 @@ const OWNER_ID: i64 = 0;
 const SYSTEM: &str = "harrier";
 /// PostgreSQL's placeholder for statements of other roles.
 const INSUFFICIENT: &str = "<insufficient privilege>";
-
-/// The identity of a session's user.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    pub role: String,
-    pub database: String,
-    /// Process number, by which other sessions can cancel its statements.
-    pub process: i32,
-    /// `None` for a local socket.
-    pub client: Option<SocketAddr>,
-    pub server: Option<SocketAddr>,
-}
 
 /// The server around a session, and its other sessions.
 pub trait ServerContext: fmt::Debug + Send + Sync + 'static {
@@ -113,13 +103,6 @@ pub(crate) struct SessionSource {
     /// Sequence values, as of the last time they were loaded.
     values: Mutex<BTreeMap<ObjectId, SequenceValue>>,
     analyses: Mutex<BTreeMap<ObjectId, Analysis>>,
-}
-
-/// A session's prepared statements and cursors.
-#[derive(Debug, Clone, Default)]
-pub struct NamedObjects {
-    pub prepared: Vec<PreparedStatement>,
-    pub cursors: Vec<Cursor>,
 }
 
 impl SessionSource {
@@ -234,7 +217,7 @@ impl SessionSource {
     }
 
     /// Sets the session's prepared statements and cursors.
-    pub(crate) fn set_named(&self, named: NamedObjects) {
+    pub(crate) fn set_named_objects(&self, named: NamedObjects) {
         *self.named.lock() = named;
     }
 
@@ -510,10 +493,6 @@ fn role_row(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> R
         settings: access.settings_of(&role.name),
         comment: None,
     }
-}
-
-fn microseconds(time: SystemTime) -> i64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
 fn address(address: SocketAddr) -> (String, u16) {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::statement::Completion;
 use tokio::sync::mpsc;
 
 use super::super::copy::{HEADER, Reader, TRAILER};
@@ -17,7 +18,7 @@ use super::super::result_stream::ResultStream;
 use super::super::rows;
 use super::interrupt::{next_interruption, run_interruptible, send};
 use super::{ClientSession, RequestError};
-use crate::backend::{CopyIn, CopyInto, CopyOut, Done};
+use crate::backend::{CopyIn, CopyInto, CopyOut};
 use crate::registry::StatementEntry;
 
 /// The consumer of a COPY FROM's rows.
@@ -65,7 +66,7 @@ impl ClientSession {
         copy: CopyIn,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, RequestError> {
+    ) -> Result<Completion, RequestError> {
         let CopyIn { table, schema, input, done } = copy;
         let (mut copy_input, is_binary) = match input {
             CopyInto::Text(input) => (CopyInput::Text(input), false),
@@ -103,10 +104,10 @@ impl ClientSession {
     async fn receive_rows(
         &mut self,
         copy_input: &mut CopyInput,
-        done: &mut BoxFuture<'static, Result<Done, SqlError>>,
+        done: &mut BoxFuture<'static, Result<Completion, SqlError>>,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Option<Done>, RequestError> {
+    ) -> Result<Option<Completion>, RequestError> {
         loop {
             let Some(message) = messages::next(&mut self.io.input, true)? else {
                 let Self { io, stops, .. } = self;
@@ -151,9 +152,9 @@ impl ClientSession {
     async fn forward(
         &mut self,
         work: impl Future<Output = Result<(), SqlError>>,
-        done: &mut BoxFuture<'static, Result<Done, SqlError>>,
+        done: &mut BoxFuture<'static, Result<Completion, SqlError>>,
         deadline: Option<Instant>,
-    ) -> Result<Option<Done>, RequestError> {
+    ) -> Result<Option<Completion>, RequestError> {
         let either = async {
             tokio::select! {
                 biased;
@@ -169,7 +170,7 @@ impl ClientSession {
         copy: CopyOut,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, RequestError> {
+    ) -> Result<Completion, RequestError> {
         let (columns, mut text, done) = match copy {
             CopyOut::Text { columns, text, done } => (columns, Some(text), done),
             CopyOut::Rows { schema, rows } => {
@@ -205,7 +206,7 @@ impl ClientSession {
         mut stream: ResultStream,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, RequestError> {
+    ) -> Result<Completion, RequestError> {
         self.io.reply.copy_out(stream.columns.len(), true);
         let mut head = Bytes::from_static(HEADER);
         while stream.has_ready()
@@ -221,6 +222,6 @@ impl ClientSession {
         }
         self.io.reply.copy_data(&[&head[..], TRAILER].concat());
         self.io.reply.copy_done();
-        Ok(Done { tag: format!("COPY {}", stream.sent), ..Done::default() })
+        Ok(Completion { tag: format!("COPY {}", stream.sent), ..Completion::default() })
     }
 }

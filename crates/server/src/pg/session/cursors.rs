@@ -7,6 +7,10 @@ use std::time::SystemTime;
 use arrow::array::ArrayRef;
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::cursor::{Count, CursorKind, CursorStatement, Step};
+use harrier_session_api::named_objects::{self, NamedObjects, PreparedStatement};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::StatementPart;
 
 use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
@@ -17,9 +21,7 @@ use super::interrupt::{run_interruptible, send};
 use super::{
     ClientSession, Cursor, LONG_TEXT_BYTES, NAMES_MAX, RequestError, failed_transaction, failure_of, shift,
 };
-use crate::backend::{
-    ClientObject, Count, CursorKind, CursorStatement, Discard, Part, Step, TransactionState,
-};
+use crate::backend::Discard;
 
 /// Rows of a scrollable cursor written between two checks of the send buffer.
 const ROWS_AT_ONCE: u64 = 1024;
@@ -32,7 +34,7 @@ impl ClientSession {
     }
 
     /// Passes the client's prepared statements and cursors to the session, if the text may query them.
-    pub(super) fn set_client_objects(&self, text: &str) {
+    pub(super) fn set_named_objects(&self, text: &str) {
         let asks = |name: &str| {
             text.as_bytes().windows(name.len()).any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
         };
@@ -45,21 +47,22 @@ impl ClientSession {
                 Prepared::SessionCommand { text, .. } => text.clone(),
                 Prepared::Empty => String::new(),
             };
-            ClientObject { name: name.clone(), text, since: *since, cursor: None }
+            PreparedStatement { name: name.clone(), text, since: *since, is_of_sql: false }
         };
         // The unnamed statement is not listed.
         let statements = self.statements.iter().filter(|(name, _)| !name.is_empty()).map(named);
-        let cursors = self.cursors.iter().map(|(name, cursor)| ClientObject {
+        let cursors = self.cursors.iter().map(|(name, cursor)| named_objects::Cursor {
             name: name.clone(),
             text: cursor.text.clone(),
-            since: cursor.since,
-            cursor: Some(CursorKind {
+            kind: CursorKind {
                 is_held: cursor.is_held,
                 is_binary: cursor.is_binary,
                 is_scrollable: cursor.scroll.is_some(),
-            }),
+            },
+            since: cursor.since,
         });
-        self.session.set_client_objects(statements.chain(cursors).collect());
+        self.session
+            .set_named_objects(NamedObjects { prepared: statements.collect(), cursors: cursors.collect() });
     }
 
     /// The row description of a FETCH. `formats`: empty in the simple protocol.
@@ -147,7 +150,7 @@ impl ClientSession {
     pub(super) async fn declare(
         &mut self,
         name: &str,
-        query: &Part,
+        query: &StatementPart,
         is_held: bool,
         values: &[ArrayRef],
     ) -> Result<OpenRows, RequestError> {

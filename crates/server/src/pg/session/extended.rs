@@ -5,6 +5,9 @@ use std::time::SystemTime;
 
 use arrow::datatypes::DataType;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::cursor::{Count, CursorStatement, Step};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::{Description, StatementKind};
 
 use super::super::messages::{Bind, Target};
 use super::super::portal::{Expected, Portal, PortalState, Prepared};
@@ -16,7 +19,6 @@ use super::run::ClientStatement;
 use super::{
     ClientSession, NAMES_MAX, RequestError, failed_transaction, failure_of, settle_with, shift, split,
 };
-use crate::backend::{Count, CursorStatement, Description, Kind, Step, TransactionState};
 
 impl ClientSession {
     pub(super) async fn parse(
@@ -75,7 +77,7 @@ impl ClientSession {
                 return Ok(Prepared::SessionCommand { command, text: text.to_string(), description, types });
             }
         };
-        let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
+        let is_control = matches!(statement.kind, StatementKind::Begin | StatementKind::Control);
         if is_control {
             let description = Description::default();
             return Ok(Prepared::Sql { statement, description, types: vec![], declared_types: vec![] });
@@ -126,7 +128,7 @@ impl ClientSession {
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message).into());
         }
         if self.session.transaction() == TransactionState::Failed
-            && !matches!(prepared.as_ref(), Prepared::Sql { statement, .. } if statement.kind == Kind::Control)
+            && !matches!(prepared.as_ref(), Prepared::Sql { statement, .. } if statement.kind == StatementKind::Control)
         {
             return Err(failed_transaction().into());
         }
@@ -235,9 +237,9 @@ impl ClientSession {
                 return Ok(());
             }
             (PortalState::New, Prepared::Sql { statement, description, declared_types, .. }) => {
-                if matches!(statement.kind, Kind::Begin | Kind::Control) {
+                if matches!(statement.kind, StatementKind::Begin | StatementKind::Control) {
                     self.join_implicit(statement).await?;
-                } else if statement.kind == Kind::Plain && !self.is_last().await? {
+                } else if statement.kind == StatementKind::Plain && !self.is_last().await? {
                     self.begin_implicit().await?;
                 }
                 let expected =

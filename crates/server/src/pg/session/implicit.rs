@@ -1,11 +1,13 @@
 //! Implicit transactions, which group statements that arrive together.
 
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
+use harrier_session_api::statement::StatementKind;
 
 use super::super::session_command;
 use super::interrupt::{next_stop, run_interruptible, terminated_error};
 use super::{ClientSession, RequestError, failure_of};
-use crate::backend::{Kind, Statement, TransactionState};
+use crate::backend::Statement;
 use crate::registry::Stop;
 
 impl ClientSession {
@@ -43,9 +45,9 @@ impl ClientSession {
     /// Lets a statement join the implicit transaction.
     pub(super) async fn join_implicit(&mut self, statement: &Statement) -> Result<(), RequestError> {
         match statement.kind {
-            Kind::Plain => self.begin_implicit().await,
-            Kind::Begin | Kind::Control => Ok(self.make_explicit(statement)?),
-            Kind::Alone => {
+            StatementKind::Plain => self.begin_implicit().await,
+            StatementKind::Begin | StatementKind::Control => Ok(self.make_explicit(statement)?),
+            StatementKind::Alone => {
                 let words = statement.text.split_whitespace().next().unwrap_or_default().to_uppercase();
                 let message = format!("{words} cannot be executed from a function or multi-command string");
                 Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into())
@@ -67,7 +69,7 @@ impl ClientSession {
         let ends = matches!(first, "commit" | "end" | "rollback" | "abort")
             && !words.iter().any(|word| word == "to");
         let is_chained = words.ends_with(&["and".to_string(), "chain".to_string()]);
-        if statement.kind == Kind::Control && !is_begun && (!ends || is_chained) {
+        if statement.kind == StatementKind::Control && !is_begun && (!ends || is_chained) {
             let words = if ends { &words[..] } else { &words[..words.len().min(1)] };
             let message =
                 format!("{} can only be used in transaction blocks", words.join(" ").to_uppercase());
@@ -75,10 +77,10 @@ impl ClientSession {
         }
         self.is_implicit = false;
         let warning = match statement.kind {
-            Kind::Begin if is_begun && state == TransactionState::Open => {
+            StatementKind::Begin if is_begun && state == TransactionState::Open => {
                 SqlError::new(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress")
             }
-            Kind::Control if !is_begun => {
+            StatementKind::Control if !is_begun => {
                 SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")
             }
             _ => return Ok(()),

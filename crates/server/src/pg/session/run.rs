@@ -8,6 +8,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::Schema;
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::statement::StatementKind;
 
 use super::super::portal::{Expected, OpenRows};
 use super::super::result_stream::ResultStream;
@@ -15,7 +16,7 @@ use super::super::rows;
 use super::super::session_command::{self, SessionCommand};
 use super::interrupt::{run_interruptible, send, terminated_error};
 use super::{ClientSession, LONG_TEXT_BYTES, RequestError, failure_of, settle_with};
-use crate::backend::{Kind, Outcome, Statement};
+use crate::backend::{Outcome, Statement};
 use crate::registry::{Phase, Stop};
 
 /// A client's statement.
@@ -69,7 +70,7 @@ impl ClientSession {
         expected: Option<Expected<'_>>,
     ) -> Result<Option<OpenRows>, RequestError> {
         let deadline = self.deadline();
-        self.set_client_objects(&statement.text);
+        self.set_named_objects(&statement.text);
         self.stops.mark_unchanged();
         if self.guard.entry.requested_stop() == Some(Stop::Session) {
             return Err(terminated_error().into());
@@ -115,7 +116,7 @@ impl ClientSession {
         }
         // Transaction statements have warned before: only here is it known whether the transaction is
         // implicit.
-        let is_warned = matches!(statement.kind, Kind::Begin | Kind::Control);
+        let is_warned = matches!(statement.kind, StatementKind::Begin | StatementKind::Control);
         for warning in done.warnings.iter().filter(|_| !is_warned) {
             self.io.reply.notice("WARNING", &SqlError::new(SqlState::WARNING, warning.as_str()));
         }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use harrier_error::SqlError;
+use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::statement::{Description, StatementKind};
 
 use super::super::portal::Prepared;
 use super::super::session_command::SessionCommand;
 use super::run::ClientStatement;
 use super::{ClientSession, RequestError, shift, split};
-use crate::backend::{CursorStatement, Description, Kind};
 
 /// The parameter that determines how date literals are parsed.
 const DATE_STYLE: &str = "DateStyle";
@@ -96,8 +97,8 @@ impl ClientSession {
         };
         match statement.kind {
             _ if many => self.join_implicit(&statement).await?,
-            Kind::Begin | Kind::Control => self.make_explicit(&statement)?,
-            Kind::Plain | Kind::Alone => {}
+            StatementKind::Begin | StatementKind::Control => self.make_explicit(&statement)?,
+            StatementKind::Plain | StatementKind::Alone => {}
         }
         let open = self.start(&statement, &[], &[], true, None).await?;
         match open {

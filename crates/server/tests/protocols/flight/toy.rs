@@ -11,11 +11,10 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_server::backend::{
-    Backend, CopyIn, CopyInto, Description, Discard, Done, Identity, Kind, Outcome, Part, Session, Statement,
-    TimeLimits, TransactionState,
-};
+use harrier_server::backend::{Backend, CopyIn, CopyInto, Discard, Outcome, Session, Statement};
 use harrier_server::registry::StatementEntry;
+use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::statement::{Completion, Description, StatementKind, StatementPart};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -47,7 +46,11 @@ struct Own {
 
 #[async_trait]
 impl Backend for Toy {
-    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, SqlError> {
+    async fn open(
+        &self,
+        identity: Identity,
+        settings: Vec<(String, String)>,
+    ) -> Result<Arc<dyn Session>, SqlError> {
         if identity.database == "nowhere" {
             return Err(SqlError::fatal(
                 SqlState::INVALID_CATALOG_NAME,
@@ -57,14 +60,14 @@ impl Backend for Toy {
         Ok(Arc::new(ToySession(Arc::new(Inner {
             tables: Arc::clone(&self.tables),
             made: Arc::clone(&self.made),
-            own: Mutex::new(Own { settings: identity.settings.into_iter().collect(), ..Own::default() }),
+            own: Mutex::new(Own { settings: settings.into_iter().collect(), ..Own::default() }),
             role: identity.role,
         }))))
     }
 }
 
 fn done(tag: impl Into<String>) -> Outcome {
-    Outcome::Done(Done { tag: tag.into(), ..Done::default() })
+    Outcome::Done(Completion { tag: tag.into(), ..Completion::default() })
 }
 
 fn rows(batch: RecordBatch) -> Outcome {
@@ -330,7 +333,7 @@ impl Inner {
             let columns = columns
                 .map_err(|error| SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, error.to_string()))?;
             own.append(&name, columns)?;
-            Ok(Done { tag: format!("COPY {}", lines.len()), ..Done::default() })
+            Ok(Completion { tag: format!("COPY {}", lines.len()), ..Completion::default() })
         });
         let (table, input) = (table_name, CopyInto::Text(input));
         Ok(Outcome::CopyIn(CopyIn { table, schema: whole, input, done }))
@@ -339,9 +342,9 @@ impl Inner {
 
 #[async_trait]
 impl Session for ToySession {
-    fn split(&self, text: &str) -> Vec<Part> {
+    fn split(&self, text: &str) -> Vec<StatementPart> {
         let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
-        texts.map(|text| Part { text: text.to_string(), offset: 0 }).collect()
+        texts.map(|text| StatementPart { text: text.to_string(), offset: 0 }).collect()
     }
 
     async fn parse(&self, text: &str) -> Result<Statement, SqlError> {
@@ -352,9 +355,9 @@ impl Session for ToySession {
             });
         }
         let kind = match text.split(' ').next() {
-            Some("BEGIN") => Kind::Begin,
-            Some("COMMIT" | "ROLLBACK" | "SAVEPOINT" | "RELEASE") => Kind::Control,
-            _ => Kind::Plain,
+            Some("BEGIN") => StatementKind::Begin,
+            Some("COMMIT" | "ROLLBACK" | "SAVEPOINT" | "RELEASE") => StatementKind::Control,
+            _ => StatementKind::Plain,
         };
         let inner = Arc::new(Arc::as_ptr(&self.0) as usize);
         Ok(Statement { text: text.to_string(), inner, tag: "SELECT", kind })

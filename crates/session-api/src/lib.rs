@@ -1,0 +1,13 @@
+//! What a server and an engine tell each other about a session: values only, without behavior.
+//!
+//! ```text
+//! server ─ Identity, CursorStatement, NamedObjects ─────────────────────────────────► engine
+//!        ◄─ StatementKind, Description, Completion, TransactionState, TimeLimits ────
+//! ```
+//!
+//! Streams of rows are not among them: an engine's are DataFusion's, and a server's come from other threads.
+
+pub mod cursor;
+pub mod named_objects;
+pub mod session;
+pub mod statement;
