@@ -24,12 +24,15 @@ mod reply;
 mod result_stream;
 mod rows;
 mod scroll;
+mod server;
 mod session;
 mod session_command;
 mod text;
 mod types;
 mod value_encoder;
+mod value_output;
 mod values;
+mod zone;
 
 pub use authentication::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};
-pub use listen::{Server, ServerOptions};
+pub use server::{Server, ServerOptions};

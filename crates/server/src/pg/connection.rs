@@ -12,8 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::authentication::{Arrival, Exchange, Method};
 use super::io::{Io, Stream};
-use super::listen::Server;
 use super::messages::{self, First, Message};
+use super::server::Server;
 use super::session::{ClientSession, RequestError, terminated_error};
 use crate::auth::wrong_password;
 

@@ -7,9 +7,10 @@ use bytes::{BufMut, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
 use super::encodable::EncodableColumn;
-use super::rows::Zone;
 use super::types;
-use super::value_encoder::{ValueEncoder, value_encoder, with_length};
+use super::value_encoder::value_encoder;
+use super::value_output::{ValueEncoder, with_length};
+use super::zone::Zone;
 
 /// The offsets of each row's values.
 enum Bounds<'a> {

@@ -7,7 +7,8 @@ use futures::stream::BoxStream;
 use harrier_error::SqlError;
 
 use super::reply::{Column, Reply};
-use super::rows::{Batch, Zone};
+use super::rows::Batch;
+use super::zone::Zone;
 
 /// Rows written between two checks of the send buffer.
 const ROWS_AT_ONCE: usize = 1024;

@@ -3,49 +3,16 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::array::timezone::Tz;
-use arrow::datatypes::{Field, Schema, TimestampMicrosecondType};
-use arrow::temporal_conversions::as_datetime_with_timezone;
+use arrow::datatypes::{Field, Schema};
 use bytes::{BufMut, Bytes, BytesMut};
-use chrono::Offset;
 use harrier_error::{SqlError, SqlState};
 
 use super::encodable::{EncodableColumn, encodable_columns};
 use super::reply::{Column, Origin};
 use super::types::PgType;
-use super::value_encoder::{value_encoder, with_length};
-use crate::backend::IntervalText;
-
-/// The session's time zone and interval style, for text output.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Zone {
-    zone: Option<Tz>,
-    /// `None` for the style `postgres`.
-    intervals: Option<IntervalText>,
-}
-
-impl Zone {
-    /// The zone with this name; UTC if unknown.
-    pub(crate) fn from_name(name: &str) -> Self {
-        Self { zone: name.parse().ok(), intervals: None }
-    }
-
-    pub(crate) fn intervals(self) -> Option<IntervalText> {
-        self.intervals
-    }
-
-    /// The same zone with another interval style.
-    pub(crate) fn with_intervals(self, intervals: Option<IntervalText>) -> Self {
-        Self { intervals, ..self }
-    }
-
-    /// Seconds east of Greenwich at a timestamp, in microseconds from 1970-01-01.
-    pub(super) fn offset(self, us: i64) -> i32 {
-        self.zone
-            .and_then(|zone| as_datetime_with_timezone::<TimestampMicrosecondType>(us, zone))
-            .map_or(0, |there| there.offset().fix().local_minus_utc())
-    }
-}
+use super::value_encoder::value_encoder;
+use super::value_output::with_length;
+use super::zone::Zone;
 
 /// The row description of `schema`. `formats`: none for text, one for all, or one for each column.
 pub(crate) fn columns(schema: &Schema, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
@@ -136,25 +103,5 @@ impl Batch {
             out[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pg::text;
-
-    /// Some zones are not whole hours from Greenwich.
-    #[test]
-    fn zones_have_minutes() {
-        let shown = |zone: &str| {
-            let mut out = BytesMut::new();
-            text::timestamp(&mut out, 0, Some(Zone::from_name(zone).offset(0)));
-            String::from_utf8(out.to_vec()).unwrap()
-        };
-        assert_eq!(shown("Asia/Kolkata"), "1970-01-01 05:30:00+05:30");
-        assert_eq!(shown("America/St_Johns"), "1969-12-31 20:30:00-03:30");
-        assert_eq!(shown("Europe/Berlin"), "1970-01-01 01:00:00+01");
-        assert_eq!(shown("no zone"), "1970-01-01 00:00:00+00");
     }
 }

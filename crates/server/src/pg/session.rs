@@ -22,8 +22,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::io::Io;
 use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
-use super::rows::Zone;
 use super::scroll::Scroll;
+use super::zone::Zone;
 use crate::backend::Session;
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 

@@ -17,14 +17,10 @@ use harrier_error::{SqlError, SqlState};
 
 use super::encodable::EncodableColumn;
 use super::lists::list_encoder;
-use super::rows::Zone;
 use super::text;
 use super::types;
-
-/// Encodes one non-NULL value of a column.
-///
-/// Errors: the value has no such form. The caller truncates the partial output.
-pub(super) type ValueEncoder<'a> = Box<dyn FnMut(usize, &mut BytesMut) -> Result<(), Box<SqlError>> + 'a>;
+use super::value_output::ValueEncoder;
+use super::zone::Zone;
 
 /// JSON encoder options for nested values.
 static JSON: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
@@ -49,19 +45,6 @@ fn write_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<SqlError>> {
             Err(Box::new(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)))
         }
     }
-}
-
-/// Writes the output of `encode` after its length.
-pub(super) fn with_length(
-    out: &mut BytesMut,
-    encode: impl FnOnce(&mut BytesMut) -> Result<(), Box<SqlError>>,
-) -> Result<(), Box<SqlError>> {
-    let at = out.len();
-    out.put_i32(0);
-    encode(out)?;
-    let length = (out.len() - at - 4) as i32;
-    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
-    Ok(())
 }
 
 /// The encoder for a column.
