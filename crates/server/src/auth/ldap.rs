@@ -29,6 +29,7 @@ use self::options::{Find, Secret, Server};
 
 mod link;
 mod options;
+mod trust;
 
 /// Time limit for all requests to one server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(5);

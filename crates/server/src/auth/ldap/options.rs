@@ -5,7 +5,7 @@ use std::fmt;
 use ldap3::Scope;
 use url::Url;
 
-use super::link::Trust;
+use super::trust::Trust;
 
 /// Placeholder for the role in a filter.
 pub(super) const USERNAME: &str = "$username";
