@@ -10,7 +10,6 @@
 mod connection;
 mod format;
 mod guard;
-pub(crate) mod metrics;
 mod plan;
 mod views;
 
@@ -32,16 +31,14 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use views::Page;
 
-use crate::overview::{Health, Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
+use crate::facts::{Facts, ask};
+use crate::metrics;
+use crate::overview::{Health, Overview, SnapshotFacts, TableFacts};
 use crate::registry::{Phase, Registry, StatementEntry, Stop};
 use crate::trace::{self, Traced};
 
 pub use connection::CONNECTIONS_MAX;
 pub use guard::are_equal;
-pub use metrics::sample as sample_metrics;
-
-/// Timeout of an [`Overview`] call.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum rows of one kind on a page.
 pub const ROWS_MAX: usize = 1000;
@@ -122,7 +119,7 @@ fn router(pages: Pages) -> Router {
         .route("/ranks", get(ranks))
         .route("/queues", get(queues))
         .route("/tables", get(tables))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics_text))
         .fallback(absent)
         .layer(middleware::from_fn_with_state(site.clone(), guard::login));
     Router::new()
@@ -153,42 +150,6 @@ async fn icon() -> Response {
 
 fn static_response(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
-}
-
-/// Awaits an answer of `Overview`, with a timeout.
-async fn ask<T>(what: &str, answer: impl Future<Output = T>) -> Result<T, String> {
-    tokio::time::timeout(ANSWER_TIMEOUT, answer)
-        .await
-        .map_err(|_| format!("{what} did not answer in {} s", ANSWER_TIMEOUT.as_secs()))
-}
-
-/// All facts except tables, which must be read from the catalog.
-struct Facts {
-    server: Result<ServerFacts, String>,
-    ranks: Result<Vec<RankFacts>, String>,
-    queues: Result<Vec<QueueFacts>, String>,
-}
-
-impl Facts {
-    async fn of(overview: &Arc<dyn Overview>) -> Self {
-        let (server, ranks, queues) = tokio::join!(
-            ask("the server", overview.server()),
-            ask("the gang", overview.ranks()),
-            ask("the queues", overview.queues()),
-        );
-        Self { server, ranks, queues }
-    }
-
-    fn health(&self) -> Health {
-        match (&self.server, &self.ranks) {
-            (Ok(server), Ok(ranks)) => Health::of(server, ranks),
-            (server, ranks) => {
-                let complaints =
-                    server.as_ref().err().into_iter().chain(ranks.as_ref().err()).cloned().collect();
-                Health { is_ready: false, complaints }
-            }
-        }
-    }
 }
 
 async fn overview(State(site): State<Site>) -> Page {
@@ -379,7 +340,7 @@ async fn terminate(
     Redirect::to("/sessions").into_response()
 }
 
-async fn metrics(State(site): State<Site>) -> Response {
+async fn metrics_text(State(site): State<Site>) -> Response {
     let facts = Facts::of(&site.pages.overview).await;
     match metrics::text(&site.pages.registry, &facts) {
         Ok(text) => {

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use harrier_error::SqlError;
 
-/// Returns current state. A call that takes longer than [`crate::http::ANSWER_TIMEOUT`] is abandoned, and the
-/// page says so.
+/// Returns current state. A call that takes longer than [`crate::facts::ANSWER_TIMEOUT`] is abandoned, and
+/// the page says so.
 #[async_trait]
 pub trait Overview: Send + Sync + 'static {
     async fn server(&self) -> ServerFacts;

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
 use crate::query_profile::{Memory, Probe, QueryProfile};
-use crate::telemetry::TraceParent;
+use crate::trace_parent::TraceParent;
 
 use crate::audit::{self, Audit, Event, StatementOutcome, Subject};
 

@@ -13,7 +13,6 @@
 //! encoding), and the semantic conventions for databases.
 
 mod otlp;
-mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +25,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::metrics::families;
+use crate::metrics::families;
 use crate::overview::Overview;
 use crate::registry::{Registry, StatementEntry};
 
 pub use otlp::Resource;
-pub use trace::TraceParent;
 
 /// Maximum statements waiting for export.
 const QUEUE_MAX: usize = 2048;

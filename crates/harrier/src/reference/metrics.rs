@@ -1,6 +1,6 @@
 //! Reference page of metrics, generated from the output of `/metrics`.
 
-use harrier_server::http::sample_metrics;
+use harrier_server::metrics;
 
 use super::page::{Page, code};
 
@@ -28,7 +28,7 @@ pub(super) fn page() -> Result<String, String> {
          to collect it. A counter only grows while the server runs, a gauge goes up and down, and a histogram has \
          samples that end in `_bucket`, `_sum` and `_count`. Metrics of ranks are there while there is a gang.",
     );
-    let text = sample_metrics().map_err(|error| error.to_string())?;
+    let text = metrics::sample().map_err(|error| error.to_string())?;
     let rows = families(&text).into_iter().map(|family| {
         let labels: Vec<String> = family.labels.iter().map(label).collect();
         let name = match family.kind.as_str() {

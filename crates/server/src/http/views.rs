@@ -8,7 +8,8 @@ use axum::response::Html;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plan::{self, Plan};
-use super::{Facts, Filter, ROWS_MAX, Site, format};
+use super::{Filter, ROWS_MAX, Site, format};
+use crate::facts::Facts;
 use crate::overview::{QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts};
 use crate::query_profile::{Progress, QueryProfile};
 use crate::registry::{Activity, Phase, StatementEntry};

@@ -9,10 +9,10 @@ use prometheus_client::registry::Unit;
 
 use serde_json::{Value, json};
 
-use super::trace::{mask_literals, to_hex};
-use crate::http::metrics::{self, Family};
+use crate::metrics::{self, Family};
 use crate::query_profile::{QueryProfile, Slice};
 use crate::registry::{DURATIONS_MS, Phase, StatementEntry};
+use crate::trace_parent::{mask_literals, to_hex};
 
 /// `AggregationTemporality` of the protocol: cumulative since the start.
 const CUMULATIVE: i32 = 2;

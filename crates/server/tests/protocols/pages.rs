@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use harrier_error::{SqlError, SqlState};
+use harrier_server::facts::ANSWER_TIMEOUT;
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
@@ -524,7 +525,7 @@ async fn an_overview_that_does_not_answer_makes_no_page_hang() {
         server.get("/metrics"),
         server.get("/tables")
     );
-    assert!(began.elapsed() < http::ANSWER_TIMEOUT + Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < ANSWER_TIMEOUT + Duration::from_secs(5), "{:?}", began.elapsed());
     assert!(health.expect(503).body.contains("the gang did not answer"));
     assert!(page.expect(200).body.contains("Not known: the gang did not answer"));
     assert!(metrics.expect(200).body.contains("harrier_healthy 0.0"));

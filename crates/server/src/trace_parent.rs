@@ -72,7 +72,7 @@ fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
 }
 
 /// In lower case.
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -80,7 +80,7 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
 }
 
 /// Replaces every literal by a question mark, and removes comments. A truncated text ends in one.
-pub(super) fn mask_literals(text: &str) -> String {
+pub(crate) fn mask_literals(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut is_in_word = false;

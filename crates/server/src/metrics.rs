@@ -13,17 +13,17 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::Facts;
+use crate::facts::Facts;
 use crate::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts};
 use crate::registry::{DURATIONS_MS, Phase, Registry, Totals};
 
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Linux reports processor time in these units on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// All current metrics as OpenMetrics text.
-pub(super) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Error> {
+pub(crate) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Error> {
     let mut all = prometheus_client::registry::Registry::with_prefix("harrier");
     all.register_collector(Box::new(Scrape::of(registry, facts)));
     let mut written = String::new();
