@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::Encryption;
+use super::configuration::Encryption;
 use super::login::Login;
 
 /// Time limit of a TLS handshake.

@@ -14,8 +14,9 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 
-use super::executor::{Discard, Executor, StatementInputs, row_count};
-use super::prepared::{BatchStream, unreadable};
+use super::batches::{BatchStream, unreadable};
+use super::consumer::Discard;
+use super::executor::{Executor, StatementInputs, row_count};
 
 /// Rows formatted at a time.
 const ROWS: usize = 4096;

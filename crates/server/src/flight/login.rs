@@ -31,10 +31,11 @@ use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
+use super::configuration::{Attempt, Flight};
 use super::connection::{Connection, Peer};
-use super::executor::Rows;
+use super::consumer::Rows;
 use super::prepared::Prepared;
-use super::{Attempt, Flight};
+use super::single_statement::parse_single;
 use crate::backend::Session;
 use crate::registry::{SessionGuard, Stop};
 
@@ -473,7 +474,7 @@ impl Site {
             let registry = Arc::clone(&self.flight.registry);
             let entry = registry.begin(&hosted.guard.entry, &text);
             let set = async {
-                match super::executor::parse_single(&*hosted.session, &text).await? {
+                match parse_single(&*hosted.session, &text).await? {
                     Some(statement) => hosted.session.execute(&statement, &[], &entry).await.map(drop),
                     None => Ok(()),
                 }

@@ -18,7 +18,8 @@ use arrow_flight::sql::{
 };
 use harrier_error::{SqlError, SqlState};
 
-use super::executor::{Collect, Executor, StatementInputs};
+use super::consumer::Collect;
+use super::executor::{Executor, StatementInputs};
 use super::ingest::quote_identifier;
 
 /// Flight's table types by their names in `information_schema`.

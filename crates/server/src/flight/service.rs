@@ -39,13 +39,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::configuration::Attempt;
 use super::connection::Peer;
-use super::executor::{Consumer, Discard, Executor, Forward, Rows, StatementInputs};
+use super::consumer::{Consumer, Discard, Forward, Rows};
+use super::executor::{Executor, StatementInputs, row_count};
 use super::ingest::quote_identifier;
 use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
 use super::status::{status, to_status};
-use super::{Attempt, gate, ingest, metadata, options, prepared};
+use super::{batches, gate, ingest, metadata, options};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
@@ -218,7 +220,7 @@ impl Service {
         let work: Work<Completion> = Box::new(move |executor| {
             Box::pin(async move { executor.run(&text, StatementInputs::default(), &mut Discard).await })
         });
-        Ok(super::executor::row_count(&self.run_work(login, transaction, work).await?))
+        Ok(row_count(&self.run_work(login, transaction, work).await?))
     }
 
     /// The schema of a command's result.
@@ -583,7 +585,7 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
-        let sent = prepared::decode_batches(request.into_inner());
+        let sent = batches::decode_batches(request.into_inner());
         let named = command.transaction_id.clone().filter(|id| !id.is_empty());
         let transaction = named.or_else(|| login.only_transaction());
         let work: Work<i64> = Box::new(move |executor| Box::pin(ingest::ingest(executor, command, sent)));
@@ -597,8 +599,8 @@ impl FlightSqlService for Service {
     ) -> Result<DoPutPreparedStatementResult, Status> {
         let login = Self::login(&request)?;
         let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
-        let sent = prepared::decode_batches(request.into_inner());
-        let bound = prepared::collect(sent, PARAMETERS_BYTES_MAX).await.map_err(to_status)?;
+        let sent = batches::decode_batches(request.into_inner());
+        let bound = batches::collect(sent, PARAMETERS_BYTES_MAX).await.map_err(to_status)?;
         *prepared.bound.lock() = bound;
         let prepared_statement_handle = Some(query.prepared_statement_handle);
         Ok(DoPutPreparedStatementResult { prepared_statement_handle })
@@ -612,8 +614,8 @@ impl FlightSqlService for Service {
         let login = Self::login(&request)?;
         let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
         let transaction = login.transaction_of(&prepared);
-        let mut sent = prepared::decode_batches(request.into_inner());
-        let first = sent.try_next().await.map_err(prepared::unreadable).map_err(to_status)?;
+        let mut sent = batches::decode_batches(request.into_inner());
+        let first = sent.try_next().await.map_err(batches::unreadable).map_err(to_status)?;
         // Parameters are in this request, or were bound before.
         let is_along = sent.schema().is_some_and(|schema| !schema.fields().is_empty());
         let bound = prepared.bound.lock().clone();
@@ -626,7 +628,7 @@ impl FlightSqlService for Service {
                 }
                 let Some(first) = first else { return Ok(0) };
                 let has_one = first.num_rows() == 1;
-                let mut rest = sent.map_err(prepared::unreadable).peekable();
+                let mut rest = sent.map_err(batches::unreadable).peekable();
                 let is_last = has_one && Pin::new(&mut rest).peek().await.is_none();
                 let all = futures::stream::iter([Ok(first)]).chain(rest).map_ok(Some).boxed();
                 let run = update_all(prepared, all);
