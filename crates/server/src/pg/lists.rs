@@ -8,9 +8,7 @@ use harrier_error::{SqlError, SqlState};
 
 use super::encodable::EncodableColumn;
 use super::types;
-use super::value_encoder::value_encoder;
 use super::value_output::{ValueEncoder, with_length};
-use super::zone::Zone;
 
 /// The offsets of each row's values.
 enum Bounds<'a> {
@@ -34,17 +32,26 @@ fn bounds(lists: &EncodableColumn) -> Bounds<'_> {
     }
 }
 
-/// An encoder of lists whose values are `items`.
+/// The values that a list's encoder has encoded one by one: the innermost ones in binary, whose dimensions
+/// come before all of them.
+pub(super) fn encoded_items(items: &EncodableColumn, is_binary: bool) -> &EncodableColumn {
+    match &items.items {
+        Some(inner) if is_binary => encoded_items(inner, is_binary),
+        _ => items,
+    }
+}
+
+/// An encoder of lists whose values are `items`. `encode`: that of their [`encoded_items`].
 pub(super) fn list_encoder<'a>(
     lists: &'a EncodableColumn,
     items: &'a EncodableColumn,
     is_binary: bool,
-    zone: Zone,
-) -> Result<ValueEncoder<'a>, SqlError> {
+    encode: ValueEncoder<'a>,
+) -> ValueEncoder<'a> {
     match (is_binary, lists.pg_type.oid) {
-        (true, _) => binary_encoder(lists, items, zone),
-        (false, types::INT2VECTOR | types::OIDVECTOR) => vector_encoder(lists, items, zone),
-        (false, _) => text_encoder(lists, items, zone),
+        (true, _) => binary_encoder(lists, items, encode),
+        (false, types::INT2VECTOR | types::OIDVECTOR) => vector_encoder(lists, encode),
+        (false, _) => text_encoder(lists, items, encode),
     }
 }
 
@@ -52,13 +59,12 @@ pub(super) fn list_encoder<'a>(
 fn text_encoder<'a>(
     lists: &'a EncodableColumn,
     items: &'a EncodableColumn,
-    zone: Zone,
-) -> Result<ValueEncoder<'a>, SqlError> {
+    mut encode: ValueEncoder<'a>,
+) -> ValueEncoder<'a> {
     let bounds = bounds(lists);
-    let mut encode = value_encoder(items, false, zone)?;
     let is_nested = items.items.is_some();
     let mut value = BytesMut::new();
-    Ok(Box::new(move |row, out| {
+    Box::new(move |row, out| {
         let (from, to) = bounds.of(row);
         out.put_u8(b'{');
         for at in from..to {
@@ -89,18 +95,13 @@ fn text_encoder<'a>(
         }
         out.put_u8(b'}');
         Ok(())
-    }))
+    })
 }
 
 /// Encodes `1 2`, the catalogs' vector types.
-fn vector_encoder<'a>(
-    lists: &'a EncodableColumn,
-    items: &'a EncodableColumn,
-    zone: Zone,
-) -> Result<ValueEncoder<'a>, SqlError> {
+fn vector_encoder<'a>(lists: &'a EncodableColumn, mut encode: ValueEncoder<'a>) -> ValueEncoder<'a> {
     let bounds = bounds(lists);
-    let mut encode = value_encoder(items, false, zone)?;
-    Ok(Box::new(move |row, out| {
+    Box::new(move |row, out| {
         let (from, to) = bounds.of(row);
         for at in from..to {
             if at > from {
@@ -109,26 +110,22 @@ fn vector_encoder<'a>(
             encode(at, out)?;
         }
         Ok(())
-    }))
+    })
 }
 
 fn binary_encoder<'a>(
     lists: &'a EncodableColumn,
     items: &'a EncodableColumn,
-    zone: Zone,
-) -> Result<ValueEncoder<'a>, SqlError> {
-    let mut leaves = items;
-    while let Some(inner) = &leaves.items {
-        leaves = inner;
-    }
-    let mut encode = value_encoder(leaves, true, zone)?;
+    mut encode: ValueEncoder<'a>,
+) -> ValueEncoder<'a> {
+    let leaves = encoded_items(items, true);
     let is_vector = matches!(lists.pg_type.oid, types::INT2VECTOR | types::OIDVECTOR);
     // Vectors are zero-based.
     let lower_bound = i32::from(!is_vector);
     let value_type = types::item_of(lists.pg_type.oid).unwrap_or(leaves.pg_type.oid);
     let bounds = bounds(lists);
     let mut lengths = Vec::new();
-    Ok(Box::new(move |row, out| {
+    Box::new(move |row, out| {
         lengths.clear();
         let (from, to) = measure(items, bounds.of(row), 0, &mut lengths)?;
         let is_empty = lengths.contains(&0) && !is_vector;
@@ -150,7 +147,7 @@ fn binary_encoder<'a>(
             }
         }
         Ok(())
-    }))
+    })
 }
 
 /// The array lengths at each depth, from that of `items` on; also returns the range of innermost values.

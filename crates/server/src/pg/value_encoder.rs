@@ -16,7 +16,7 @@ use bytes::{BufMut, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
 use super::encodable::EncodableColumn;
-use super::lists::list_encoder;
+use super::lists::{encoded_items, list_encoder};
 use super::text;
 use super::types;
 use super::value_output::ValueEncoder;
@@ -55,7 +55,8 @@ pub(super) fn value_encoder(
 ) -> Result<ValueEncoder<'_>, SqlError> {
     let array = &column.array;
     if let Some(items) = &column.items {
-        return list_encoder(column, items, is_binary, zone);
+        let encode = value_encoder(encoded_items(items, is_binary), is_binary, zone)?;
+        return Ok(list_encoder(column, items, is_binary, encode));
     }
     let is_jsonb = is_binary && column.pg_type.oid == types::JSONB;
     Ok(match (array.data_type(), is_binary) {

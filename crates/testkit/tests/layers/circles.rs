@@ -21,7 +21,7 @@ const IN_CIRCLES: [(&str, usize); 13] = [
     ("mpi", 4),
     ("mpid", 4),
     ("pgcatalog", 15),
-    ("server", 6),
+    ("server", 4),
     ("servers", 2),
     ("storage", 4),
     ("testkit", 4),
