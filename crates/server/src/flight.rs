@@ -35,6 +35,7 @@ mod metadata;
 mod options;
 mod placeholders;
 mod prepared;
+mod prepared_execution;
 mod service;
 mod single_statement;
 mod status;

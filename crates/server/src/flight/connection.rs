@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::configuration::Encryption;
-use super::login::Login;
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -28,8 +27,8 @@ pub(super) const CONNECTIONS_AHEAD: usize = 64;
 /// Lives as long as a connection.
 #[derive(Default)]
 pub(super) struct Connection {
-    /// The login of a client without a user.
-    pub anonymous: tokio::sync::Mutex<Weak<Login>>,
+    /// The token of the login of a client without a user.
+    pub anonymous: tokio::sync::Mutex<Option<String>>,
 }
 
 /// The origin of a call; an extension of every request.

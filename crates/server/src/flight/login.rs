@@ -260,8 +260,9 @@ impl Site {
         application: &str,
         peer: &Peer,
     ) -> Result<Arc<Login>, SqlError> {
-        let mut held = peer.connection.anonymous.lock().await;
-        if let Some(login) = held.upgrade().filter(|login| !login.has_ended()) {
+        let mut token = peer.connection.anonymous.lock().await;
+        let login = token.as_ref().and_then(|token| self.logins.lock().get(token).cloned());
+        if let Some(login) = login.filter(|login| !login.has_ended()) {
             login.inner.lock().used = Instant::now();
             return Ok(login);
         }
@@ -274,7 +275,7 @@ impl Site {
             certificate: peer.certificate.as_deref(),
         };
         let login = self.log_in(attempt, application, peer).await?;
-        *held = Arc::downgrade(&login);
+        *token = Some(login.token.clone());
         Ok(login)
     }
 

@@ -1,16 +1,13 @@
-//! Prepared statements: parsed and described once, executed with Arrow parameters.
+//! Prepared statements: parsed and described once, and the parameters bound to them.
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
-use harrier_session_api::statement::{Completion, Description};
+use harrier_session_api::statement::Description;
 use parking_lot::Mutex;
 
-use super::consumer::Consumer;
-use super::executor::{Executor, StatementInputs};
-use super::placeholders::number_placeholders;
 use crate::backend::Statement;
 
 pub(super) struct Prepared {
@@ -18,32 +15,14 @@ pub(super) struct Prepared {
     /// The transaction that it was prepared in.
     pub transaction: Option<Bytes>,
     /// The session that parsed it: others parse it again.
-    session: i32,
-    parsed: Option<Statement>,
+    pub session: i32,
+    pub parsed: Option<Statement>,
     /// `None`: its parameter types were not known yet.
     pub description: Option<Description>,
     pub bound: Mutex<Option<RecordBatch>>,
 }
 
 impl Prepared {
-    /// Prepares a statement on the session of a turn. Its parameters may be question marks.
-    pub async fn new(
-        executor: &mut Executor,
-        text: String,
-        transaction: Option<Bytes>,
-    ) -> Result<Self, SqlError> {
-        let text = number_placeholders(&text).into_owned();
-        let (parsed, description) = match executor.describe(&text).await {
-            Ok(Some((statement, description))) => (Some(statement), Some(description)),
-            Ok(None) => (None, Some(Description::default())),
-            // The bound values will determine the parameter types.
-            Err(failure) if failure.sqlstate == SqlState::INDETERMINATE_DATATYPE => (None, None),
-            Err(failure) => return Err(failure),
-        };
-        let session = executor.session_id();
-        Ok(Self { text, transaction, session, parsed, description, bound: Mutex::new(None) })
-    }
-
     /// The schema of its parameters.
     pub fn parameters(&self) -> Option<Schema> {
         let parameters = self.description.as_ref().map(|description| &description.parameters)?;
@@ -59,46 +38,8 @@ impl Prepared {
         Some(super::encode::wire_schema(columns))
     }
 
-    /// Executes it once without parameters, or once per row of them.
-    pub async fn run(
-        &self,
-        executor: &mut Executor,
-        parameters: Option<&RecordBatch>,
-        consumer: &mut dyn Consumer,
-    ) -> Result<i64, SqlError> {
-        let parameters = parameters.filter(|parameters| parameters.num_columns() > 0);
-        let Some(parameters) = parameters else {
-            self.check_count(0)?;
-            return Ok(super::executor::row_count(&self.run_once(executor, &[], consumer).await?));
-        };
-        self.check_count(parameters.num_columns())?;
-        let columns = self.cast(parameters)?;
-        let mut count = 0;
-        for row in 0..parameters.num_rows() {
-            let values: Vec<ArrayRef> = columns.iter().map(|column| column.slice(row, 1)).collect();
-            count += super::executor::row_count(&self.run_once(executor, &values, consumer).await?);
-        }
-        Ok(count)
-    }
-
-    async fn run_once(
-        &self,
-        executor: &mut Executor,
-        values: &[ArrayRef],
-        consumer: &mut dyn Consumer,
-    ) -> Result<Completion, SqlError> {
-        let parsed = self.parsed.clone().filter(|_| executor.session_id() == self.session);
-        let expected = self.description.as_ref().and_then(|description| description.columns.as_deref());
-        executor
-            .run(
-                &self.text,
-                StatementInputs { parsed, values, expected, ..StatementInputs::default() },
-                consumer,
-            )
-            .await
-    }
-
-    fn check_count(&self, given: usize) -> Result<(), SqlError> {
+    /// Errors: as many parameters were not described (08P01).
+    pub fn check_count(&self, given: usize) -> Result<(), SqlError> {
         match self.description.as_ref().map(|description| description.parameters.len()) {
             Some(expected) if expected != given => {
                 let message =
@@ -109,7 +50,8 @@ impl Prepared {
         }
     }
 
-    fn cast(&self, parameters: &RecordBatch) -> Result<Vec<ArrayRef>, SqlError> {
+    /// Casts bound parameters to the described types.
+    pub fn cast(&self, parameters: &RecordBatch) -> Result<Vec<ArrayRef>, SqlError> {
         let Some(description) = &self.description else { return Ok(parameters.columns().to_vec()) };
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let columns = parameters.columns().iter().zip(&description.parameters).enumerate();

@@ -47,7 +47,7 @@ use super::ingest::quote_identifier;
 use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
 use super::status::{status, to_status};
-use super::{batches, gate, ingest, metadata, options};
+use super::{batches, gate, ingest, metadata, options, prepared_execution};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
@@ -199,7 +199,7 @@ impl Service {
         Box::new(move |executor, forward| {
             Box::pin(async move {
                 let bound = prepared.bound.lock().clone();
-                prepared.run(executor, bound.as_ref(), forward).await.map(drop)
+                prepared_execution::run(&prepared, executor, bound.as_ref(), forward).await.map(drop)
             })
         })
     }
@@ -231,7 +231,7 @@ impl Service {
                 let transaction = query.transaction_id;
                 let id = transaction.clone();
                 let work: Work<Prepared> = Box::new(move |executor| {
-                    Box::pin(async move { Prepared::new(executor, text, id).await })
+                    Box::pin(async move { prepared_execution::prepare(executor, text, id).await })
                 });
                 let prepared = self.run_work(login, transaction.as_ref(), work).await.map_err(to_status)?;
                 prepared.columns().unwrap_or_else(|| Arc::new(Schema::empty()))
@@ -646,8 +646,9 @@ impl FlightSqlService for Service {
         let login = Self::login(&request)?;
         let transaction = query.transaction_id.clone().filter(|id| !id.is_empty());
         let id = transaction.clone();
-        let work: Work<Prepared> =
-            Box::new(move |executor| Box::pin(async move { Prepared::new(executor, query.query, id).await }));
+        let work: Work<Prepared> = Box::new(move |executor| {
+            Box::pin(async move { prepared_execution::prepare(executor, query.query, id).await })
+        });
         let prepared = self.run_work(&login, transaction.as_ref(), work).await.map_err(to_status)?;
         let dataset_schema = encapsulate_schema(prepared.columns().as_deref())?;
         let parameter_schema = encapsulate_schema(prepared.parameters().as_ref())?;
@@ -859,7 +860,7 @@ fn update_all(
             let mut count = 0;
             let consumer: &mut dyn Consumer = &mut Discard;
             while let Some(batch) = batches.try_next().await? {
-                count += prepared.run(executor, batch.as_ref(), consumer).await?;
+                count += prepared_execution::run(&prepared, executor, batch.as_ref(), consumer).await?;
             }
             Ok(count)
         })

@@ -11,7 +11,7 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 13] = [
+const IN_CIRCLES: [(&str, usize); 12] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
@@ -21,7 +21,6 @@ const IN_CIRCLES: [(&str, usize); 13] = [
     ("mpi", 4),
     ("mpid", 4),
     ("pgcatalog", 15),
-    ("server", 4),
     ("servers", 2),
     ("storage", 4),
     ("testkit", 4),
