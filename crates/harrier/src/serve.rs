@@ -65,7 +65,6 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::authentication::password_verifier;
 pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
-pub(crate) use self::plan_probe::work;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::freed_memory;
 use crate::serve::authentication::Authenticator;

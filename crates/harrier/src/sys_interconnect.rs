@@ -15,9 +15,7 @@ use harrier_engine::{ServerTable, Viewer};
 use harrier_exec::Gang;
 use harrier_exec::monitor::statement_history::History;
 use harrier_exec::transport::stream_metrics::RankCounts;
-use harrier_server::query_profile::QueryProfile;
-
-use crate::serve::work;
+use harrier_session_api::query_profile::QueryProfile;
 
 /// Traffic of a rank.
 pub(crate) struct RankTraffic {
@@ -176,12 +174,11 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
                     clock_ahead_ns: clocks.get(rank).copied().unwrap_or(0),
                 }));
             }
-            let works: Vec<QueryProfile> = past.iter().map(|past| work(past.snapshot.clone())).collect();
-            let statements = past.iter().zip(&works).map(|(past, work)| StatementTraffic {
+            let statements = past.iter().map(|past| StatementTraffic {
                 id: past.number,
                 state: if past.failed { "failed" } else { "done" },
                 text: past.text.clone(),
-                work,
+                work: &past.snapshot,
             });
             rows(ranks, statements.collect())
         }
@@ -193,7 +190,7 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
 mod tests {
     use super::*;
     use arrow::util::display::{ArrayFormatter, FormatOptions};
-    use harrier_server::query_profile::{Operator, Slice, Stream};
+    use harrier_session_api::query_profile::{Operator, Slice, Stream};
 
     #[test]
     fn a_stream_is_named_as_it_is_everywhere() {

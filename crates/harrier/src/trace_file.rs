@@ -13,8 +13,6 @@ use harrier_exec::transport::clock_offset::now_ns;
 use harrier_server::trace::{Trace, Traced};
 use parking_lot::Mutex;
 
-use crate::serve::work;
-
 const HEAD: &str = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
 const TAIL: &str = "\n]}\n";
 
@@ -52,13 +50,12 @@ impl TraceFile {
     }
 
     fn add(&mut self, past: &PastStatement) -> io::Result<()> {
-        let work = work(past.snapshot.clone());
         let events = self.trace.events(Traced {
             number: past.number,
             text: &past.text,
             began_ns: past.began_ns,
             ended_ns: past.ended_ns,
-            work: &work,
+            work: &past.snapshot,
         });
         let mut text = String::new();
         for event in events {
@@ -74,7 +71,7 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harrier_exec::monitor::plan_snapshot::PlanSnapshot;
+    use harrier_session_api::query_profile::QueryProfile;
 
     #[test]
     fn the_file_is_whole_at_any_time() {
@@ -94,7 +91,7 @@ mod tests {
             failed: false,
             began_ns: now_ns(),
             ended_ns: now_ns(),
-            snapshot: PlanSnapshot::default(),
+            snapshot: QueryProfile::default(),
         };
         listener(&past(1));
         let first = events();

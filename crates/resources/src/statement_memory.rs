@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
+use harrier_session_api::query_profile::Memory;
 use parking_lot::Mutex;
 use prost::Message;
 
@@ -30,14 +31,8 @@ pub struct MemoryUse {
     pub peak_bytes: u64,
 }
 
-/// The same for one process, which may be a rank.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct ProcessMemory {
-    /// `None`: the process that took the statement and is not a rank.
-    #[prost(uint64, optional, tag = "1")]
-    pub rank: Option<u64>,
-    #[prost(message, required, tag = "2")]
-    pub used: MemoryUse,
+fn of_process(rank: Option<usize>, used: MemoryUse) -> Memory {
+    Memory { rank: rank.map(|rank| rank as u64), bytes: used.bytes, peak_bytes: used.peak_bytes }
 }
 
 /// Memory counters of one statement: of this process, and those reported by other ranks.
@@ -68,14 +63,14 @@ impl StatementMemory {
     }
 
     /// Memory use of every process that has reserved any. `own`: this process's rank.
-    pub fn by_process(&self, own: Option<usize>) -> Vec<ProcessMemory> {
+    pub fn by_process(&self, own: Option<usize>) -> Vec<Memory> {
         let here = (own, self.local());
         let others = self.others.lock();
         let others = others.iter().map(|(rank, used)| (Some(*rank), *used));
         std::iter::once(here)
             .chain(others)
             .filter(|(_, used)| used.peak_bytes > 0)
-            .map(|(rank, used)| ProcessMemory { rank: rank.map(|rank| rank as u64), used })
+            .map(|(rank, used)| of_process(rank, used))
             .collect()
     }
 
@@ -204,9 +199,8 @@ mod tests {
         memory.record(2, MemoryUse { bytes: 10, peak_bytes: 30 });
         memory.record(2, MemoryUse { bytes: 5, peak_bytes: 20 });
         memory.grow(7);
-        let used = |bytes, peak_bytes| MemoryUse { bytes, peak_bytes };
-        let of = |rank, used| ProcessMemory { rank, used };
-        assert_eq!(memory.by_process(Some(0)), [of(Some(0), used(7, 7)), of(Some(2), used(5, 30))]);
+        let of = |rank, bytes, peak_bytes| Memory { rank, bytes, peak_bytes };
+        assert_eq!(memory.by_process(Some(0)), [of(Some(0), 7, 7), of(Some(2), 5, 30)]);
         assert_eq!(memory.by_process(None)[0].rank, None);
     }
 }

@@ -16,8 +16,9 @@ use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
-use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Share};
+use harrier_server::probe::Probe;
 use harrier_server::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
+use harrier_session_api::query_profile::{Memory, Operator, QueryProfile, Share};
 
 /// What a statement did on three ranks.
 const THREE_RANKS: &str = include_str!("../tests/plans/three_ranks.json");

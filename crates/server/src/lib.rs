@@ -1,5 +1,5 @@
 //! The server's front end: the PostgreSQL protocol, Flight SQL, authentication, resource queues, and web
-//! pages. It knows no engine, and of plans only the profile that it shows ([`query_profile`]); statements run
+//! pages. It knows no engine, and of plans only the profile that it shows ([`probe`]); statements run
 //! behind [`backend`].
 //!
 //! ```text
@@ -18,7 +18,7 @@ pub mod http;
 pub mod metrics;
 pub mod overview;
 pub mod pg;
-pub mod query_profile;
+pub mod probe;
 pub mod queues;
 pub mod registry;
 pub mod telemetry;

@@ -7,10 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::query_profile::{Memory, QueryProfile};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
-use crate::query_profile::{Memory, Probe, QueryProfile};
+use crate::probe::Probe;
 use crate::trace_parent::TraceParent;
 
 use crate::audit::{self, Audit, Event, StatementOutcome, Subject};

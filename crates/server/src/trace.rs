@@ -12,15 +12,14 @@
 //!
 //! Source: "Trace Event Format", Google, 2016; perfetto.dev, "Visualizing external trace formats".
 
+use harrier_session_api::query_profile::{Operator, QueryProfile, Share, Stream};
 use serde_json::{Value, json};
 
-use crate::query_profile::{Operator, QueryProfile, Share, Stream};
-
 /// First thread numbers of operators' and streams' tracks. Slices and operators are far fewer.
-const OPERATORS: usize = 1_000;
-const OPERATORS_MAX: usize = 1_000;
-const STREAMS: usize = 100_000_000;
-const SLICES_MAX: usize = 1_000;
+const OPERATORS: u64 = 1_000;
+const OPERATORS_MAX: u64 = 1_000;
+const STREAMS: u64 = 100_000_000;
+const SLICES_MAX: u64 = 1_000;
 
 /// A statement to trace.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +36,7 @@ pub struct Traced<'a> {
 #[derive(Debug)]
 pub struct Trace {
     began_ns: u64,
-    named: std::collections::BTreeSet<(usize, usize)>,
+    named: std::collections::BTreeSet<(u64, u64)>,
     arrows: u64,
 }
 
@@ -74,10 +73,10 @@ impl Trace {
         &mut self,
         events: &mut Vec<Value>,
         traced: Traced<'_>,
-        slice: usize,
+        slice: u64,
         operator: &Operator,
         share: &Share,
-        track: usize,
+        track: u64,
     ) {
         let Some((began, ended)) = share.began_ns.zip(share.ended_ns) else { return };
         self.name(events, share.rank, track, &format!("slice {slice}: {}", operator.name));
@@ -101,7 +100,7 @@ impl Trace {
         &mut self,
         events: &mut Vec<Value>,
         traced: Traced<'_>,
-        slice: usize,
+        slice: u64,
         motion: &Operator,
         stream: &Stream,
     ) {
@@ -130,9 +129,9 @@ impl Trace {
         &mut self,
         events: &mut Vec<Value>,
         work: &QueryProfile,
-        feeder: usize,
+        feeder: u64,
         stream: &Stream,
-        track: usize,
+        track: u64,
         (began, ended): (u64, u64),
     ) {
         let sender = work.slices.iter().find(|slice| slice.number == feeder);
@@ -165,9 +164,9 @@ impl Trace {
         }
     }
 
-    fn name(&mut self, events: &mut Vec<Value>, rank: usize, track: usize, name: &str) {
+    fn name(&mut self, events: &mut Vec<Value>, rank: u64, track: u64, name: &str) {
         // Thread 0 is named for every process, so that each process is named once.
-        if self.named.insert((rank, usize::MAX)) {
+        if self.named.insert((rank, u64::MAX)) {
             let args = json!({ "name": format!("rank {rank}") });
             events.push(
                 json!({ "ph": "M", "name": "process_name", "pid": process(rank), "tid": 0, "args": args }),
@@ -200,18 +199,18 @@ pub fn document(traced: Traced<'_>) -> String {
 }
 
 /// Viewers treat process 0 as the idle task.
-fn process(rank: usize) -> usize {
+fn process(rank: u64) -> u64 {
     rank + 1
 }
 
-fn operator_track(slice: usize, at: usize) -> usize {
-    OPERATORS + slice * OPERATORS_MAX + at.min(OPERATORS_MAX - 1)
+fn operator_track(slice: u64, at: usize) -> u64 {
+    OPERATORS + slice * OPERATORS_MAX + (at as u64).min(OPERATORS_MAX - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query_profile::Slice;
+    use harrier_session_api::query_profile::Slice;
 
     fn work() -> QueryProfile {
         let share = |rank, began, ended| Share {

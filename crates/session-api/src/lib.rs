@@ -3,11 +3,13 @@
 //! ```text
 //! server ─ Identity, CursorStatement, NamedObjects ─────────────────────────────────► engine
 //!        ◄─ StatementKind, Description, Completion, TransactionState, TimeLimits ────
+//! pages  ◄─ QueryProfile ──────────────────────────────────────────────────────────── ranks
 //! ```
 //!
 //! Streams of rows are not among them: an engine's are DataFusion's, and a server's come from other threads.
 
 pub mod cursor;
 pub mod named_objects;
+pub mod query_profile;
 pub mod session;
 pub mod statement;

@@ -7,9 +7,10 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use harrier_exec::frontend::client::on_gang;
-use harrier_exec::monitor::plan_snapshot::PlanSnapshot;
+use harrier_exec::monitor::plan_snapshot;
 use harrier_exec::monitor::slice_tree::Extent;
-use harrier_resources::statement_memory::{ProcessMemory, StatementMemory};
+use harrier_resources::statement_memory::StatementMemory;
+use harrier_session_api::query_profile::{Memory, QueryProfile};
 
 /// A handle on a plan, which it keeps alive. Cheap to clone; reading locks each operator's metrics briefly.
 #[derive(Debug, Clone)]
@@ -53,35 +54,35 @@ impl Progress {
 
     /// The last known snapshot of the plan's metrics; for a plan on a gang, the last one the gang reported.
     /// Empty without a plan.
-    pub fn last_snapshot(&self) -> PlanSnapshot {
+    pub fn last_snapshot(&self) -> QueryProfile {
         match &self.plan {
             Some(plan) => {
                 let snapshot =
-                    on_gang(plan).map_or_else(|| PlanSnapshot::at(plan), |gang| gang.last_snapshot());
+                    on_gang(plan).map_or_else(|| plan_snapshot::at(plan), |gang| gang.last_snapshot());
                 self.with_memory(snapshot)
             }
-            None => PlanSnapshot::default(),
+            None => QueryProfile::default(),
         }
     }
 
     /// The statement's memory in each process, as far as it is known here.
-    pub fn memory(&self) -> Vec<ProcessMemory> {
+    pub fn memory(&self) -> Vec<Memory> {
         let gang = self.plan.as_ref().and_then(on_gang);
         let ranks = gang.map(|gang| gang.last_snapshot().memory).unwrap_or_default();
         ranks.into_iter().chain(self.memory_here()).collect()
     }
 
-    fn with_memory(&self, mut snapshot: PlanSnapshot) -> PlanSnapshot {
+    fn with_memory(&self, mut snapshot: QueryProfile) -> QueryProfile {
         snapshot.memory.extend(self.memory_here());
         snapshot
     }
 
-    fn memory_here(&self) -> Vec<ProcessMemory> {
+    fn memory_here(&self) -> Vec<Memory> {
         self.memory.as_ref().map(|memory| memory.by_process(None)).unwrap_or_default()
     }
 
     /// A fresh snapshot, polled from the ranks if they run the plan. Cancel-safe.
-    pub async fn poll_snapshot(&self) -> PlanSnapshot {
+    pub async fn poll_snapshot(&self) -> QueryProfile {
         match self.plan.as_ref().and_then(on_gang) {
             Some(gang) => self.with_memory(gang.poll_snapshot().await),
             None => self.last_snapshot(),

@@ -41,6 +41,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use harrier_session_api::query_profile::QueryProfile;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,7 +53,6 @@ pub use self::retry::RetryReads;
 use crate::distribution::direct_dispatch::{scanned_bytes, with_dispatch};
 use crate::distribution::gang_planner;
 use crate::distribution::logical_planner::physical_plan;
-use crate::monitor::plan_snapshot::PlanSnapshot;
 use crate::operators::cancelable_joins;
 use crate::transport::local_socket;
 use crate::transport::plan_codec;
@@ -122,7 +122,7 @@ pub(crate) mod kind {
     pub(crate) const STATUS: u8 = 4;
     /// Success: the last frame.
     pub(crate) const END: u8 = 5;
-    /// [`crate::monitor::plan_snapshot::PlanSnapshot`] of the running statement, before its first row and
+    /// [`QueryProfile`] of the running statement, before its first row and
     /// after its last.
     pub(crate) const SNAPSHOT: u8 = 6;
 }
@@ -487,7 +487,7 @@ type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
 
 #[derive(Debug, Default)]
 struct LastSnapshot {
-    snapshot: PlanSnapshot,
+    snapshot: QueryProfile,
     /// Number of snapshots received along with the rows: the second is final.
     with_rows: usize,
 }
@@ -556,20 +556,20 @@ impl GangExec {
 
     /// The gang's last snapshot of the plan: taken at its beginning, its end, and on every poll. Empty before
     /// the plan is admitted.
-    pub fn last_snapshot(&self) -> PlanSnapshot {
+    pub fn last_snapshot(&self) -> QueryProfile {
         self.last_snapshot.lock().snapshot.clone()
     }
 
     /// Polls the plan's progress on all ranks. Returns the last snapshot if it does not run or the gang does
     /// not respond.
-    pub async fn poll_snapshot(&self) -> PlanSnapshot {
+    pub async fn poll_snapshot(&self) -> QueryProfile {
         let request =
             Request { kind: RequestKind::Snapshot.into(), run: self.request.run, ..Request::default() };
         let response = async {
             let desk = self.link.inner.borrow().desk.clone()?;
             let mut stream = send_request(&desk.path, &request).await.ok()?;
             match read_frame(&mut stream).await {
-                Ok(Some((kind::SNAPSHOT, bytes))) => decode::<PlanSnapshot>(&bytes).ok(),
+                Ok(Some((kind::SNAPSHOT, bytes))) => decode::<QueryProfile>(&bytes).ok(),
                 _ => None,
             }
         };

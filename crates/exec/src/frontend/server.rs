@@ -21,6 +21,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStat
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::{FutureExt, StreamExt};
+use harrier_session_api::query_profile::QueryProfile;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,7 +35,7 @@ use crate::frontend::client::{Failure, Lines, RankStatus, Request, RequestKind, 
 use crate::functions;
 use crate::gang::ledger::Audit;
 use crate::gang::{Gang, StatementOptions, Transport};
-use crate::monitor::plan_snapshot::PlanSnapshot;
+use crate::monitor::plan_snapshot;
 use crate::monitor::resource_usage::{ResourceUsage, UsageBaseline};
 use crate::monitor::running_slices;
 use crate::monitor::slice_tree::{RankMetrics, Slice, copy_descriptions, slices, with_metrics};
@@ -282,10 +283,10 @@ impl Desk {
     }
 
     /// The progress of a statement; an empty snapshot if it does not run here.
-    async fn snapshot(&self, run: u64) -> PlanSnapshot {
+    async fn snapshot(&self, run: u64) -> QueryProfile {
         let running = self.running.lock().get(&run).cloned();
         let Some(running) = running else {
-            return PlanSnapshot::default();
+            return QueryProfile::default();
         };
         let mut slices = slices(&running.plan);
         // Rank 0's parts may share metrics with the plan that they were cut from.
@@ -299,10 +300,10 @@ impl Desk {
     }
 
     /// All its times are by this rank's clock.
-    async fn snapshot_of(&self, slices: &[Slice], run: &RunningStatement) -> PlanSnapshot {
-        let mut snapshot = PlanSnapshot::of(slices, &run.members);
+    async fn snapshot_of(&self, slices: &[Slice], run: &RunningStatement) -> QueryProfile {
+        let mut snapshot = plan_snapshot::of(slices, &run.members);
         snapshot.memory = run.memory.by_process(Some(0));
-        snapshot.align(self.gang.clocks().await);
+        plan_snapshot::align(&mut snapshot, self.gang.clocks().await);
         snapshot
     }
 

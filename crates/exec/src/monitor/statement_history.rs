@@ -10,7 +10,7 @@
 //! A statement whose rows are dropped before their end is not recorded.
 
 use crate::gang::Gang;
-use crate::monitor::plan_snapshot::PlanSnapshot;
+use crate::monitor::plan_snapshot;
 use crate::monitor::slice_tree::{Slice, slices, with_metrics};
 use crate::transport::clock_offset::now_ns;
 use datafusion::common::DataFusionError;
@@ -18,6 +18,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, StreamExt};
+use harrier_session_api::query_profile::QueryProfile;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,7 +45,7 @@ pub struct PastStatement {
     pub began_ns: u64,
     pub ended_ns: u64,
     /// For a failed one, only the metrics of its own process.
-    pub snapshot: PlanSnapshot,
+    pub snapshot: QueryProfile,
 }
 
 /// Called once for every statement, when its metrics are complete.
@@ -127,7 +128,7 @@ impl History {
         self.record(text.to_string(), false, began_ns, now_ns(), snapshot);
     }
 
-    fn record(&self, text: String, failed: bool, began_ns: u64, ended_ns: u64, snapshot: PlanSnapshot) {
+    fn record(&self, text: String, failed: bool, began_ns: u64, ended_ns: u64, snapshot: QueryProfile) {
         let past = {
             let mut past = self.inner.past.lock();
             past.last += 1;
@@ -145,10 +146,10 @@ impl History {
     }
 }
 
-async fn take_snapshot(gang: Option<&Gang>, slices: &[Slice], members: &[usize]) -> PlanSnapshot {
-    let mut snapshot = PlanSnapshot::of(slices, members);
+async fn take_snapshot(gang: Option<&Gang>, slices: &[Slice], members: &[usize]) -> QueryProfile {
+    let mut snapshot = plan_snapshot::of(slices, members);
     if let Some(gang) = gang {
-        snapshot.align(gang.clocks().await);
+        plan_snapshot::align(&mut snapshot, gang.clocks().await);
     }
     snapshot
 }

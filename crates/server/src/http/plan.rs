@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use harrier_session_api::query_profile::{Operator, QueryProfile, RankTotals, Slice};
 use maud::{Markup, html};
 
 use super::format;
-use crate::query_profile::{Operator, QueryProfile, RankTotals, Slice};
 
 /// Maximum operators of a diagram.
 const NODES_MAX: usize = 600;
@@ -57,9 +57,9 @@ impl<'a> Plan<'a> {
     /// `None`: there is nothing to draw, or too much.
     pub fn of(work: &'a QueryProfile) -> Option<Self> {
         let mut plan = Self { work, nodes: Vec::new(), roots: Vec::new() };
-        let mut tops: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut tops: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for slice in &work.slices {
-            let mut above: Vec<(usize, usize)> = Vec::new();
+            let mut above: Vec<(u64, usize)> = Vec::new();
             for operator in &slice.operators {
                 let number = plan.nodes.len();
                 if number == NODES_MAX {
@@ -206,7 +206,7 @@ impl Node<'_> {
         let counted = || shares.iter().filter_map(|share| share.rows);
         let most = counted().max().filter(|_| self.slice.ranks > 1)?;
         // Ranks without a report had no rows.
-        let least = if shares.len() < self.slice.ranks { 0 } else { counted().min()? };
+        let least = if (shares.len() as u64) < self.slice.ranks { 0 } else { counted().min()? };
         Some((least, most))
     }
 
@@ -309,7 +309,7 @@ pub(crate) fn text(work: &QueryProfile) -> String {
     for slice in &work.slices {
         lines.push(headline(slice));
         for operator in &slice.operators {
-            let mut line = format!("{:indent$}", "", indent = 2 + 2 * operator.depth.min(100));
+            let mut line = format!("{:indent$}", "", indent = 2 + 2 * operator.depth.min(100) as usize);
             line.push_str(&operator.name);
             if !operator.detail.is_empty() {
                 let _ = write!(line, ": {}", operator.detail);
@@ -362,7 +362,7 @@ pub(crate) fn ranks(work: &QueryProfile) -> Markup {
     // Columns with only zeros are omitted.
     let columns: Vec<_> =
         columns.into_iter().filter(|(_, _, of, ..)| ranks.iter().any(|rank| of(rank) > 0)).collect();
-    let count = work.slices.iter().map(|slice| slice.ranks).max().unwrap_or(1).max(ranks.len());
+    let count = work.slices.iter().map(|slice| slice.ranks).max().unwrap_or(1).max(ranks.len() as u64);
     html! {
         @if count > 1 && !columns.is_empty() {
             h2 { "Ranks" }

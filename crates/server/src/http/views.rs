@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::response::Html;
+use harrier_session_api::query_profile::{Progress, QueryProfile};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plan::{self, Plan};
 use super::{Filter, ROWS_MAX, Site, format};
 use crate::facts::Facts;
 use crate::overview::{QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts};
-use crate::query_profile::{Progress, QueryProfile};
 use crate::registry::{Activity, Phase, StatementEntry};
 
 /// Maximum letters of a statement in a list.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use harrier_session_api::query_profile::{QueryProfile, Share, Slice};
 use prometheus_client::registry::Unit;
 
 use serde_json::{Value, json};
 
 use crate::metrics::{self, Family};
-use crate::query_profile::{QueryProfile, Slice};
 use crate::registry::{DURATIONS_MS, Phase, StatementEntry};
 use crate::trace_parent::{mask_literals, to_hex};
 
@@ -216,17 +216,17 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
 
 fn of_slice(trace: &str, parent: &str, work: Option<&QueryProfile>, slice: &Slice) -> Vec<Value> {
     let times = work.map(|work| work.times(slice)).unwrap_or_default();
-    let one = |(rank, began, ended): (usize, u64, u64)| {
+    let one = |(rank, began, ended): (u64, u64, u64)| {
         let shares = || {
-            let of_rank = move |share: &&crate::query_profile::Share| share.rank == rank;
+            let of_rank = move |share: &&Share| share.rank == rank;
             slice.operators.iter().flat_map(move |operator| operator.shares.iter().filter(of_rank))
         };
-        let sum = |number: fn(&crate::query_profile::Share) -> u64| shares().map(number).sum::<u64>();
+        let sum = |number: fn(&Share) -> u64| shares().map(number).sum::<u64>();
         let top = slice.operators.first();
         let rows = top.and_then(|top| top.shares.iter().find(|share| share.rank == rank)?.rows);
         let mut attributes = Attributes::default();
-        attributes.number("harrier.slice", slice.number as u64);
-        attributes.number("harrier.rank", rank as u64);
+        attributes.number("harrier.slice", slice.number);
+        attributes.number("harrier.rank", rank);
         rows.into_iter().for_each(|rows| attributes.number("harrier.rows", rows));
         attributes.decimal("harrier.busy_seconds", sum(|share| share.busy_ns.unwrap_or(0)) as f64 / 1e9);
         attributes.some("harrier.read_bytes", sum(|share| share.read_bytes));

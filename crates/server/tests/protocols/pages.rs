@@ -15,8 +15,9 @@ use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
-use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Scan, Share, Slice};
+use harrier_server::probe::Probe;
 use harrier_server::registry::{Phase, Registry, SessionGuard, Stop};
+use harrier_session_api::query_profile::{Memory, Operator, QueryProfile, Scan, Share, Slice};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

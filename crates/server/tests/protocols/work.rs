@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Share, Slice};
+use harrier_server::probe::Probe;
 use harrier_server::registry::{Phase, Registry, SessionGuard, StatementEntry};
+use harrier_session_api::query_profile::{Memory, Operator, QueryProfile, Share, Slice};
 
 /// Counts how often it is asked.
 #[derive(Debug, Default)]

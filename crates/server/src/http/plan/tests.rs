@@ -1,7 +1,7 @@
 //! Tests of diagrams: plans that ran on ranks, plans that did not, and impossible ones.
 
 use super::*;
-use crate::query_profile::{Scan, Share};
+use harrier_session_api::query_profile::{Scan, Share};
 
 const THREE_RANKS: &str = include_str!("../../../tests/plans/three_ranks.json");
 
@@ -11,15 +11,15 @@ fn three_ranks() -> QueryProfile {
     serde_json::from_value(serde_json::json!({ "slices": profile["slices"] })).unwrap()
 }
 
-fn operator(depth: usize, name: &str, feeder: Option<usize>) -> Operator {
+fn operator(depth: u64, name: &str, feeder: Option<u64>) -> Operator {
     Operator { depth, name: name.to_string(), feeder, ..Operator::default() }
 }
 
-fn slice(number: usize, ranks: usize, operators: Vec<Operator>) -> Slice {
+fn slice(number: u64, ranks: u64, operators: Vec<Operator>) -> Slice {
     Slice { number, ranks, operators }
 }
 
-fn share(rank: usize, rows: u64) -> Share {
+fn share(rank: u64, rows: u64) -> Share {
     Share { rank, rows: Some(rows), busy_ns: Some(rows * 1000), ..Share::default() }
 }
 
@@ -47,8 +47,8 @@ fn slices_hang_below_the_motions_that_they_feed() {
 
 #[test]
 fn work_that_is_shared_unevenly_is_said_to_be() {
-    let shared = |rows: &[u64], ranks: usize| {
-        let shares = rows.iter().enumerate().map(|(rank, rows)| share(rank, *rows)).collect();
+    let shared = |rows: &[u64], ranks: u64| {
+        let shares = rows.iter().enumerate().map(|(rank, rows)| share(rank as u64, *rows)).collect();
         let join = Operator { shares, ..operator(0, "HashJoinExec", None) };
         QueryProfile { slices: vec![slice(1, ranks, vec![join])], ..QueryProfile::default() }
     };
@@ -93,7 +93,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         vec![slice(
             1,
             0,
-            vec![operator(7, "a", Some(9)), operator(3, "b", None), operator(usize::MAX, "c", None)],
+            vec![operator(7, "a", Some(9)), operator(3, "b", None), operator(u64::MAX, "c", None)],
         )],
         vec![slice(1, 1, vec![operator(0, "a", Some(2))]), slice(2, 1, vec![]), slice(1, 1, vec![])],
     ] {
@@ -104,7 +104,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         ranks(&work);
         text(&work);
     }
-    let many = (0..=NODES_MAX).map(|at| operator(at, "x", None)).collect();
+    let many = (0..=NODES_MAX).map(|at| operator(at as u64, "x", None)).collect();
     assert!(Plan::of(&QueryProfile { slices: vec![slice(0, 1, many)], ..QueryProfile::default() }).is_none());
     assert!(Plan::of(&QueryProfile::default()).is_none());
 }

@@ -1,128 +1,151 @@
 //! Query profile: a statement's plan as slices and motions, with each rank's measurements per operator,
-//! during and after execution.
-//!
-//! Shown on pages and exported by telemetry. The engine provides it through [`Probe`].
+//! during and after execution. Ranks send it as a message; pages show it, and programs read it as JSON.
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
+use prost::Message;
 use serde::{Deserialize, Serialize};
 
-/// Source of a running statement's profile. Dropped when the statement ends.
-#[async_trait]
-pub trait Probe: std::fmt::Debug + Send + Sync + 'static {
-    /// The locally known profile. Called once more when the statement has ended, on the thread that ends it:
-    /// must not block.
-    fn snapshot(&self) -> QueryProfile;
-
-    /// Memory reservations of all processes that have reported. Must not block.
-    fn memory(&self) -> Vec<Memory>;
-
-    /// Like [`Probe::snapshot`], but queries the ranks. Cancel-safe.
-    async fn refresh(&self) -> QueryProfile;
-}
-
 /// A plan as slices, the coordinator's first, each before those that feed it; empty: unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct QueryProfile {
+    #[prost(message, repeated, tag = "1")]
     pub slices: Vec<Slice>,
     /// Of the processes that have reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[prost(message, repeated, tag = "2")]
     pub memory: Vec<Memory>,
 }
 
 /// Memory reserved by a statement on one process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct Memory {
     /// `None`: the server itself.
-    pub rank: Option<usize>,
+    #[prost(uint64, optional, tag = "1")]
+    pub rank: Option<u64>,
+    #[prost(uint64, tag = "2")]
     pub bytes: u64,
     /// Peak reservation.
+    #[prost(uint64, tag = "3")]
     pub peak_bytes: u64,
 }
 
 /// The part of a plan between motions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct Slice {
-    pub number: usize,
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
     /// Ranks that run it; slice 0 runs on the coordinator alone.
-    pub ranks: usize,
+    #[prost(uint64, tag = "2")]
+    pub ranks: u64,
     /// In pre-order.
+    #[prost(message, repeated, tag = "3")]
     pub operators: Vec<Operator>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct Operator {
     /// Distance from the top of the slice.
-    pub depth: usize,
+    #[prost(uint64, tag = "1")]
+    pub depth: u64,
+    #[prost(string, tag = "2")]
     pub name: String,
     /// Its description, without its name.
+    #[prost(string, tag = "3")]
     pub detail: String,
     /// The sending slice, for the receiving end of a motion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub feeder: Option<usize>,
+    #[prost(uint64, optional, tag = "4")]
+    pub feeder: Option<u64>,
     /// For operators that read files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[prost(message, optional, tag = "5")]
     pub scan: Option<Scan>,
     /// By rank; ranks that have not started are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[prost(message, repeated, tag = "6")]
     pub shares: Vec<Share>,
     /// Streams of a motion between different ranks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[prost(message, repeated, tag = "7")]
     pub streams: Vec<Stream>,
 }
 
 /// The input of a scan, over all ranks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message, Serialize, Deserialize)]
 pub struct Scan {
     /// The name of the folder or file, for display.
+    #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(uint64, tag = "2")]
     pub files: u64,
     /// Upper bound; projection and pruning reduce it.
+    #[prost(uint64, tag = "3")]
     pub bytes: u64,
     /// Rows in the files, if all of them report it.
+    #[prost(uint64, optional, tag = "4")]
     pub rows: Option<u64>,
 }
 
 /// One rank's measurements of one operator.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
-    pub rank: usize,
+    #[prost(uint64, tag = "1")]
+    pub rank: u64,
     /// Output rows.
+    #[prost(uint64, optional, tag = "2")]
     pub rows: Option<u64>,
     /// Total over the threads of the rank.
+    #[prost(uint64, optional, tag = "3")]
     pub busy_ns: Option<u64>,
     /// Bytes read from files.
+    #[prost(uint64, tag = "4")]
     pub read_bytes: u64,
     /// Rows that the scan's own filter has dropped.
+    #[prost(uint64, tag = "5")]
     pub pruned_rows: u64,
     /// Bytes received by a motion.
+    #[prost(uint64, tag = "6")]
     pub moved_bytes: u64,
+    #[prost(uint64, tag = "7")]
     pub spilled_bytes: u64,
     /// Nanoseconds since 1970, by the coordinator's clock.
+    #[prost(uint64, optional, tag = "8")]
     pub began_ns: Option<u64>,
+    #[prost(uint64, optional, tag = "9")]
     pub ended_ns: Option<u64>,
 }
 
 /// One rank's measurements of a stream from another rank.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
-    pub from: usize,
-    pub to: usize,
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+    #[prost(uint64, tag = "2")]
+    pub to: u64,
+    #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    #[prost(uint64, tag = "4")]
     pub blocks: u64,
     /// Number and total time of the sender's waits for credit.
+    #[prost(uint64, tag = "5")]
     pub credit_waits: u64,
+    #[prost(uint64, tag = "6")]
     pub credit_wait_ns: u64,
     /// The sender's time to encode blocks, and their time in its queue.
+    #[prost(uint64, tag = "7")]
     pub encode_ns: u64,
+    #[prost(uint64, tag = "8")]
     pub queue_ns: u64,
     /// The receiver's time to decode them.
+    #[prost(uint64, tag = "9")]
     pub decode_ns: u64,
     /// When it was opened and last received data, in nanoseconds since 1970 by the coordinator's clock.
+    #[prost(uint64, optional, tag = "10")]
     pub began_ns: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
     pub ended_ns: Option<u64>,
 }
 
@@ -142,7 +165,7 @@ pub struct Progress {
 /// One rank's totals of a statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RankTotals {
-    pub rank: usize,
+    pub rank: u64,
     /// Output rows of its scans.
     pub scanned_rows: u64,
     pub busy_ns: u64,
@@ -207,7 +230,7 @@ impl QueryProfile {
     }
 
     /// All streams, with the numbers of the sending and the receiving slice.
-    pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &Stream)> {
+    pub fn streams(&self) -> impl Iterator<Item = (u64, u64, &Stream)> {
         self.slices.iter().flat_map(|slice| {
             slice.operators.iter().flat_map(move |operator| {
                 let from = operator.feeder.unwrap_or_default();
@@ -231,7 +254,7 @@ impl QueryProfile {
 
     /// Totals of every participating rank, by number, including ranks without measurements.
     pub fn by_rank(&self) -> Vec<RankTotals> {
-        let mut ranks: BTreeMap<usize, RankTotals> = BTreeMap::new();
+        let mut ranks: BTreeMap<u64, RankTotals> = BTreeMap::new();
         for (operator, share) in
             self.operators().flat_map(|operator| operator.shares.iter().map(move |share| (operator, share)))
         {
@@ -254,8 +277,8 @@ impl QueryProfile {
     }
 
     /// Each rank's start and end times of a slice, in nanoseconds since 1970.
-    pub fn times(&self, slice: &Slice) -> Vec<(usize, u64, u64)> {
-        let mut times: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    pub fn times(&self, slice: &Slice) -> Vec<(u64, u64, u64)> {
+        let mut times: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for share in slice.operators.iter().flat_map(|operator| &operator.shares) {
             let Some((began, ended)) = share.began_ns.zip(share.ended_ns) else { continue };
             let (first, last) = times.entry(share.rank).or_insert((began, ended));
@@ -288,7 +311,7 @@ mod tests {
         Operator { scan: Some(scan), shares, ..Operator::default() }
     }
 
-    fn share(rank: usize, rows: u64, read_bytes: u64) -> Share {
+    fn share(rank: u64, rows: u64, read_bytes: u64) -> Share {
         Share { rank, rows: Some(rows), read_bytes, busy_ns: Some(rows * 10), ..Share::default() }
     }
 
