@@ -11,10 +11,9 @@ use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use harrier_error::{SqlError, SqlState};
+use harrier_error::SqlError;
 use harrier_resources::cancellation::CancelFlag;
 use harrier_sql::Statement as Form;
-use harrier_sqlstate::IntoDataFusionError;
 
 use crate::runtime::panic_guard::catch_panic;
 use crate::session::Session;
@@ -40,7 +39,6 @@ pub(crate) mod create_view;
 pub(crate) mod ddl;
 pub(crate) mod ddl_retry;
 pub(crate) mod describe;
-pub(crate) mod discard;
 pub(crate) mod drop;
 pub(crate) mod execute_plan;
 pub(crate) mod explain;
@@ -62,6 +60,7 @@ pub(crate) mod prepare;
 pub(crate) mod returning;
 pub(crate) mod scrollable_rows;
 pub(crate) mod sequence;
+pub(crate) mod session_command;
 pub(crate) mod setting;
 pub(crate) mod transaction_control;
 pub(crate) mod truncate;
@@ -101,10 +100,7 @@ impl Session {
                 self.require_warehouse(ABOUT_WAREHOUSE)?;
                 Ok(command("SET CONSTRAINTS"))
             }
-            Form::Cursor(_) => {
-                let message = "cursors are for clients of harrier serve that speak PostgreSQL's protocol";
-                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
-            }
+            Form::Session(command) => Box::pin(self.run_session_command(command)).await,
         }
     }
 
@@ -137,7 +133,6 @@ impl Session {
             Kind::Lock(lock) => Box::pin(self.lock(lock, sql, statement)).await,
             Kind::Comment(comment) => Box::pin(self.comment(comment, sql, statement)).await,
             Kind::Analyze(analyze) => Box::pin(self.analyze(analyze, sql, statement)).await,
-            Kind::Discard(object) => Box::pin(self.run_discard(object)).await,
             Kind::Call(call) => Box::pin(self.call(call, sql, statement)).await,
             Kind::Drop(drop) => Box::pin(self.drop_relations(drop, sql, statement)).await,
             Kind::Returning => Box::pin(self.execute_returning(sql, statement)).await,

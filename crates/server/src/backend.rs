@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use harrier_error::{SqlError, SqlState};
-use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::command::{Discard, SessionCommand};
 use harrier_session_api::named_objects::NamedObjects;
 use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
 use harrier_session_api::statement::{Completion, Description, StatementKind, StatementPart};
@@ -96,17 +96,6 @@ pub enum CopyInto {
     Rows(mpsc::Sender<RecordBatch>),
 }
 
-/// What DISCARD resets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Discard {
-    /// Resets all parameters, and drops prepared statements, temporary tables and locks.
-    All,
-    /// Drops temporary tables and views.
-    Temporary,
-    /// Forgets the last values of sequences.
-    Sequences,
-}
-
 /// Formats an interval of months, days and microseconds.
 pub type IntervalText = fn(i32, i32, i64) -> String;
 
@@ -137,11 +126,11 @@ pub trait Session: Send + Sync + 'static {
     /// clients.
     async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
 
-    /// Parses a statement that begins with DECLARE, FETCH, MOVE or CLOSE; `None` for others. The time grows
-    /// with the text.
+    /// Parses a statement that the server runs itself; `None` for others, of which only the first word is
+    /// read. The time grows with the text.
     ///
     /// Errors: a syntax error (42601), or both SCROLL and NO SCROLL (42P11).
-    fn cursor(&self, _: &str) -> Result<Option<CursorStatement>, SqlError> {
+    fn command(&self, _: &str) -> Result<Option<SessionCommand>, SqlError> {
         Ok(None)
     }
 

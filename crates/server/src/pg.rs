@@ -26,12 +26,12 @@ mod rows;
 mod scroll;
 mod server;
 mod session;
-mod session_command;
 mod text;
 mod types;
 mod value_encoder;
 mod value_output;
 mod values;
+mod words;
 mod zone;
 
 pub use authentication::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};

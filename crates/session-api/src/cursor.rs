@@ -1,5 +1,4 @@
-//! Statements about cursors: DECLARE, FETCH, MOVE and CLOSE. Cursors belong to a client's connection, so the
-//! server runs them.
+//! Statements about cursors: DECLARE, FETCH, MOVE and CLOSE.
 
 use crate::statement::StatementPart;
 

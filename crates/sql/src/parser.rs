@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use harrier_error::{SqlError, SqlState};
-use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::command::SessionCommand;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::desugar::insert_values::without_rows;
@@ -29,6 +29,7 @@ pub mod insert_partition;
 pub mod maintenance;
 pub mod row_format;
 pub mod sequence;
+pub mod session_command;
 pub mod table_clauses;
 pub mod transaction_mode;
 
@@ -64,7 +65,7 @@ pub enum Statement {
     Reindex(Box<ReindexStatement>),
     RenameIndex(Box<RenameIndexStatement>),
     SetConstraints(Box<SetConstraintsStatement>),
-    Cursor(Box<CursorStatement>),
+    Session(Box<SessionCommand>),
 }
 
 /// A statement, and the clauses that were taken out of its text.
@@ -106,8 +107,8 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(statement) = sequence::parse(&tokens)? {
         return Ok(Parsed::of(Statement::Sequence(Box::new(statement))));
     }
-    if let Some(statement) = cursor::parse(&tokens)? {
-        return Ok(Parsed::of(Statement::Cursor(Box::new(statement))));
+    if let Some(command) = session_command::parse(&tokens)? {
+        return Ok(Parsed::of(Statement::Session(Box::new(command))));
     }
     if let Some(statement) = maintenance::parse_optimize(&tokens)? {
         return Ok(Parsed::of(Statement::Optimize(Box::new(statement))));

@@ -9,6 +9,41 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::plain;
 
+/// The first word of a text, behind blanks and comments; empty if it begins with no word.
+pub fn first_word(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    loop {
+        rest = match (rest.strip_prefix("--"), rest.strip_prefix("/*")) {
+            (Some(line), _) => line.split_once('\n').map_or("", |(_, rest)| rest),
+            (_, Some(comment)) => after_comment(comment),
+            _ => break,
+        }
+        .trim_start();
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$'));
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// What follows a block comment that has begun. Block comments nest.
+fn after_comment(text: &str) -> &str {
+    let mut depth = 1;
+    let mut at = 0;
+    while let Some(found) = text[at..].find(['*', '/']) {
+        at += found;
+        let (step, change) = match &text.as_bytes()[at..] {
+            [b'/', b'*', ..] => (2, 1),
+            [b'*', b'/', ..] => (2, -1),
+            _ => (1, 0),
+        };
+        at += step;
+        depth += change;
+        if depth == 0 {
+            return &text[at..];
+        }
+    }
+    ""
+}
+
 /// A syntax error at `token` (42601).
 pub fn syntax_error_near(token: &Token) -> DataFusionError {
     let message = match token {

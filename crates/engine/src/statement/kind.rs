@@ -13,7 +13,7 @@ pub(crate) enum Kind<'s> {
     /// SET, RESET and SHOW of a PostgreSQL parameter.
     Parameter(Change),
     CreateExtension(&'s ast::CreateExtension),
-    /// PREPARE and DEALLOCATE.
+    /// PREPARE.
     Prepare(&'s ast::Statement),
     CreateTemporaryTable,
     CreateDatabase,
@@ -25,7 +25,6 @@ pub(crate) enum Kind<'s> {
     Comment(&'s ast::Statement),
     Analyze(&'s ast::Analyze),
     Call(&'s ast::Function),
-    Discard(&'s ast::DiscardObject),
     Drop(&'s ast::Statement),
     /// INSERT, UPDATE, DELETE and MERGE with RETURNING.
     Returning,
@@ -62,7 +61,7 @@ impl<'s> Kind<'s> {
         let Some(executed) = executed else { return Ok(Self::Planned) };
         Ok(match executed {
             ast::Statement::CreateExtension(create) => Self::CreateExtension(create),
-            ast::Statement::Prepare { .. } | ast::Statement::Deallocate { .. } => Self::Prepare(executed),
+            ast::Statement::Prepare { .. } => Self::Prepare(executed),
             ast::Statement::CreateDatabase { .. } => Self::CreateDatabase,
             ast::Statement::AlterTable(alter) => Self::AlterTable(alter),
             ast::Statement::CreateIndex(_) | ast::Statement::AlterIndex { .. } => Self::Index,
@@ -71,7 +70,6 @@ impl<'s> Kind<'s> {
             ast::Statement::Comment { .. } => Self::Comment(executed),
             ast::Statement::Analyze(analyze) => Self::Analyze(analyze),
             ast::Statement::Call(call) => Self::Call(call),
-            ast::Statement::Discard { object_type } => Self::Discard(object_type),
             ast::Statement::Drop { .. } => Self::Drop(executed),
             written if returning_items::items(written).is_some() => Self::Returning,
             ast::Statement::Insert(insert) => Self::Insert(insert),

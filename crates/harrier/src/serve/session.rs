@@ -26,14 +26,14 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelFlag, CancelOnDrop};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
-    self, Backend, BufferedRows, CopyInto, Discard, IntervalText, Outcome, Session, Statement,
+    self, Backend, BufferedRows, CopyInto, IntervalText, Outcome, Session, Statement,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
-use harrier_session_api::cursor::CursorStatement;
+use harrier_session_api::command::{Discard, SessionCommand};
 use harrier_session_api::named_objects::NamedObjects;
 use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
 use harrier_session_api::statement::{Completion, Description, StatementPart};
-use harrier_sql::parser::cursor;
+use harrier_sql::parser::session_command;
 use harrier_sql::splitter;
 use harrier_sqlstate::external;
 use parking_lot::RwLock;
@@ -389,6 +389,7 @@ impl EngineSession {
         async move {
             let session = Arc::clone(&self.session);
             match what {
+                Discard::Plans => Ok(()),
                 Discard::Temporary => self.run(async move { session.discard_temporary().await }).await,
                 Discard::Sequences => {
                     session.discard_sequences();
@@ -521,8 +522,8 @@ fn copy_completion(
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
-    fn cursor(&self, text: &str) -> Result<Option<CursorStatement>, SqlError> {
-        cursor::parse_text(text).map_err(|error| harrier_engine::in_statement(&error, text))
+    fn command(&self, text: &str) -> Result<Option<SessionCommand>, SqlError> {
+        session_command::parse_text(text).map_err(|error| harrier_engine::in_statement(&error, text))
     }
 
     fn split(&self, text: &str) -> Vec<StatementPart> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema};
 use harrier_error::SqlError;
+use harrier_session_api::command::SessionCommand;
 use harrier_session_api::statement::Description;
 
 use super::result_stream::ResultStream;
-use super::session_command::SessionCommand;
 use super::types::PgType;
 use crate::backend::Statement;
 use crate::registry::{Registry, StatementEntry};

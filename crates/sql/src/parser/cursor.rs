@@ -8,20 +8,12 @@ use harrier_session_api::cursor::{Count, CursorKind, CursorStatement, Step};
 use harrier_session_api::statement::StatementPart;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::dialect::SqlDialect;
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
 use crate::words::{StatementWords, syntax_error_near};
 
 /// First keywords of these statements.
-const FIRST: [&str; 4] = ["declare", "fetch", "move", "close"];
-
-/// Parses a cursor statement from text; `None` for other statements.
-///
-/// Errors: as [`parse`]; unterminated string literal or comment (42601).
-pub fn parse_text(text: &str) -> Result<Option<CursorStatement>> {
-    parse(&Tokens::of(text, &SqlDialect)?)
-}
+pub(super) const FIRST: [&str; 4] = ["declare", "fetch", "move", "close"];
 
 /// Parses a cursor statement; `None` for other statements.
 ///
@@ -157,9 +149,12 @@ fn signed_integer(words: &mut StatementWords<'_>) -> Result<Option<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::SqlDialect;
 
     fn check(text: &str, expected: Result<Option<CursorStatement>, &str>) {
-        let found = parse_text(text).map_err(|error| harrier_sqlstate::of(&error).as_str().to_string());
+        let found = Tokens::of(text, &SqlDialect)
+            .and_then(|tokens| parse(&tokens))
+            .map_err(|error| harrier_sqlstate::of(&error).as_str().to_string());
         assert_eq!(found, expected.map_err(str::to_string), "{text}");
     }
 

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use arrow::array::ArrayRef;
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::command::{Discard, SessionCommand};
 use harrier_session_api::cursor::{Count, CursorKind, CursorStatement, Step};
 use harrier_session_api::named_objects::{self, NamedObjects, PreparedStatement};
 use harrier_session_api::session::TransactionState;
@@ -16,12 +17,10 @@ use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
 use super::super::scroll::{Order, Rows, Scroll};
-use super::super::session_command::SessionCommand;
 use super::interrupt::{run_interruptible, send};
 use super::{
     ClientSession, Cursor, LONG_TEXT_BYTES, NAMES_MAX, RequestError, failed_transaction, failure_of, shift,
 };
-use crate::backend::Discard;
 
 /// Rows of a scrollable cursor written between two checks of the send buffer.
 const ROWS_AT_ONCE: u64 = 1024;
@@ -111,7 +110,7 @@ impl ClientSession {
                 self.cursor(&name)?;
                 self.cursors.remove(&name);
             }
-            SessionCommand::DiscardAll => {
+            SessionCommand::Discard(Discard::All) => {
                 if self.session.transaction() == TransactionState::Open {
                     let message = "DISCARD ALL cannot run inside a transaction block";
                     return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into());
@@ -122,8 +121,7 @@ impl ClientSession {
                 self.session.discard(Discard::All).await?;
                 self.report_parameters();
             }
-            SessionCommand::DiscardTemporary => self.session.discard(Discard::Temporary).await?,
-            SessionCommand::DiscardSequences => self.session.discard(Discard::Sequences).await?,
+            SessionCommand::Discard(what) => self.session.discard(what).await?,
             SessionCommand::Deallocate(None) => {
                 self.statements.clear();
                 self.control(text).await?;
@@ -133,7 +131,8 @@ impl ClientSession {
                     self.control(text).await?;
                 }
             }
-            SessionCommand::Nothing(_) => {}
+            // There are no notifications; LISTEN and NOTIFY are refused when they are parsed.
+            SessionCommand::Listen | SessionCommand::Notify | SessionCommand::Unlisten => {}
             SessionCommand::Checkpoint => {
                 if self.session.parameter("is_superuser").as_deref() != Some("on") {
                     let message = "permission denied to execute CHECKPOINT command";

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use arrow::datatypes::DataType;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::command::SessionCommand;
 use harrier_session_api::cursor::{Count, CursorStatement, Step};
 use harrier_session_api::session::TransactionState;
 use harrier_session_api::statement::{Description, StatementKind};
 
 use super::super::messages::{Bind, Target};
 use super::super::portal::{Expected, Portal, PortalState, Prepared};
-use super::super::session_command::SessionCommand;
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
 use super::interrupt::run_interruptible;

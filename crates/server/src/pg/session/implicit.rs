@@ -4,7 +4,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_session_api::session::TransactionState;
 use harrier_session_api::statement::StatementKind;
 
-use super::super::session_command;
+use super::super::words;
 use super::interrupt::{next_stop, run_interruptible, terminated_error};
 use super::{ClientSession, RequestError, failure_of};
 use crate::backend::Statement;
@@ -63,8 +63,7 @@ impl ClientSession {
     pub(super) fn make_explicit(&mut self, statement: &Statement) -> Result<(), SqlError> {
         let state = self.session.transaction();
         let is_begun = state != TransactionState::Idle && !self.is_implicit;
-        let words: Vec<String> =
-            session_command::words(&statement.text).map(str::to_ascii_lowercase).collect();
+        let words: Vec<String> = words::words(&statement.text).map(str::to_ascii_lowercase).collect();
         let first = words.first().map_or("", String::as_str);
         let ends = matches!(first, "commit" | "end" | "rollback" | "abort")
             && !words.iter().any(|word| word == "to");

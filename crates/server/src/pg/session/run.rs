@@ -8,12 +8,12 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::Schema;
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::command::SessionCommand;
 use harrier_session_api::statement::StatementKind;
 
 use super::super::portal::{Expected, OpenRows};
 use super::super::result_stream::ResultStream;
 use super::super::rows;
-use super::super::session_command::{self, SessionCommand};
 use super::interrupt::{run_interruptible, send, terminated_error};
 use super::{ClientSession, LONG_TEXT_BYTES, RequestError, failure_of, settle_with};
 use crate::backend::{Outcome, Statement};
@@ -31,14 +31,18 @@ impl ClientSession {
         &mut self,
         text: &str,
     ) -> Result<ClientStatement, RequestError> {
-        let cursor = |text: &str| match text.len() < LONG_TEXT_BYTES {
-            true => self.session.cursor(text),
-            false => tokio::task::block_in_place(|| self.session.cursor(text)),
+        let command = match text.len() < LONG_TEXT_BYTES {
+            true => self.session.command(text),
+            false => tokio::task::block_in_place(|| self.session.command(text)),
         };
-        if let Some(command) = session_command::parse(text, cursor)? {
-            return Ok(ClientStatement::SessionCommand(command));
+        match command? {
+            Some(command @ (SessionCommand::Listen | SessionCommand::Notify)) => {
+                let message = format!("{} is not supported", command.tag());
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            }
+            Some(command) => Ok(ClientStatement::SessionCommand(command)),
+            None => self.parse_statement(text).await.map(ClientStatement::Sql),
         }
-        self.parse_statement(text).await.map(ClientStatement::Sql)
     }
 
     /// Parses a statement; while parsing, it is listed and can be canceled.

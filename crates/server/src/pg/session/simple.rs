@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use harrier_error::SqlError;
+use harrier_session_api::command::SessionCommand;
 use harrier_session_api::cursor::CursorStatement;
 use harrier_session_api::statement::{Description, StatementKind};
 
 use super::super::portal::Prepared;
-use super::super::session_command::SessionCommand;
 use super::run::ClientStatement;
 use super::{ClientSession, RequestError, shift, split};
 
