@@ -190,3 +190,81 @@ fn over_columns(
     let keys: Option<Vec<_>> = filter.children().into_iter().map(column).collect();
     keys.map(|keys| Arc::clone(filter).with_new_children(keys)).transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::SessionStateBuilder;
+    use datafusion::parquet::arrow::ArrowWriter;
+    use datafusion::physical_plan::displayable;
+    use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+    use std::fs::File;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A session with the tables `large` and `middle` of 10 000 and 1000 rows, and `small` of 10.
+    async fn session() -> Result<(SessionContext, TempDir)> {
+        let folder = TempDir::new()?;
+        let config = SessionConfig::new().with_target_partitions(2);
+        let state = SessionStateBuilder::new().with_default_features().with_config(config).build();
+        let session = SessionContext::new_with_state(state);
+        for (name, rows) in [("large", 10_000), ("middle", 1000), ("small", 10)] {
+            let sql = format!(
+                "SELECT value AS k, value % 10 AS m, value % 7 AS v FROM generate_series(0, {}) AS s(value)",
+                rows - 1
+            );
+            let batches = session.sql(&sql).await?.collect().await?;
+            let path = folder.path().join(format!("{name}.parquet"));
+            let mut writer = ArrowWriter::try_new(File::create(&path)?, batches[0].schema(), None)?;
+            batches.iter().try_for_each(|batch| writer.write(batch))?;
+            writer.close()?;
+            let path = path.to_string_lossy();
+            session.register_parquet(name, path.as_ref(), ParquetReadOptions::default()).await?;
+        }
+        Ok((session, folder))
+    }
+
+    /// The filters that a statement applies to rows, and its rows.
+    async fn run(session: &SessionContext, sql: &str) -> Result<(usize, String)> {
+        let plan = apply_to_rows(session.sql(sql).await?.create_physical_plan().await?)?;
+        let shown = displayable(plan.as_ref()).indent(false).to_string();
+        let batches = datafusion::physical_plan::collect(plan, session.task_ctx()).await?;
+        let rows = datafusion::arrow::util::pretty::pretty_format_batches(&batches)?.to_string();
+        Ok((shown.matches("RuntimeFilterExec").count(), rows))
+    }
+
+    #[tokio::test]
+    async fn a_filter_reaches_the_rows_below_an_aggregate() -> Result<()> {
+        let (session, _folder) = session().await?;
+        let sql = "SELECT count(*), sum(n) FROM small JOIN (SELECT k, count(*) AS n FROM large GROUP BY k) AS l \
+                   ON small.k = l.k WHERE small.v = 3";
+        let (filters, rows) = run(&session, sql).await?;
+        assert_eq!(filters, 1);
+        assert_eq!(rows, run_without(&session, sql).await?);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn joins_above_a_scan_filter_its_rows_themselves() -> Result<()> {
+        let (session, _folder) = session().await?;
+        let sql = "SELECT count(*) FROM small JOIN large ON small.k = large.k WHERE small.v = 3";
+        let (filters, rows) = run(&session, sql).await?;
+        assert_eq!(filters, 0);
+        assert_eq!(rows, run_without(&session, sql).await?);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn whole_tables_remove_nothing() -> Result<()> {
+        let (session, _folder) = session().await?;
+        let whole = "SELECT count(*) FROM small JOIN (SELECT k, count(*) AS n FROM large GROUP BY k) AS l \
+                     ON small.k = l.k";
+        assert_eq!(run(&session, whole).await?.0, 0);
+        Ok(())
+    }
+
+    async fn run_without(session: &SessionContext, sql: &str) -> Result<String> {
+        let batches = session.sql(sql).await?.collect().await?;
+        Ok(datafusion::arrow::util::pretty::pretty_format_batches(&batches)?.to_string())
+    }
+}

@@ -23,6 +23,8 @@
 mod expression;
 mod island;
 mod rebuild;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
