@@ -27,10 +27,10 @@ use std::sync::{Arc, PoisonError};
 use harrier_error::{SqlError, SqlState};
 
 use crate::catalog::Catalog;
+use crate::database::retry::retry_if_lost;
 use crate::error::{Error, Result};
-use crate::retry::retry_if_lost;
-use crate::state::{ColumnId, ObjectId, State};
-use crate::values;
+use crate::model::state::{ColumnId, ObjectId, State};
+use crate::model::values;
 
 mod changes;
 mod rights;

@@ -8,29 +8,37 @@
 //!
 //! Memory bound: a state contains every schema, table, column and view of the warehouse; the states of the
 //! last `STATES_MAX` schema versions are cached. `data` has every file of one table; its cache is bounded as
-//! described in `cache.rs`.
+//! described in `snapshot/cache.rs`.
 //!
 //! Errors: see `Error`. Cancellation: a dropped future has no effect, but a commit that was already sent may
 //! have happened. Crash: the database rolls back uncommitted changes.
+
+pub(crate) mod analysis;
+pub(crate) mod column_stats;
+pub(crate) mod column_versions;
+pub(crate) mod writers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
-use crate::cache::{Cache, CachedData};
+use crate::commit::conflicts;
 use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
+use crate::database::fence::Fence;
+use crate::database::retry::retry_if_lost;
 use crate::error::{Error, Result};
-use crate::fence::Fence;
-use crate::files::TableData;
-use crate::history::{self, History};
-use crate::identity::Identity;
-use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
-use crate::retry::retry_if_lost;
-use crate::state::{Column, ObjectId, SnapshotId, State, Table};
-use crate::transaction::Transaction;
-use crate::{conflicts, inlined, layout, table_data};
+use crate::layout;
+use crate::layout::inlined;
+use crate::model::files::TableData;
+use crate::model::identity::Identity;
+use crate::model::state::{Column, ObjectId, SnapshotId, State, Table};
+use crate::model::transaction::Transaction;
+use crate::snapshot::cache::{Cache, CachedData};
+use crate::snapshot::history::{self, History};
+use crate::snapshot::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
+use crate::snapshot::table_data;
 
 /// Cached states for `head` and `at`, by schema version. A handful, for time travel statements.
 const STATES_MAX: usize = 8;

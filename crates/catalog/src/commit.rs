@@ -15,7 +15,9 @@
 //! Crash: the database rolls back. If the connection is lost during COMMIT the outcome is unknown; the
 //! snapshot contains the transaction's id, so that it can be looked up.
 
+pub(crate) mod conflicts;
 mod draft;
+pub(crate) mod stats;
 
 pub(crate) use draft::flatten;
 
@@ -26,16 +28,16 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
+use crate::access;
 use crate::catalog::Catalog;
-use crate::conflicts;
+use crate::catalog::writers;
+use crate::database::retry::reconnect_backoff;
 use crate::database::{has_no_space, is_lost, is_transient, map_error};
 use crate::error::{Error, Result};
-use crate::files::TableChanges;
-use crate::load;
-use crate::retry::reconnect_backoff;
-use crate::state::{ObjectId, SnapshotId};
-use crate::transaction::Transaction;
-use crate::{access, writers};
+use crate::model::files::TableChanges;
+use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::transaction::Transaction;
+use crate::snapshot::load;
 use draft::Draft;
 
 /// Attempts of a commit while its snapshot number is taken, which only programs that take no lock cause.

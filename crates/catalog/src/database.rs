@@ -5,6 +5,10 @@
 //!
 //! Cancellation: dropping a `Session` rolls back.
 
+pub(crate) mod bulk;
+pub(crate) mod fence;
+pub(crate) mod retry;
+
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -25,11 +29,11 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
+use crate::database::fence::Fence;
+use crate::database::retry::retry_if_lost;
 use crate::error::Error::Refused;
 use crate::error::{Error, Result};
-use crate::fence::Fence;
-use crate::files::Cell;
-use crate::retry::retry_if_lost;
+use crate::model::files::Cell;
 
 /// How long SQLite waits for another process's lock. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,6 +6,9 @@
 //! within its first commit, so that the upgrade is atomic; a read-only one changes nothing. An earlier one
 //! rejects it and names the Harrier that wrote it.
 
+pub(crate) mod changes;
+pub(crate) mod inlined;
+
 use std::collections::BTreeMap;
 
 use harrier_error::{SqlError, SqlState};
@@ -13,8 +16,8 @@ use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
 use crate::error::{Error, Result};
-use crate::identity::{Identity, rows};
-use crate::values;
+use crate::model::identity::{Identity, rows};
+use crate::model::values;
 
 /// The version of DuckLake's layout that is written, and the only one that is read.
 pub(crate) const VERSION: &str = "1.0";

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use harrier_error::SqlState;
 
-use super::rights::Standing;
 use super::{
     Access, Actor, BY_OWNER, Grant, Grantee, Membership, Object, PUBLIC, Priority, Privilege, Privileges,
     Queue, QueueId, QueueOptions, Rights, Role, RoleId, RoleOptions, WHOLE, refusal, refuse,
 };
+use crate::access::rights::Standing;
 use crate::error::Result;
-use crate::state::{Column, ColumnId, ObjectId, State};
-use crate::values;
+use crate::model::state::{Column, ColumnId, ObjectId, State};
+use crate::model::values;
 
 /// Maximum number of objects listed in the message about a role that cannot be dropped.
 const DEPENDENTS_MAX: usize = 100;

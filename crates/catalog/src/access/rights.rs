@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Access, DEFAULT_QUEUE, Grant, Object, PUBLIC, Privilege, Queue, Role, RoleId, WHOLE};
-use crate::state::{ColumnId, ObjectId};
+use crate::model::state::{ColumnId, ObjectId};
 
 /// The rights of one role. A role that does not exist has none; without any roles, everyone has all.
 #[derive(Debug, Clone)]
@@ -230,7 +230,7 @@ impl<'a> Rights<'a> {
     /// The grantor for a privilege: `BY_OWNER`, or a role with the grant option.
     pub(super) fn grantor(&self, object: Object, column: ColumnId, privilege: Privilege) -> Option<RoleId> {
         if self.owns(object) {
-            return Some(super::BY_OWNER);
+            return Some(crate::access::BY_OWNER);
         }
         self.access
             .grants_on(object.id())

@@ -8,8 +8,8 @@ use super::{Access, Grant, Membership, Object, PUBLIC, Priority, Privilege, Queu
 use crate::catalog::Inner;
 use crate::database::{Row, Rows, Session, optional, optional_text, text};
 use crate::error::{Error, Result};
-use crate::sequences;
-use crate::state::ObjectId;
+use crate::model::sequences;
+use crate::model::state::ObjectId;
 
 /// One row: the version, and the next id of a role or a queue.
 const ACCESS: &str = "harrier_access";
@@ -76,7 +76,7 @@ fn empty() -> Access {
         column: WHOLE,
         privilege,
         grantee: PUBLIC,
-        grantor: super::BY_OWNER,
+        grantor: crate::access::BY_OWNER,
     };
     let grants = FIRST_GRANTS.into_iter().map(|first| (grant(first), false)).collect();
     Access { grants, next: 1, ..Access::default() }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::changes::Change;
 use super::*;
-use crate::state::{Column, Location, Schema, Table, View};
-use crate::types::ColumnType;
+use crate::access::changes::Change;
+use crate::model::state::{Column, Location, Schema, Table, View};
+use crate::model::types::ColumnType;
 
 /// Schemas `main` and `s`; in `main` tables `t` and `u` with columns a, b, c and a view `v`.
 fn state() -> State {

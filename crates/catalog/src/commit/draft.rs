@@ -11,13 +11,15 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{CommitNote, Committed, extra};
-use crate::changes::Changes;
+use crate::access;
 use crate::database::{Dialect, Session, optional_text, text};
 use crate::error::{Error, Result};
-use crate::load::Head;
-use crate::state::{ObjectId, SnapshotId};
-use crate::transaction::Transaction;
-use crate::{access, sequences, values};
+use crate::layout::changes::Changes;
+use crate::model::sequences;
+use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::transaction::Transaction;
+use crate::model::values;
+use crate::snapshot::load::Head;
 
 /// The statements of one commit, being built.
 pub(super) struct Draft<'a> {

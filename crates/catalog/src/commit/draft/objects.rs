@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::conflicts::differ_beyond_options;
+use crate::commit::conflicts::differ_beyond_options;
+use crate::commit::stats::{convert_stats, has_same_text};
 use crate::database::{Rows, Session, boolean, list, optional, optional_text, text};
 use crate::error::{Error, Result};
-use crate::inlined;
-use crate::load;
-use crate::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, Table, View, column_tag_key};
-use crate::stats::{convert_stats, has_same_text};
+use crate::layout::inlined;
+use crate::model::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, Table, View, column_tag_key};
+use crate::snapshot::load;
 
 use super::{Draft, uuid};
 use crate::commit::INLINING_OPTION;
@@ -300,7 +300,7 @@ impl Draft<'_> {
     fn partition(
         &mut self,
         id: ObjectId,
-        before: &[crate::state::PartitionKey],
+        before: &[crate::model::state::PartitionKey],
         table: &Table,
     ) -> Result<()> {
         if !before.is_empty() {
@@ -328,7 +328,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn sort(&mut self, id: ObjectId, before: &[crate::state::SortKey], table: &Table) -> Result<()> {
+    fn sort(&mut self, id: ObjectId, before: &[crate::model::state::SortKey], table: &Table) -> Result<()> {
         if !before.is_empty() {
             self.end("ducklake_sort_info", &format!("table_id = {id}"));
         }

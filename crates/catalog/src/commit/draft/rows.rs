@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::commit::stats;
 use crate::database::{Rows, Session, boolean, list, name, optional, optional_boolean, optional_text, text};
 use crate::error::{Error, Result};
-use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
-use crate::load;
-use crate::state::{ColumnId, ObjectId, Table};
-use crate::{inlined, stats};
+use crate::layout::inlined;
+use crate::model::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
+use crate::model::state::{ColumnId, ObjectId, Table};
+use crate::snapshot::load;
 
-use super::Draft;
+use crate::commit::draft::Draft;
 use crate::commit::is_idle;
 
 impl Draft<'_> {

@@ -5,9 +5,9 @@
 
 use crate::database::{self, Dialect};
 use crate::error::{Error, Result};
-use crate::files::Cell;
-use crate::state::{ObjectId, Table};
-use crate::types::ColumnType;
+use crate::model::files::Cell;
+use crate::model::state::{ObjectId, Table};
+use crate::model::types::ColumnType;
 
 /// Names of DuckLake's own columns, in such tables and in files.
 const RESERVED: &[&str] = &[

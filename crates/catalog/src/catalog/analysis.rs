@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
-use crate::changes;
+use crate::database::retry::retry_if_lost;
 use crate::database::{Session, list, optional, text};
 use crate::error::{Error, Result};
-use crate::retry::retry_if_lost;
-use crate::state::{ColumnId, ObjectId, SnapshotId};
+use crate::layout::changes;
+use crate::model::state::{ColumnId, ObjectId, SnapshotId};
 
 const TABLE: &str = "harrier_table_analysis";
 const COLUMN: &str = "harrier_column_analysis";

@@ -14,9 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::catalog::Catalog;
 use crate::database::Session;
 use crate::error::{Error, Result};
-use crate::load::Head;
-use crate::state::SnapshotId;
-use crate::values;
+use crate::model::state::SnapshotId;
+use crate::model::values;
+use crate::snapshot::load::Head;
 
 /// The history seen so far.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! The ownership marker of a data folder: a small file that names its warehouse. Writers to the folder act on
 //! it.
 
-use crate::identity::Identity;
+use crate::model::identity::Identity;
 
 /// The file's name. Readers of folders ignore names that begin with `_`.
 pub const MARKER: &str = "_harrier_warehouse";
@@ -48,7 +48,7 @@ impl Marker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Place;
+    use crate::model::identity::Place;
 
     #[test]
     fn a_marker_is_read_as_it_was_written() {

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use crate::database::{Row, Session, flag, text, visible};
 use crate::error::{Error, Result};
-use crate::files::InlinedRows;
-use crate::identity::{ID, KEYS, PLACE, data_path_now};
+use crate::layout::inlined;
 use crate::layout::{self, VERSION};
-use crate::state::{
+use crate::model::files::InlinedRows;
+use crate::model::identity::{ID, KEYS, PLACE, data_path_now};
+use crate::model::sequences;
+use crate::model::state::{
     Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
     State, Table, Transform, Unusable, View, column_of_tag,
 };
-use crate::{inlined, sequences, values};
+use crate::model::values;
 
 /// A row of `ducklake_snapshot`, and the settings, which have no snapshots.
 #[derive(Debug, Clone, PartialEq)]
@@ -485,7 +487,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
             id,
             name: row.text(3)?,
             // Set by `tree`, which can report the column of an unknown type.
-            kind: crate::types::ColumnType::Boolean,
+            kind: crate::model::types::ColumnType::Boolean,
             children: Vec::new(),
             nullable: row.optional_flag(9)?.unwrap_or(true),
             initial_default: row.optional_text(5)?,

@@ -33,9 +33,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::database::retry::retry_if_lost;
 use crate::database::{Dialect, Session, is_transient, text};
 use crate::error::{Error, Result};
-use crate::retry::retry_if_lost;
 
 const TABLE: &str = "harrier_writer";
 

@@ -25,11 +25,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use harrier_error::{SqlError, SqlState};
 
 use crate::catalog::Catalog;
+use crate::database::retry::retry_if_lost;
 use crate::database::{Dialect, Row, Session, optional, text, visible};
 use crate::error::{Error, Result};
-use crate::retry::retry_if_lost;
-use crate::state::{ColumnId, ObjectId, SnapshotId, State};
-use crate::transaction::Transaction;
+use crate::model::state::{ColumnId, ObjectId, SnapshotId, State};
+use crate::model::transaction::Transaction;
 
 const SEQUENCE: &str = "harrier_sequence";
 const VALUE: &str = "harrier_sequence_value";

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::state::{ColumnId, Location, ObjectId, SnapshotId};
-use crate::types::ColumnType;
+use crate::model::state::{ColumnId, Location, ObjectId, SnapshotId};
+use crate::model::types::ColumnType;
 
 /// A data file of a committed snapshot.
 #[derive(Debug, Clone, PartialEq)]

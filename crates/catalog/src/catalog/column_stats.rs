@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::bulk::{self, Wanted};
-use crate::cache::{CachedStats, StatsRow};
 use crate::catalog::Catalog;
+use crate::database::bulk::{self, Wanted};
+use crate::database::retry::retry_if_lost;
 use crate::database::{Dialect, Session, flag, list};
 use crate::error::Result;
-use crate::file_stats::{FileStats, StatsRef};
-use crate::retry::retry_if_lost;
-use crate::state::{ColumnId, ObjectId};
+use crate::model::file_stats::{FileStats, StatsRef};
+use crate::model::state::{ColumnId, ObjectId};
+use crate::snapshot::cache::{CachedStats, StatsRow};
 
 const TABLE: &str = "ducklake_file_column_stats";
 

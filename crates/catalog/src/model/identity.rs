@@ -17,9 +17,9 @@ use std::time::UNIX_EPOCH;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::database::retry::retry_if_lost;
 use crate::database::{Database, Session, text};
 use crate::error::{Error, Result};
-use crate::retry::retry_if_lost;
 
 /// The keys of `ducklake_metadata`.
 pub(crate) const ID: &str = "harrier_id";

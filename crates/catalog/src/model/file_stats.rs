@@ -1,6 +1,6 @@
 //! Statistics of one column in many files, in columnar form: a few bytes per file and no allocation.
 
-use crate::files::ColumnStats;
+use crate::model::files::ColumnStats;
 
 /// Represents an unknown number. No stored number is negative.
 const UNKNOWN: i64 = i64::MIN;

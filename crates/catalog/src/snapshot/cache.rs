@@ -14,9 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::file_stats::FileStats;
-use crate::files::TableData;
-use crate::state::{Column, ColumnId, ObjectId, SnapshotId};
+use crate::model::file_stats::FileStats;
+use crate::model::files::TableData;
+use crate::model::state::{Column, ColumnId, ObjectId, SnapshotId};
 
 /// Entries of each kind of small answers: some for every table that many statements read.
 const ENTRIES_MAX: usize = 128;

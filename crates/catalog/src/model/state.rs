@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::sequences::Sequence;
-use crate::types::ColumnType;
+use crate::model::sequences::Sequence;
+use crate::model::types::ColumnType;
 
 /// A snapshot's number: counts up from 0, one per commit.
 pub type SnapshotId = i64;

@@ -19,11 +19,11 @@ use std::fmt::Write as _;
 use crate::commit::flatten;
 use crate::database::{Dialect, Rows, Session, list, name, optional_boolean, optional_text, text};
 use crate::error::Result;
-use crate::files::{ColumnStats, NewFile, TableChanges};
-use crate::load::{self, TableColumnStats, TableStats};
-use crate::state::{Column, ColumnId, ObjectId, Table};
-use crate::types::ColumnType;
-use crate::values;
+use crate::model::files::{ColumnStats, NewFile, TableChanges};
+use crate::model::state::{Column, ColumnId, ObjectId, Table};
+use crate::model::types::ColumnType;
+use crate::model::values;
+use crate::snapshot::load::{self, TableColumnStats, TableStats};
 
 /// Parquet writers truncate text bounds at 64 bytes, or a character before. Longer ones may not be exact.
 const EXACT_TEXT_BYTES_MAX: usize = 60;

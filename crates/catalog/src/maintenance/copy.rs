@@ -22,15 +22,21 @@ use std::io;
 
 use harrier_error::{SqlError, SqlState};
 
+use crate::access;
 use crate::catalog::Catalog;
+use crate::catalog::analysis;
 use crate::database::{Database, Dialect, Rows, Session, boolean, flag, name, text};
 use crate::error::{Error, Result};
-use crate::files::Cell;
-use crate::identity::{self, Identity, Place};
-use crate::maintenance::Folders;
-use crate::state::{ObjectId, SnapshotId};
-use crate::types::ColumnType;
-use crate::{access, analysis, inlined, layout, load, sequences, values};
+use crate::layout;
+use crate::layout::inlined;
+use crate::maintenance::expiry::Folders;
+use crate::model::files::Cell;
+use crate::model::identity::{self, Identity, Place};
+use crate::model::sequences;
+use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::types::ColumnType;
+use crate::model::values;
+use crate::snapshot::load;
 
 /// Rows per INSERT statement.
 const ROWS_AT_ONCE: usize = 500;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::conflicts::differ_beyond_options;
-use crate::files::TableChanges;
-use crate::sequences::UncommittedValue;
-use crate::state::{ObjectId, Schema, SnapshotId, State, Table};
+use crate::commit::conflicts::differ_beyond_options;
+use crate::model::files::TableChanges;
+use crate::model::sequences::UncommittedValue;
+use crate::model::state::{ObjectId, Schema, SnapshotId, State, Table};
 
 #[derive(Debug, Clone)]
 pub struct Transaction {

@@ -12,13 +12,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::bulk::{self, Wanted};
+use crate::database::bulk::{self, Wanted};
 use crate::database::{Session, flag, visible};
 use crate::error::{Error, Result};
-use crate::files::{DataFile, DeleteFile, TableData};
-use crate::inlined;
-use crate::load::inlined_rows;
-use crate::state::{Location, ObjectId, SnapshotId};
+use crate::layout::inlined;
+use crate::model::files::{DataFile, DeleteFile, TableData};
+use crate::model::state::{Location, ObjectId, SnapshotId};
+use crate::snapshot::load::inlined_rows;
 
 /// The format of almost all files, as a constant to avoid allocations.
 const PARQUET: &str = "parquet";
@@ -84,7 +84,9 @@ async fn newer(
         tracing::debug!(table, snapshot, "rows of known files have changed");
         return Ok(None);
     }
-    let added = self::files(session, table, snapshot, &format!("AND data_file_id > {last}")).await?;
+    let added =
+        crate::snapshot::table_data::files(session, table, snapshot, &format!("AND data_file_id > {last}"))
+            .await?;
     if !added.is_empty() {
         let all = Arc::make_mut(&mut files);
         all.extend(added);

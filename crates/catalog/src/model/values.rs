@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::types::ColumnType;
+use crate::model::types::ColumnType;
 
 /// Compares two bounds of a column of this type; `None` if a text is not a value of the type.
 pub(crate) fn compare(kind: ColumnType, left: &str, right: &str) -> Option<Ordering> {

@@ -19,17 +19,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::changes::{ChangeKind, ConcurrentChanges};
+use crate::commit;
 use crate::database::{Session, list, name, text};
 use crate::error::{Error, Result};
-use crate::files::{NewDeletes, TableChanges};
-use crate::load::{Head, inlined_tables};
-use crate::sequences::SequenceOwner;
-use crate::state::{
+use crate::layout::changes::{ChangeKind, ConcurrentChanges};
+use crate::layout::inlined;
+use crate::model::files::{NewDeletes, TableChanges};
+use crate::model::sequences;
+use crate::model::sequences::SequenceOwner;
+use crate::model::state::{
     CHECK, Column, DECLARED_TYPE_TAG, KEYS_TAG, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table,
 };
-use crate::transaction::Transaction;
-use crate::{commit, history, inlined, sequences};
+use crate::model::transaction::Transaction;
+use crate::snapshot::history;
+use crate::snapshot::load::{Head, inlined_tables};
 
 /// Fails with `Error::Conflict` if a snapshot after the transaction's base conflicts with it.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
