@@ -29,7 +29,8 @@ use harrier_error::{SqlError, SqlState};
 use crate::catalog::Catalog;
 use crate::database::retry::retry_if_lost;
 use crate::error::{Error, Result};
-use crate::model::state::{ColumnId, ObjectId, State};
+use crate::model::ids::{ColumnId, ObjectId};
+use crate::model::state::State;
 use crate::model::values;
 
 mod changes;

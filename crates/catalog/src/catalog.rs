@@ -16,6 +16,8 @@
 pub(crate) mod analysis;
 pub(crate) mod column_stats;
 pub(crate) mod column_versions;
+pub(crate) mod identity;
+pub(crate) mod sequences;
 pub(crate) mod writers;
 
 use std::collections::BTreeMap;
@@ -33,7 +35,8 @@ use crate::layout;
 use crate::layout::inlined;
 use crate::model::files::TableData;
 use crate::model::identity::Identity;
-use crate::model::state::{Column, ObjectId, SnapshotId, State, Table};
+use crate::model::ids::{ObjectId, SnapshotId};
+use crate::model::state::{Column, State, Table};
 use crate::model::transaction::Transaction;
 use crate::snapshot::cache::{Cache, CachedData};
 use crate::snapshot::history::{self, History};

@@ -19,8 +19,6 @@ pub(crate) mod conflicts;
 mod draft;
 pub(crate) mod stats;
 
-pub(crate) use draft::flatten;
-
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -34,8 +32,7 @@ use crate::catalog::writers;
 use crate::database::retry::reconnect_backoff;
 use crate::database::{has_no_space, is_lost, is_transient, map_error};
 use crate::error::{Error, Result};
-use crate::model::files::TableChanges;
-use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::transaction::Transaction;
 use crate::snapshot::load;
 use draft::Draft;
@@ -44,8 +41,6 @@ use draft::Draft;
 const ATTEMPTS_MAX: usize = 30;
 /// Attempts to look up the outcome of a commit before it is reported as unknown.
 const LOOKUPS_MAX: usize = 5;
-/// The option for the maximum number of rows that DuckDB inlines per insert; 0 disables inlining.
-const INLINING_OPTION: &str = "data_inlining_row_limit";
 
 /// Metadata written with a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -120,11 +115,6 @@ fn collision_backoff() -> ExponentialBuilder {
         .with_max_delay(Duration::from_millis(250))
         .with_max_times(ATTEMPTS_MAX - 1)
         .with_jitter()
-}
-
-/// Whether these contain no changes of rows.
-pub(crate) fn is_idle(changes: &TableChanges) -> bool {
-    *changes == TableChanges { since: changes.since, ..TableChanges::default() }
 }
 
 /// Rejects transactions that a caller must not commit.

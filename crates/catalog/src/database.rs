@@ -34,6 +34,7 @@ use crate::database::retry::retry_if_lost;
 use crate::error::Error::Refused;
 use crate::error::{Error, Result};
 use crate::model::files::Cell;
+use crate::model::identity::Place;
 
 /// How long SQLite waits for another process's lock. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -264,6 +265,27 @@ impl Database {
             Self::Sqlite { folder, .. } => Some(folder),
             Self::Postgres { .. } => None,
         }
+    }
+
+    /// Its current location.
+    pub async fn place(&self) -> Result<Place> {
+        let Self::Sqlite { path, .. } = self else {
+            let mut session = self.read().await?;
+            let sql = "SELECT oid::bigint, datname::text FROM pg_database WHERE datname = current_database()";
+            let rows = session.query(sql).await?;
+            let row = rows.first().ok_or_else(|| Error::Corrupt("the database has no name".to_string()))?;
+            let (number, database) = (row.integer(0)?, row.text(1)?);
+            drop(session);
+            // Without the permission to query it, only the database's name distinguishes it.
+            let sql = "SELECT system_identifier::text FROM pg_control_system()".to_string();
+            let system = match self.query(sql).await {
+                Ok(rows) => rows.first().map_or(Ok(String::new()), |row| row.text(0))?,
+                Err(_) => String::new(),
+            };
+            let file = if system.is_empty() { String::new() } else { format!("{system}.{number}-") };
+            return Ok(Place { name: format!("postgres:{system}/{database}"), file, folder: None });
+        };
+        Ok(Place::of_file(Path::new(path)))
     }
 
     /// Its location, without a password.

@@ -7,7 +7,9 @@
 //! rejects it and names the Harrier that wrote it.
 
 pub(crate) mod changes;
+pub(crate) mod identity;
 pub(crate) mod inlined;
+pub(crate) mod sequences;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,8 @@ use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
 use crate::error::{Error, Result};
-use crate::model::identity::{Identity, rows};
+use crate::layout::identity::rows;
+use crate::model::identity::Identity;
 use crate::model::values;
 
 /// The version of DuckLake's layout that is written, and the only one that is read.

@@ -3,6 +3,7 @@
 pub(crate) mod file_stats;
 pub mod files;
 pub(crate) mod identity;
+pub mod ids;
 pub(crate) mod marker;
 pub mod sequences;
 pub mod state;

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::access::rights::Standing;
 use crate::error::Result;
-use crate::model::state::{Column, ColumnId, ObjectId, State};
+use crate::model::ids::{ColumnId, ObjectId};
+use crate::model::state::{Column, State};
 use crate::model::values;
 
 /// Maximum number of objects listed in the message about a role that cannot be dropped.

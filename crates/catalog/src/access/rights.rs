@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Access, DEFAULT_QUEUE, Grant, Object, PUBLIC, Privilege, Queue, Role, RoleId, WHOLE};
-use crate::model::state::{ColumnId, ObjectId};
+use crate::model::ids::{ColumnId, ObjectId};
 
 /// The rights of one role. A role that does not exist has none; without any roles, everyone has all.
 #[derive(Debug, Clone)]

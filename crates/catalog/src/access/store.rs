@@ -8,8 +8,8 @@ use super::{Access, Grant, Membership, Object, PUBLIC, Priority, Privilege, Queu
 use crate::catalog::Inner;
 use crate::database::{Row, Rows, Session, optional, optional_text, text};
 use crate::error::{Error, Result};
-use crate::model::sequences;
-use crate::model::state::ObjectId;
+use crate::layout::sequences;
+use crate::model::ids::ObjectId;
 
 /// One row: the version, and the next id of a role or a queue.
 const ACCESS: &str = "harrier_access";

@@ -11,7 +11,7 @@ use crate::database::retry::retry_if_lost;
 use crate::database::{Session, list, optional, text};
 use crate::error::{Error, Result};
 use crate::layout::changes;
-use crate::model::state::{ColumnId, ObjectId, SnapshotId};
+use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
 
 const TABLE: &str = "harrier_table_analysis";
 const COLUMN: &str = "harrier_column_analysis";

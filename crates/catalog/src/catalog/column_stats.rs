@@ -9,7 +9,7 @@ use crate::database::retry::retry_if_lost;
 use crate::database::{Dialect, Session, flag, list};
 use crate::error::Result;
 use crate::model::file_stats::{FileStats, StatsRef};
-use crate::model::state::{ColumnId, ObjectId};
+use crate::model::ids::{ColumnId, ObjectId};
 use crate::snapshot::cache::{CachedStats, StatsRow};
 
 const TABLE: &str = "ducklake_file_column_stats";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::catalog::Catalog;
 use crate::error::Result;
-use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::ids::{ObjectId, SnapshotId};
 
 impl Catalog {
     /// The snapshots at which the columns of a table changed, ascending. Files written between two of them

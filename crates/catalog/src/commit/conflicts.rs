@@ -19,17 +19,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::commit;
 use crate::database::{Session, list, name, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::{ChangeKind, ConcurrentChanges};
 use crate::layout::inlined;
+use crate::layout::sequences;
 use crate::model::files::{NewDeletes, TableChanges};
-use crate::model::sequences;
+use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::sequences::SequenceOwner;
-use crate::model::state::{
-    CHECK, Column, DECLARED_TYPE_TAG, KEYS_TAG, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table,
-};
+use crate::model::state::{CHECK, Column, DECLARED_TYPE_TAG, KEYS_TAG, State, Table};
 use crate::model::transaction::Transaction;
 use crate::snapshot::history;
 use crate::snapshot::load::{Head, inlined_tables};
@@ -52,7 +50,7 @@ async fn compare(
     only_newer: bool,
 ) -> Result<()> {
     let since_state = transaction.since.unwrap_or(transaction.base.snapshot);
-    let data = || transaction.data.iter().filter(|(_, changes)| !commit::is_idle(changes));
+    let data = || transaction.data.iter().filter(|(_, changes)| !changes.is_empty());
     let since = data().map(|(_, changes)| changes.since).chain([since_state]).min().unwrap_or(since_state);
     history::check(session, (transaction.base.snapshot, transaction.base.time), head).await?;
     if since >= head.snapshot {
@@ -351,7 +349,7 @@ async fn state(
                 if !tables.contains_key(id) {
                     return Err(conflict(format!("table \"{}\" was dropped", before.name)));
                 }
-                if differ_beyond_options(before, table) {
+                if before.differs_beyond_options(table) {
                     altered("table", *id, &before.name, &tables)?;
                 }
                 if before.name != table.name || before.schema != table.schema {
@@ -421,23 +419,12 @@ async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> 
     Ok(())
 }
 
-/// Options have no snapshots: the last writer wins. Table partitions are more than an option.
-pub(crate) fn differ_beyond_options(before: &Table, after: &Table) -> bool {
-    let partitions_differ = table_partitions(before) != table_partitions(after);
-    let after = Table { options: before.options.clone(), ..after.clone() };
-    partitions_differ || *before != after
-}
-
-fn table_partitions(table: &Table) -> Option<&String> {
-    table.options.get(TABLE_PARTITIONS_OPTION)
-}
-
 /// The requirement of a table change that concurrently inserted rows may violate.
 fn row_requirement(before: &Table, after: &Table) -> Option<&'static str> {
     if tightens_nullability(&before.columns, &after.columns) {
         return Some("of which a column is no longer to be NULL");
     }
-    if table_partitions(before) != table_partitions(after) {
+    if before.table_partitions() != after.table_partitions() {
         return Some("whose table partitions are to be others");
     }
     let checks = |table: &Table| table.tags.get(KEYS_TAG).filter(|keys| keys.contains(CHECK)).cloned();

@@ -3,8 +3,6 @@
 mod objects;
 mod rows;
 
-pub(crate) use objects::flatten;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,8 +13,8 @@ use crate::access;
 use crate::database::{Dialect, Session, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::Changes;
-use crate::model::sequences;
-use crate::model::state::{ObjectId, SnapshotId};
+use crate::layout::sequences;
+use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::transaction::Transaction;
 use crate::model::values;
 use crate::snapshot::load::Head;

@@ -16,11 +16,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::commit::flatten;
 use crate::database::{Dialect, Rows, Session, list, name, optional_boolean, optional_text, text};
 use crate::error::Result;
 use crate::model::files::{ColumnStats, NewFile, TableChanges};
-use crate::model::state::{Column, ColumnId, ObjectId, Table};
+use crate::model::ids::{ColumnId, ObjectId};
+use crate::model::state::{Column, Table, flatten};
 use crate::model::types::ColumnType;
 use crate::model::values;
 use crate::snapshot::load::{self, TableColumnStats, TableStats};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::database::{Session, name};
 use crate::error::{Error, Result};
-use crate::model::state::{ObjectId, SnapshotId};
+use crate::model::ids::{ObjectId, SnapshotId};
 
 /// The kinds of changes to one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

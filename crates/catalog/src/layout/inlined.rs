@@ -6,7 +6,8 @@
 use crate::database::{self, Dialect};
 use crate::error::{Error, Result};
 use crate::model::files::Cell;
-use crate::model::state::{ObjectId, Table};
+use crate::model::ids::ObjectId;
+use crate::model::state::Table;
 use crate::model::types::ColumnType;
 
 /// Names of DuckLake's own columns, in such tables and in files.

@@ -16,8 +16,9 @@ use crate::database::retry::retry_if_lost;
 use crate::database::{Rows, Session, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
-use crate::model::sequences;
-use crate::model::state::{Location, ObjectId, SnapshotId};
+use crate::layout::sequences;
+use crate::model::ids::{ObjectId, SnapshotId};
+use crate::model::state::Location;
 use crate::model::values;
 use crate::snapshot::load::{self, SnapshotInfo};
 

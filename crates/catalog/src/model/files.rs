@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::state::{ColumnId, Location, ObjectId, SnapshotId};
+use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
+use crate::model::state::Location;
 use crate::model::types::ColumnType;
 
 /// A data file of a committed snapshot.

@@ -1,8 +1,7 @@
 //! The identity of a warehouse: it stays when the catalog is moved, and a copy gets its own.
 //!
-//! It is stored in `ducklake_metadata`, with the catalog's location at the time of writing. DuckDB treats
-//! unknown keys as options. Writers of data files also store the identity in the data folder, so that a
-//! folder belongs to one catalog.
+//! It is stored in the catalog (`layout/identity.rs`), with the catalog's location at the time of writing.
+//! Writers of data files also store it in the data folder, so that a folder belongs to one catalog.
 //!
 //! # Invariants
 //! - `data_path` is absolute, as DuckDB requires. If it is inside the folder of an SQLite catalog it means
@@ -15,18 +14,6 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use uuid::Uuid;
-
-use crate::catalog::Catalog;
-use crate::database::retry::retry_if_lost;
-use crate::database::{Database, Session, text};
-use crate::error::{Error, Result};
-
-/// The keys of `ducklake_metadata`.
-pub(crate) const ID: &str = "harrier_id";
-const FORMER_IDS: &str = "harrier_former_ids";
-pub(crate) const PLACE: &str = "harrier_place";
-const FILE: &str = "harrier_file";
-pub(crate) const KEYS: [&str; 4] = [ID, FORMER_IDS, PLACE, FILE];
 
 /// Number of hexadecimal digits of an identity that prefix file names.
 const PREFIX_DIGITS: usize = 12;
@@ -177,107 +164,6 @@ pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&s
     };
     let moved = below.map(|below| format!("{folder}/{below}"));
     moved.filter(|moved| Path::new(moved).is_dir()).unwrap_or_else(|| stored.to_string())
-}
-
-impl Database {
-    /// Its current location.
-    pub(crate) async fn place(&self) -> Result<Place> {
-        let Self::Sqlite { path, .. } = self else {
-            let mut session = self.read().await?;
-            let sql = "SELECT oid::bigint, datname::text FROM pg_database WHERE datname = current_database()";
-            let rows = session.query(sql).await?;
-            let row = rows.first().ok_or_else(|| Error::Corrupt("the database has no name".to_string()))?;
-            let (number, database) = (row.integer(0)?, row.text(1)?);
-            drop(session);
-            // Without the permission to query it, only the database's name distinguishes it.
-            let sql = "SELECT system_identifier::text FROM pg_control_system()".to_string();
-            let system = match self.query(sql).await {
-                Ok(rows) => rows.first().map_or(Ok(String::new()), |row| row.text(0))?,
-                Err(_) => String::new(),
-            };
-            let file = if system.is_empty() { String::new() } else { format!("{system}.{number}-") };
-            return Ok(Place { name: format!("postgres:{system}/{database}"), file, folder: None });
-        };
-        Ok(Place::of_file(Path::new(path)))
-    }
-}
-
-impl Catalog {
-    /// The catalog's current location.
-    pub async fn place(&self) -> Result<Place> {
-        retry_if_lost(|| self.inner.database.place()).await
-    }
-
-    /// The warehouse's identity; `None` for a catalog of an earlier version that no files have been written
-    /// into since.
-    pub async fn identity(&self) -> Result<Option<Identity>> {
-        retry_if_lost(|| async { load(&mut self.inner.database.read().await?).await }).await
-    }
-
-    /// Replaces an identity and the data path, which ends in `/`, unless another program has replaced it
-    /// since `before` was read. Returns the resulting one.
-    pub async fn set_identity(
-        &self,
-        before: Option<&Identity>,
-        after: &Identity,
-        data_path: &str,
-    ) -> Result<Identity> {
-        retry_if_lost(|| async {
-            let mut session = self.inner.database.write().await?;
-            let now = load(&mut session).await?;
-            if let Some(now) = now.filter(|now| Some(now) != before) {
-                return Ok(now);
-            }
-            let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
-            session
-                .execute(format!(
-                    "DELETE FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys}, 'data_path')"
-                ))
-                .await?;
-            let path = format!("('data_path', {}, NULL, NULL)", text(data_path)?);
-            session.execute(format!("{INSERT} {path}, {}", rows(after)?)).await?;
-            session.commit().await?;
-            tracing::info!(id = after.id, place = after.place, data_path, "the warehouse is known by its identity");
-            Ok(after.clone())
-        })
-        .await
-    }
-}
-
-const INSERT: &str = "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES";
-
-/// The rows of `ducklake_metadata` that contain an identity.
-pub(crate) fn rows(identity: &Identity) -> Result<String> {
-    let former = identity.former.join(",");
-    let values = [&identity.id, &former, &identity.place, &identity.file];
-    let row = |(key, value): (&str, &String)| Ok(format!("('{key}', {}, NULL, NULL)", text(value)?));
-    Ok(KEYS.into_iter().zip(values).map(row).collect::<Result<Vec<_>>>()?.join(", "))
-}
-
-pub(crate) async fn load(session: &mut Session) -> Result<Option<Identity>> {
-    let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
-    let sql = format!(
-        "SELECT \"key\", \"value\" FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys})"
-    );
-    let mut found: [Option<String>; KEYS.len()] = Default::default();
-    for row in session.query(sql).await? {
-        let key = row.text(0)?;
-        if let Some(at) = KEYS.iter().position(|known| *known == key) {
-            found[at] = row.optional_text(1)?;
-        }
-    }
-    let [id, former, place, file] = found;
-    Ok(id.map(|id| Identity {
-        id,
-        former: former
-            .unwrap_or_default()
-            .split(',')
-            .filter(|id| !id.is_empty())
-            .map(str::to_string)
-            .collect(),
-        place: place.unwrap_or_default(),
-        file: file.unwrap_or_default(),
-    }))
 }
 
 #[cfg(test)]

@@ -7,12 +7,7 @@ use std::sync::Arc;
 use crate::model::sequences::Sequence;
 use crate::model::types::ColumnType;
 
-/// A snapshot's number: counts up from 0, one per commit.
-pub type SnapshotId = i64;
-/// The id of a schema, table, view or sequence. Negative until the creating transaction commits.
-pub type ObjectId = i64;
-/// A column's id within its table, never reused in it. Data files store it as their Parquet field id.
-pub type ColumnId = i64;
+pub use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
 
 /// The table tag that contains its keys and CHECK constraints, as JSON. The catalog only interprets [`CHECK`]
 /// in it.
@@ -100,6 +95,21 @@ pub struct Table {
     pub options: BTreeMap<String, String>,
 }
 
+impl Table {
+    /// Its range or list partitions, as they are stored.
+    pub(crate) fn table_partitions(&self) -> Option<&String> {
+        self.options.get(TABLE_PARTITIONS_OPTION)
+    }
+
+    /// Whether `after` has other than options changed. They have no snapshots: the last writer wins. Table
+    /// partitions are more than an option.
+    pub(crate) fn differs_beyond_options(&self, after: &Self) -> bool {
+        let partitions_differ = self.table_partitions() != after.table_partitions();
+        let after = Self { options: self.options.clone(), ..after.clone() };
+        partitions_differ || *self != after
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     pub id: ColumnId,
@@ -115,6 +125,18 @@ pub struct Column {
     pub comment: Option<String>,
     /// Harrier's own tags (in `ducklake_tag`, on its table), like those of a [`Table`].
     pub tags: BTreeMap<String, String>,
+}
+
+/// Columns with their nested columns and parents, in order.
+pub(crate) fn flatten<'c>(
+    columns: &'c [Column],
+    parent: Option<ColumnId>,
+    out: &mut Vec<(&'c Column, Option<ColumnId>)>,
+) {
+    for column in columns {
+        out.push((column, parent));
+        flatten(&column.children, Some(column.id), out);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::commit::conflicts::differ_beyond_options;
 use crate::model::files::TableChanges;
+use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::sequences::UncommittedValue;
-use crate::model::state::{ObjectId, Schema, SnapshotId, State, Table};
+use crate::model::state::{Schema, State, Table};
 
 #[derive(Debug, Clone)]
 pub struct Transaction {
@@ -55,9 +55,7 @@ impl Transaction {
 
     /// Whether a commit would change nothing.
     pub fn is_empty(&self) -> bool {
-        self.data
-            .values()
-            .all(|changes| *changes == TableChanges { since: changes.since, ..TableChanges::default() })
+        self.data.values().all(TableChanges::is_empty)
             && !self.changes_state()
             && self.values.keys().all(|id| !self.state.sequences.contains_key(id))
     }
@@ -96,7 +94,7 @@ impl Transaction {
         overlay(&self.base.tables, &self.state.tables, &mut state.tables, |base, own, newer| {
             let options = overlay_options(&base.options, &own.options, &newer.options);
             // Others may have altered a table of which only options are changed here.
-            let rest = if differ_beyond_options(base, own) { own } else { newer };
+            let rest = if base.differs_beyond_options(own) { own } else { newer };
             Table { options, ..rest.clone() }
         });
         overlay(&self.base.views, &self.state.views, &mut state.views, |_, own, _| own.clone());

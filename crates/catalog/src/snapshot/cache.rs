@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::file_stats::FileStats;
 use crate::model::files::TableData;
-use crate::model::state::{Column, ColumnId, ObjectId, SnapshotId};
+use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
+use crate::model::state::Column;
 
 /// Entries of each kind of small answers: some for every table that many statements read.
 const ENTRIES_MAX: usize = 128;

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::catalog::Catalog;
 use crate::database::Session;
 use crate::error::{Error, Result};
-use crate::model::state::SnapshotId;
+use crate::model::ids::SnapshotId;
 use crate::model::values;
 use crate::snapshot::load::Head;
 

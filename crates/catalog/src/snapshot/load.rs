@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use crate::database::{Row, Session, flag, text, visible};
 use crate::error::{Error, Result};
+use crate::layout::identity::{ID, KEYS, PLACE};
 use crate::layout::inlined;
+use crate::layout::sequences;
 use crate::layout::{self, VERSION};
 use crate::model::files::InlinedRows;
-use crate::model::identity::{ID, KEYS, PLACE, data_path_now};
-use crate::model::sequences;
+use crate::model::identity::data_path_now;
+use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
 use crate::model::state::{
-    Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
-    State, Table, Transform, Unusable, View, column_of_tag,
+    Column, DefaultValue, Location, OWN_TAGS, PartitionKey, Schema, SortKey, State, Table, Transform,
+    Unusable, View, column_of_tag,
 };
 use crate::model::values;
 

@@ -17,7 +17,8 @@ use crate::database::{Session, flag, visible};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::files::{DataFile, DeleteFile, TableData};
-use crate::model::state::{Location, ObjectId, SnapshotId};
+use crate::model::ids::{ObjectId, SnapshotId};
+use crate::model::state::Location;
 use crate::snapshot::load::inlined_rows;
 
 /// The format of almost all files, as a constant to avoid allocations.

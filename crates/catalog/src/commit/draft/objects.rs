@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::commit::conflicts::differ_beyond_options;
 use crate::commit::stats::{convert_stats, has_same_text};
 use crate::database::{Rows, Session, boolean, list, optional, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
-use crate::model::state::{Column, ColumnId, DefaultValue, ObjectId, Schema, Table, View, column_tag_key};
+use crate::model::ids::{ColumnId, ObjectId};
+use crate::model::state::{Column, DefaultValue, Schema, Table, View, column_tag_key, flatten};
 use crate::snapshot::load;
 
 use super::{Draft, uuid};
-use crate::commit::INLINING_OPTION;
+
+/// The option for the maximum number of rows that DuckDB inlines per insert; 0 disables inlining.
+const INLINING_OPTION: &str = "data_inlining_row_limit";
 
 impl Draft<'_> {
     pub(super) fn schema(&mut self, before: Option<&Schema>, schema: &Schema) -> Result<()> {
@@ -194,7 +196,7 @@ impl Draft<'_> {
     ) -> Result<()> {
         let id = table.id;
         self.options(Some(("table", id)), &before.options, &table.options)?;
-        if !differ_beyond_options(before, table) {
+        if !before.differs_beyond_options(table) {
             return Ok(());
         }
         self.changes.altered_tables.insert(id);
@@ -549,18 +551,6 @@ fn column_rows() -> Rows {
         "column_id, begin_snapshot, end_snapshot, table_id, column_order, column_name, column_type, initial_default, \
          default_value, nulls_allowed, parent_column, default_value_type, default_value_dialect",
     )
-}
-
-/// Columns with their nested columns and parents, in order.
-pub(crate) fn flatten<'c>(
-    columns: &'c [Column],
-    parent: Option<ColumnId>,
-    out: &mut Vec<(&'c Column, Option<ColumnId>)>,
-) {
-    for column in columns {
-        out.push((column, parent));
-        flatten(&column.children, Some(column.id), out);
-    }
 }
 
 /// Column positions, and whether they are unchanged: new columns go to the end, as in DuckDB; if that is not

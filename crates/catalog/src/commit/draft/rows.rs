@@ -7,11 +7,11 @@ use crate::database::{Rows, Session, boolean, list, name, optional, optional_boo
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
-use crate::model::state::{ColumnId, ObjectId, Table};
+use crate::model::ids::{ColumnId, ObjectId};
+use crate::model::state::Table;
 use crate::snapshot::load;
 
 use crate::commit::draft::Draft;
-use crate::commit::is_idle;
 
 impl Draft<'_> {
     pub(in crate::commit) async fn data(&mut self, session: &mut Session) -> Result<()> {
@@ -19,7 +19,7 @@ impl Draft<'_> {
         for (id, changes) in &transaction.data {
             // The rows of a table dropped by the transaction are dropped with it.
             if let Some(table) = transaction.state.tables.get(id)
-                && !is_idle(changes)
+                && !changes.is_empty()
             {
                 self.table_data(session, table, changes).await?;
             }
