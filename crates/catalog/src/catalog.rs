@@ -114,7 +114,9 @@ impl Catalog {
         while !database.has_warehouse().await? {
             match make(&database, data_path).await {
                 Ok(()) => break,
-                Err(error) if crate::database::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => {
+                Err(error)
+                    if crate::database::errors::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX =>
+                {
                     attempt += 1
                 }
                 Err(error) => return Err(error),

@@ -1,43 +1,38 @@
-//! Connections to the catalog's database, and its two SQL dialects.
+//! Connections to the catalog's database.
 //!
-//! Upper layers write SQL as text, with literals made here, and read rows as plain cells: a commit of ten
+//! Upper layers write SQL as text, with literals made in `sql.rs`, and read rows as plain cells: a commit of ten
 //! thousand files is a few multi-row statements, and both databases run the same code.
 //!
 //! Cancellation: dropping a `Session` rolls back.
 
 pub(crate) mod bulk;
+pub(crate) mod errors;
 pub(crate) mod fence;
+pub(crate) mod lease;
 pub(crate) mod retry;
+pub(crate) mod session;
+pub(crate) mod sql;
 
-use std::fmt::Write as _;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
-use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
 use nix::unistd::{Uid, User};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-};
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection as _, Decode, PgConnection, PgPool, Postgres, Row as _, Sqlite,
-    SqlitePool, TypeInfo, ValueRef,
-};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgConnection, PgPool, Postgres, SqlitePool};
 use tokio::time::Instant;
 
+use crate::database::errors::{BUSY_TIMEOUT, is_busy, map_error, postgres_code, sqlite_code};
 use crate::database::fence::Fence;
 use crate::database::retry::retry_if_lost;
+use crate::database::session::{IdleFile, Row, Session, cached_query, postgres_row, sqlite_row};
+use crate::database::sql::{Dialect, table_query};
 use crate::error::Error::Refused;
 use crate::error::{Error, Result};
-use crate::model::files::Cell;
 use crate::model::identity::Place;
-
-/// How long SQLite waits for another process's lock. Longer than any commit should take.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Retry interval where SQLite does not wait for a lock itself.
 const BUSY_DELAY: Duration = Duration::from_millis(10);
@@ -54,19 +49,6 @@ const POSTGRES_WRITERS_MAX: u32 = 2;
 /// Read-only connections to SQLite. Commits have their own connection, so that those of one process queue in
 /// order instead of polling for the lock.
 const SQLITE_READERS_MAX: u32 = 4;
-/// Bytes of SQL at which a multi-row statement is ended and the next begun: large enough that the round trip
-/// does not matter, small enough to be parsed in little memory.
-const STATEMENT_BYTES: usize = 256 * 1024;
-
-/// Maximum length of an SQLite query whose plan is cached. A connection caches a hundred of them.
-const PREPARED_BYTES_MAX: usize = 4096;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    Sqlite,
-    Postgres,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
     Sqlite {
@@ -87,18 +69,6 @@ pub(crate) enum Database {
         fence: Option<Fence>,
     },
 }
-
-/// One database transaction.
-pub(crate) enum Session {
-    Sqlite(sqlx::Transaction<'static, Sqlite>),
-    /// On a database file without writers, as long as there are none.
-    IdleFile(sqlx::Transaction<'static, Sqlite>, IdleFile),
-    Postgres(sqlx::Transaction<'static, Postgres>),
-}
-
-/// A row of a result.
-#[derive(Debug)]
-pub(crate) struct Row(Vec<Cell>);
 
 impl Database {
     /// Connects. `create` creates the file of an SQLite database if there is none; nothing is written to it.
@@ -150,7 +120,7 @@ impl Database {
 
     /// Whether a table exists, in a query of its own.
     pub async fn has_table(&self, name: &str) -> Result<bool> {
-        Ok(!self.query(has_table(self.dialect(), name)?).await?.is_empty())
+        Ok(!self.query(table_query(self.dialect(), name)?).await?.is_empty())
     }
 
     /// A read transaction, all of it as of one moment.
@@ -427,33 +397,6 @@ async fn foreign(path: &str) -> Result<Session> {
     })
 }
 
-/// The state of a database file that no process has open.
-pub(crate) struct IdleFile {
-    path: String,
-    has_log: bool,
-    changed: Option<SystemTime>,
-    bytes: u64,
-}
-
-impl IdleFile {
-    fn inspect(path: &str) -> Result<Self> {
-        let metadata = std::fs::metadata(path).map_err(|error| map_error(sqlx::Error::Io(error)))?;
-        let has_log = Path::new(&format!("{path}-wal")).exists();
-        Ok(Self { path: path.to_string(), has_log, changed: metadata.modified().ok(), bytes: metadata.len() })
-    }
-
-    /// Errors: a writer has appeared.
-    fn check(&self) -> Result<()> {
-        let now = Self::inspect(&self.path)?;
-        if !now.has_log && now.changed == self.changed && now.bytes == self.bytes {
-            return Ok(());
-        }
-        let message =
-            "the catalog was opened by somebody who writes while it was read: run the statement again";
-        Err(map_error(sqlx::Error::Protocol(message.to_string())))
-    }
-}
-
 /// Whether a folder is on a local file system: only there can processes share the memory that a write-ahead
 /// log needs; if unsure, it is not used.
 fn is_local(folder: &Path) -> bool {
@@ -546,510 +489,4 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
         writers: pool(POSTGRES_WRITERS_MAX),
         fence: fence.cloned(),
     })
-}
-
-impl Session {
-    pub fn dialect(&self) -> Dialect {
-        match self {
-            Self::Sqlite(_) | Self::IdleFile(..) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
-        }
-    }
-
-    pub async fn query(&mut self, sql: impl Into<String>) -> Result<Vec<Row>> {
-        let sql = sql.into();
-        match self {
-            Self::Sqlite(transaction) => {
-                let rows = cached_query(sql).fetch_all(&mut **transaction).await.map_err(map_error)?;
-                rows.iter().map(sqlite_row).collect()
-            }
-            Self::IdleFile(transaction, idle_file) => {
-                let rows = cached_query(sql).fetch_all(&mut **transaction).await;
-                // The error matters less than the change of the file.
-                idle_file.check()?;
-                rows.map_err(map_error)?.iter().map(sqlite_row).collect()
-            }
-            Self::Postgres(transaction) => {
-                let rows = sqlx::raw_sql(AssertSqlSafe(sql))
-                    .fetch_all(&mut **transaction)
-                    .await
-                    .map_err(map_error)?;
-                rows.iter().map(postgres_row).collect()
-            }
-        }
-    }
-
-    /// Streams the rows of a result, for results too large to buffer.
-    pub async fn each(
-        &mut self,
-        sql: impl Into<String>,
-        mut with: impl FnMut(Row) -> Result<()>,
-    ) -> Result<()> {
-        let sql = sql.into();
-        match self {
-            Self::Sqlite(transaction) => {
-                let mut rows = cached_query(sql).fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(map_error)? {
-                    with(sqlite_row(&row)?)?;
-                }
-            }
-            Self::IdleFile(transaction, idle_file) => {
-                let mut rows = cached_query(sql).fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(map_error)? {
-                    with(sqlite_row(&row)?)?;
-                }
-                idle_file.check()?;
-            }
-            Self::Postgres(transaction) => {
-                let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-                let mut rows = sql.fetch(&mut **transaction);
-                while let Some(row) = rows.try_next().await.map_err(map_error)? {
-                    with(postgres_row(&row)?)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the number of affected rows.
-    pub async fn execute(&mut self, sql: impl Into<String>) -> Result<u64> {
-        let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
-        match self {
-            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => {
-                Ok(sql.execute(&mut **transaction).await.map_err(map_error)?.rows_affected())
-            }
-            Self::Postgres(transaction) => {
-                Ok(sql.execute(&mut **transaction).await.map_err(map_error)?.rows_affected())
-            }
-        }
-    }
-
-    pub async fn commit(self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => transaction.commit().await,
-            Self::Postgres(transaction) => transaction.commit().await,
-        }
-    }
-
-    /// Rolls back. Dropping does the same, but on a busy runtime later, while others may wait for its lock.
-    pub async fn rollback(self) {
-        let outcome = match self {
-            Self::Sqlite(transaction) | Self::IdleFile(transaction, _) => transaction.rollback().await,
-            Self::Postgres(transaction) => transaction.rollback().await,
-        };
-        if let Err(error) = outcome {
-            tracing::debug!(%error, "a transaction of the catalog ended with its connection");
-        }
-    }
-
-    pub async fn has_table(&mut self, name: &str) -> Result<bool> {
-        let dialect = match self {
-            Self::Sqlite(_) | Self::IdleFile(..) => Dialect::Sqlite,
-            Self::Postgres(_) => Dialect::Postgres,
-        };
-        Ok(!self.query(has_table(dialect, name)?).await?.is_empty())
-    }
-
-    /// Whether a table has a column of this exact name.
-    pub async fn has_column(&mut self, table: &str, column: &str) -> Result<bool> {
-        let (table, column) = (text(table)?, text(column)?);
-        let sql = match self.dialect() {
-            Dialect::Sqlite => format!("SELECT 1 FROM pragma_table_info({table}) WHERE name = {column}"),
-            Dialect::Postgres => format!(
-                "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass({table}) AND attname = {column} AND attnum > 0"
-            ),
-        };
-        Ok(!self.query(sql).await?.is_empty())
-    }
-}
-
-fn has_table(dialect: Dialect, name: &str) -> Result<String> {
-    let name = text(name)?;
-    Ok(match dialect {
-        Dialect::Sqlite => format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = {name}"),
-        Dialect::Postgres => format!("SELECT 1 WHERE to_regclass({name}) IS NOT NULL"),
-    })
-}
-
-/// A query of SQLite whose plan is cached, unless it is too long to be repeated.
-fn cached_query(sql: String) -> sqlx::query::Query<'static, Sqlite, sqlx::sqlite::SqliteArguments> {
-    let is_short = sql.len() <= PREPARED_BYTES_MAX;
-    sqlx::query(AssertSqlSafe(sql)).persistent(is_short)
-}
-
-fn sqlite_row(row: &SqliteRow) -> Result<Row> {
-    let cell = |index| {
-        let value = row.try_get_raw(index).map_err(map_error)?;
-        if value.is_null() {
-            return Ok(Cell::Null);
-        }
-        let kind = value.type_info().name().to_string();
-        let unreadable = |error| Error::Corrupt(format!("a value of the catalog cannot be read: {error}"));
-        match kind.as_str() {
-            "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Cell::Integer).map_err(unreadable),
-            "REAL" => <f64 as Decode<Sqlite>>::decode(value)
-                .map(|real| Cell::Text(real.to_string()))
-                .map_err(unreadable),
-            "BLOB" => <Vec<u8> as Decode<Sqlite>>::decode(value).map(Cell::Blob).map_err(unreadable),
-            _ => <String as Decode<Sqlite>>::decode(value).map(Cell::Text).map_err(unreadable),
-        }
-    };
-    Ok(Row((0..row.len()).map(cell).collect::<Result<_>>()?))
-}
-
-/// `raw_sql` uses the simple query protocol, so every value arrives as text.
-fn postgres_row(row: &PgRow) -> Result<Row> {
-    let cell = |index| {
-        let value = row.try_get_raw(index).map_err(map_error)?;
-        if value.is_null() {
-            return Ok(Cell::Null);
-        }
-        let unreadable = |error: &dyn std::fmt::Display| {
-            Error::Corrupt(format!("a value of the catalog cannot be read: {error}"))
-        };
-        if value.format() != PgValueFormat::Text {
-            return Err(unreadable(&"it came in binary"));
-        }
-        let written = value.as_str().map_err(|error| unreadable(&error))?;
-        match value.type_info().name() {
-            "INT2" | "INT4" | "INT8" => {
-                written.parse().map(Cell::Integer).map_err(|error| unreadable(&error))
-            }
-            "BOOL" => Ok(Cell::Integer(i64::from(written == "t"))),
-            "BYTEA" => {
-                let bytes = written.strip_prefix("\\x").and_then(from_hex);
-                bytes.map(Cell::Blob).ok_or_else(|| unreadable(&"bytes are not in hex"))
-            }
-            _ => Ok(Cell::Text(written.to_string())),
-        }
-    };
-    Ok(Row((0..row.len()).map(cell).collect::<Result<_>>()?))
-}
-
-impl Row {
-    pub fn integer(&self, index: usize) -> Result<i64> {
-        self.optional_integer(index)?.ok_or_else(|| self.type_error(index, "a number"))
-    }
-
-    pub fn optional_integer(&self, index: usize) -> Result<Option<i64>> {
-        match self.0.get(index) {
-            Some(Cell::Integer(value)) => Ok(Some(*value)),
-            Some(Cell::Null) => Ok(None),
-            // SQLite stores the value given to an untyped column.
-            Some(Cell::Text(value)) => {
-                value.parse().map(Some).map_err(|_| self.type_error(index, "a number"))
-            }
-            _ => Err(self.type_error(index, "a number")),
-        }
-    }
-
-    pub fn text(&self, index: usize) -> Result<String> {
-        self.optional_text(index)?.ok_or_else(|| self.type_error(index, "text"))
-    }
-
-    pub fn optional_text(&self, index: usize) -> Result<Option<String>> {
-        match self.0.get(index) {
-            Some(Cell::Text(value)) => Ok(Some(value.clone())),
-            Some(Cell::Integer(value)) => Ok(Some(value.to_string())),
-            Some(Cell::Null) => Ok(None),
-            _ => Err(self.type_error(index, "text")),
-        }
-    }
-
-    /// A column built by `flag`.
-    pub fn flag(&self, index: usize) -> Result<bool> {
-        Ok(self.optional_flag(index)?.unwrap_or(false))
-    }
-
-    pub fn optional_flag(&self, index: usize) -> Result<Option<bool>> {
-        Ok(self.optional_integer(index)?.map(|value| value != 0))
-    }
-
-    /// Like `optional_text`, without a copy.
-    pub fn into_text(mut self, index: usize) -> Result<Option<String>> {
-        match self.0.get_mut(index) {
-            Some(Cell::Text(value)) => Ok(Some(std::mem::take(value))),
-            _ => self.optional_text(index),
-        }
-    }
-
-    pub fn into_cells(self) -> Vec<Cell> {
-        self.0
-    }
-
-    fn type_error(&self, index: usize, wanted: &str) -> Error {
-        Error::Corrupt(format!("the catalog has {:?} where {wanted} belongs", self.0.get(index)))
-    }
-}
-
-/// A boolean column as 0, 1 or NULL. SQLite has no booleans: DuckDB stores numbers, other programs perhaps
-/// words.
-pub(crate) fn flag(column: &str) -> String {
-    format!("CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END")
-}
-
-/// A text literal for both databases. Neither can store NUL in text.
-pub(crate) fn text(value: &str) -> Result<String> {
-    if value.contains('\0') {
-        return Err(Error::Unsupported(
-            "text with a character of code 0 cannot be kept in the catalog".to_string(),
-        ));
-    }
-    Ok(format!("'{}'", value.replace('\'', "''")))
-}
-
-pub(crate) fn optional_text(value: Option<&str>) -> Result<String> {
-    value.map_or_else(|| Ok("NULL".to_string()), text)
-}
-
-pub(crate) fn optional(value: Option<i64>) -> String {
-    value.map_or_else(|| "NULL".to_string(), |value| value.to_string())
-}
-
-pub(crate) fn boolean(value: bool) -> &'static str {
-    if value { "TRUE" } else { "FALSE" }
-}
-
-pub(crate) fn optional_boolean(value: Option<bool>) -> &'static str {
-    value.map_or("NULL", boolean)
-}
-
-/// A quoted identifier.
-pub(crate) fn name(value: &str) -> Result<String> {
-    if value.contains('\0') {
-        return Err(Error::Unsupported(
-            "a name with a character of code 0 cannot be kept in the catalog".to_string(),
-        ));
-    }
-    Ok(format!("\"{}\"", value.replace('"', "\"\"")))
-}
-
-/// The condition for rows visible at a snapshot.
-pub(crate) fn visible(alias: &str, snapshot: i64) -> String {
-    format!(
-        "{alias}begin_snapshot <= {snapshot} AND ({alias}end_snapshot IS NULL OR {alias}end_snapshot > {snapshot})"
-    )
-}
-
-/// `1, 2, 3`; if empty `NULL`, which `IN` never matches.
-pub(crate) fn list<T: std::fmt::Display>(values: impl IntoIterator<Item = T>) -> String {
-    let mut out = String::new();
-    for value in values {
-        let _ = write!(out, "{}{value}", if out.is_empty() { "" } else { ", " });
-    }
-    if out.is_empty() { "NULL".to_string() } else { out }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02X}");
-        out
-    })
-}
-
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let bytes = text.as_bytes();
-    if !bytes.len().is_multiple_of(2) {
-        return None;
-    }
-    bytes.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
-}
-
-/// Rows to insert into one table, in statements of bounded size.
-pub(crate) struct Rows {
-    head: String,
-    open: String,
-    statements: Vec<String>,
-}
-
-impl Rows {
-    pub fn into(table: &str, columns: &str) -> Self {
-        Self {
-            head: format!("INSERT INTO {table} ({columns}) VALUES "),
-            open: String::new(),
-            statements: Vec::new(),
-        }
-    }
-
-    /// Adds a row of comma-separated literals.
-    pub fn add(&mut self, row: &str) {
-        let before = if self.open.is_empty() { self.head.as_str() } else { ", " };
-        self.open.reserve(before.len() + row.len() + 2);
-        self.open.push_str(before);
-        self.open.push('(');
-        self.open.push_str(row);
-        self.open.push(')');
-        if self.open.len() >= STATEMENT_BYTES {
-            self.statements.push(std::mem::take(&mut self.open));
-        }
-    }
-
-    pub fn finish(mut self) -> Vec<String> {
-        if !self.open.is_empty() {
-            self.statements.push(self.open);
-        }
-        self.statements
-    }
-}
-
-/// Maps a statement's error, as far as a caller can react to it.
-pub(crate) fn map_error(error: sqlx::Error) -> Error {
-    if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
-        return Refused(Box::new(SqlError::new(
-            SqlState::IO_ERROR,
-            "the file system that the catalog is on has no locks",
-        )))
-        .with_detail(error.to_string())
-        .with_hint(WITHOUT_LOCKS_HINT);
-    }
-    match sqlite_code(&error) {
-        Some(8) => return Error::ReadOnly(format!("the catalog can only be read: {error}")),
-        Some(14) => {
-            return Error::ReadOnly(format!("the catalog's folder cannot be written: {error}"));
-        }
-        Some(26) => return Error::NotFound(format!("the catalog is not an SQLite database: {error}")),
-        Some(11) => return Error::Corrupt(format!("the catalog database is damaged: {error}")),
-        // After the busy timeout.
-        _ if is_busy(&error) => {
-            let seconds = BUSY_TIMEOUT.as_secs();
-            let message = format!("could not lock the catalog: another process has held it for {seconds} s");
-            return Refused(Box::new(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message)))
-                .with_detail(error.to_string())
-                .with_hint(
-                    "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends; where there is none, \
-                     the file system may have no locks: mount it with them (Lustre: -o flock), or keep the catalog elsewhere",
-                );
-        }
-        Some(13) => return is_full(&error),
-        _ => {}
-    }
-    match postgres_code(&error) {
-        Some(SqlState::DISK_FULL) => is_full(&error),
-        Some(SqlState::LOCK_NOT_AVAILABLE) => {
-            let message = "could not lock the catalog: another process holds it";
-            Refused(Box::new(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message)))
-                .with_detail(error.to_string())
-        }
-        Some(SqlState::READ_ONLY | SqlState::INSUFFICIENT_PRIVILEGE) => {
-            Error::ReadOnly(format!("the catalog can only be read: {error}"))
-        }
-        _ => Error::Database(error),
-    }
-}
-
-fn is_full(error: &sqlx::Error) -> Error {
-    Refused(Box::new(SqlError::new(SqlState::DISK_FULL, "no space is left for the catalog")))
-        .with_detail(error.to_string())
-}
-
-/// Whether a commit failed because the disk is full. It has not happened then: its partial writes are not
-/// part of the database.
-pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
-    sqlite_code(error) == Some(13) || postgres_code(error) == Some(SqlState::DISK_FULL)
-}
-
-/// The index of SQLite's log in shared memory could not grow: its disk is full.
-const SHARED_MEMORY_SIZE: i32 = 4874;
-
-/// A lock could not be taken, released or inspected, for reasons other than another holder:
-/// SQLITE_IOERR_UNLOCK, _RDLOCK, _CHECKRESERVEDLOCK, _LOCK and _SHMLOCK.
-const LOCKING_CODES: [i32; 5] = [2058, 2314, 3594, 3850, 5130];
-
-const WITHOUT_LOCKS_HINT: &str = "mount it with locks (Lustre: -o flock), or keep the catalog elsewhere: \
-    --catalog sqlite:PATH on a local disk, or --catalog postgres://HOST/DATABASE";
-
-/// Whether another connection holds a lock that SQLite needs.
-fn is_busy(error: &sqlx::Error) -> bool {
-    matches!(sqlite_code(error), Some(5 | 6))
-}
-
-/// SQLite's primary result code; 13 for every form of a full disk.
-fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
-    let code = sqlite_extended_code(error)?;
-    Some(if code == SHARED_MEMORY_SIZE { 13 } else { code & 0xff })
-}
-
-fn sqlite_extended_code(error: &sqlx::Error) -> Option<i32> {
-    let database = error.as_database_error()?.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
-    use sqlx::error::DatabaseError;
-    database.code()?.parse().ok()
-}
-
-fn postgres_code(error: &sqlx::Error) -> Option<SqlState> {
-    let database = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
-    SqlState::parse(database.code())
-}
-
-/// Whether the connection to a server was lost: the server ended, or closed its connections. A server that
-/// does not listen is retried where connections are made ([`acquire`]).
-pub(crate) fn is_lost(error: &Error) -> bool {
-    let Error::Database(error) = error else { return false };
-    match error {
-        sqlx::Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::BrokenPipe
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::ConnectionReset
-                | ErrorKind::NotConnected
-                | ErrorKind::TimedOut
-                | ErrorKind::UnexpectedEof
-        ),
-        // 57P01, 57P02, 57P03: shutting down, a backend crashed, starting up. 08: the connection.
-        _ => {
-            postgres_code(error).is_some_and(|code| code.as_str().starts_with("57P0") || code.class() == "08")
-        }
-    }
-}
-
-/// Whether retrying the commit from its start may succeed: its number was taken (DuckDB takes no lock), or
-/// the server chose it as a deadlock victim.
-pub(crate) fn is_transient(error: &Error) -> bool {
-    let Error::Database(error) = error else { return false };
-    if let Some(code) = postgres_code(error) {
-        // A table created concurrently by another process conflicts by its oid, its name, or its type's name.
-        return matches!(
-            code,
-            SqlState::UNIQUE_VIOLATION
-                | SqlState::SERIALIZATION_FAILURE
-                | SqlState::DEADLOCK_DETECTED
-                | SqlState::DUPLICATE_TABLE
-                | SqlState::DUPLICATE_OBJECT
-        );
-    }
-    // SQLite: another process has created the same row, table or number.
-    matches!(sqlite_code(error), Some(19))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn literals_are_quoted() {
-        for (value, expected) in [("", "''"), ("a'b", "'a''b'"), ("''", "''''''"), ("\\'; --", "'\\''; --'")]
-        {
-            assert_eq!(text(value).unwrap(), expected);
-        }
-        assert!(matches!(text("a\0b"), Err(Error::Unsupported(_))));
-        assert_eq!(name("a\"b").unwrap(), "\"a\"\"b\"");
-    }
-
-    #[test]
-    fn hex_goes_both_ways() {
-        assert_eq!(from_hex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
-        assert_eq!(from_hex("abc"), None);
-        assert_eq!(from_hex("zz"), None);
-    }
-
-    #[test]
-    fn rows_are_split_over_statements() {
-        let mut rows = Rows::into("t", "a");
-        let row = "1".repeat(STATEMENT_BYTES / 2);
-        for _ in 0..3 {
-            rows.add(&row);
-        }
-        assert_eq!(rows.finish().len(), 2);
-        assert!(Rows::into("t", "a").finish().is_empty());
-    }
 }

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use harrier_error::{SqlError, SqlState};
 use uuid::Uuid;
 
-use crate::database::{Dialect, Session, text};
+use crate::database::session::Session;
+use crate::database::sql::{Dialect, text};
 use crate::error::{Error, Result};
 use crate::layout::identity::rows;
 use crate::model::identity::Identity;

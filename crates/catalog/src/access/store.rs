@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Access, Grant, Membership, Object, PUBLIC, Priority, Privilege, Queue, Role, Verifier, WHOLE};
 use crate::catalog::Inner;
-use crate::database::{Row, Rows, Session, optional, optional_text, text};
+use crate::database::session::{Row, Session};
+use crate::database::sql::{Rows, optional, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::sequences;
 use crate::model::ids::ObjectId;

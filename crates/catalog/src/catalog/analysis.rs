@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
 use crate::database::retry::retry_if_lost;
-use crate::database::{Session, list, optional, text};
+use crate::database::session::Session;
+use crate::database::sql::{list, optional, text};
 use crate::error::{Error, Result};
 use crate::layout::changes;
 use crate::model::ids::{ColumnId, ObjectId, SnapshotId};

@@ -33,8 +33,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::database::errors::is_transient;
 use crate::database::retry::retry_if_lost;
-use crate::database::{Dialect, Session, is_transient, text};
+use crate::database::session::Session;
+use crate::database::sql::{Dialect, text};
 use crate::error::{Error, Result};
 
 const TABLE: &str = "harrier_writer";

@@ -19,7 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::database::{Session, list, name, text};
+use crate::database::session::Session;
+use crate::database::sql::{list, name, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::{ChangeKind, ConcurrentChanges};
 use crate::layout::inlined;

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::{CommitNote, Committed, extra};
 use crate::access;
-use crate::database::{Dialect, Session, optional_text, text};
+use crate::database::session::Session;
+use crate::database::sql::{Dialect, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::Changes;
 use crate::layout::sequences;

@@ -16,7 +16,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::database::{Dialect, Rows, Session, list, name, optional_boolean, optional_text, text};
+use crate::database::session::Session;
+use crate::database::sql::{Dialect, Rows, list, name, optional_boolean, optional_text, text};
 use crate::error::Result;
 use crate::model::files::{ColumnStats, NewFile, TableChanges};
 use crate::model::ids::{ColumnId, ObjectId};

@@ -8,7 +8,8 @@
 //!
 //! Errors: a row that does not match the layout is [`Error::Corrupt`].
 
-use crate::database::{Dialect, Session};
+use crate::database::session::Session;
+use crate::database::sql::Dialect;
 use crate::error::{Error, Result};
 
 /// Maximum number of rows per packed text. SQLite's and PostgreSQL's texts end at 1 GB: a row may have 8 KB

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 
-use crate::database::is_lost;
+use crate::database::errors::is_lost;
 use crate::error::Result;
 
 /// Maximum number of attempts. A server that fails each time is not waited for.

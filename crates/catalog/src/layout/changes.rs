@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::database::{Session, name};
+use crate::database::session::Session;
+use crate::database::sql::name;
 use crate::error::{Error, Result};
 use crate::model::ids::{ObjectId, SnapshotId};
 

@@ -1,6 +1,7 @@
 //! The identity of a warehouse as rows of `ducklake_metadata`. DuckDB treats unknown keys as options.
 
-use crate::database::{Session, text};
+use crate::database::session::Session;
+use crate::database::sql::text;
 use crate::error::Result;
 use crate::model::identity::Identity;
 

@@ -3,7 +3,7 @@
 //! Cells look the same to callers in either database: signed integers of up to 64 bits, and booleans as 0 and
 //! 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
 
-use crate::database::{self, Dialect};
+use crate::database::sql::{self, Dialect};
 use crate::error::{Error, Result};
 use crate::model::files::Cell;
 use crate::model::ids::ObjectId;
@@ -62,7 +62,7 @@ pub(crate) fn create<'a>(
         "CREATE TABLE IF NOT EXISTS {name} (row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT"
     );
     for (column, kind) in columns {
-        definition += &format!(", {} {}", database::name(column)?, column_type(dialect, kind));
+        definition += &format!(", {} {}", sql::name(column)?, column_type(dialect, kind));
     }
     Ok(definition + ")")
 }
@@ -97,13 +97,13 @@ fn column_type(dialect: Dialect, kind: ColumnType) -> String {
 /// A cell as a literal.
 pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result<String> {
     let bytes = |bytes: &[u8]| match dialect {
-        Dialect::Sqlite => format!("X'{}'", database::hex(bytes)),
-        Dialect::Postgres => format!("'\\x{}'::bytea", database::hex(bytes)),
+        Dialect::Sqlite => format!("X'{}'", sql::hex(bytes)),
+        Dialect::Postgres => format!("'\\x{}'::bytea", sql::hex(bytes)),
     };
     Ok(match (dialect, cell) {
         (_, Cell::Null) => "NULL".to_string(),
         (Dialect::Postgres, Cell::Integer(value)) if kind == ColumnType::Boolean => {
-            database::boolean(*value != 0).to_string()
+            sql::boolean(*value != 0).to_string()
         }
         (Dialect::Postgres, Cell::Integer(value)) => format!("'{value}'"),
         (Dialect::Sqlite, Cell::Integer(value)) => value.to_string(),
@@ -115,7 +115,7 @@ pub(crate) fn literal(dialect: Dialect, kind: ColumnType, cell: &Cell) -> Result
         (Dialect::Sqlite, Cell::Text(value)) if value.contains('\0') => {
             format!("CAST({} AS TEXT)", bytes(value.as_bytes()))
         }
-        (_, Cell::Text(value)) => database::text(value)?,
+        (_, Cell::Text(value)) => sql::text(value)?,
     })
 }
 

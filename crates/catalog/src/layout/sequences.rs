@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use harrier_error::{SqlError, SqlState};
 
-use crate::database::{Dialect, Row, Session, optional, text, visible};
+use crate::database::session::{Row, Session};
+use crate::database::sql::{Dialect, optional, text, visible};
 use crate::error::{Error, Result};
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::sequences::{Sequence, SequenceOwner, SequenceType, SequenceValue, get};

@@ -25,7 +25,9 @@ use harrier_error::{SqlError, SqlState};
 use crate::access;
 use crate::catalog::Catalog;
 use crate::catalog::analysis;
-use crate::database::{Database, Dialect, Rows, Session, boolean, flag, name, text};
+use crate::database::Database;
+use crate::database::session::Session;
+use crate::database::sql::{Dialect, Rows, boolean, flag, name, text};
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::layout::identity;
@@ -172,7 +174,7 @@ async fn copy_table(
     };
     let times: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].1 == "TIMESTAMPTZ").collect();
     put(Line::Table(CopiedTable { name: table.to_string(), columns: columns.clone() })).map_err(unwritten)?;
-    let each = |row: crate::database::Row| {
+    let each = |row: crate::database::session::Row| {
         let mut cells = row.into_cells();
         if table == METADATA && is_of_place(&cells) {
             return Ok(());
@@ -289,7 +291,7 @@ async fn export_inlined_table(
         wanted += &format!(", {} AS c{place}", name(&column.name)?);
     }
     let dialect = session.dialect();
-    let each = |row: crate::database::Row| {
+    let each = |row: crate::database::session::Row| {
         let mut cells = row.into_cells();
         let own = cells.split_off(3).into_iter().zip(&columns);
         for (cell, column) in own {

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalog::Catalog;
 use crate::catalog::analysis::ANALYSES;
 use crate::database::retry::retry_if_lost;
-use crate::database::{Rows, Session, boolean, flag, list, name, text};
+use crate::database::session::Session;
+use crate::database::sql::{Rows, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::layout::sequences;
@@ -285,7 +286,7 @@ struct File {
 async fn files(session: &mut Session, table: &str, id: &str, condition: &str) -> Result<Vec<File>> {
     let relative = flag("path_is_relative");
     let sql = format!("SELECT {id}, table_id, path, {relative} FROM {table} WHERE {condition}");
-    let file = |row: &crate::database::Row| {
+    let file = |row: &crate::database::session::Row| {
         let location = Location { path: row.text(2)?, relative: row.flag(3)? };
         Ok(File { id: row.integer(0)?, table: row.integer(1)?, location })
     };

@@ -12,7 +12,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::catalog::Catalog;
-use crate::database::Session;
+use crate::database::session::Session;
 use crate::error::{Error, Result};
 use crate::model::ids::SnapshotId;
 use crate::model::values;

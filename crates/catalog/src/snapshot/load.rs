@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::database::{Row, Session, flag, text, visible};
+use crate::database::session::{Row, Session};
+use crate::database::sql::{flag, text, visible};
 use crate::error::{Error, Result};
 use crate::layout::identity::{ID, KEYS, PLACE};
 use crate::layout::inlined;
@@ -585,7 +586,7 @@ pub(crate) async fn inlined_rows(
 ) -> Result<Vec<InlinedRows>> {
     let mut found = Vec::new();
     for (schema_version, name) in inlined_tables(session, table).await? {
-        let name = crate::database::name(&name)?;
+        let name = crate::database::sql::name(&name)?;
         // Most versions have no rows left; their columns need not be read.
         let visible = visible("", snapshot);
         if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
@@ -595,7 +596,7 @@ pub(crate) async fn inlined_rows(
         let mut wanted = String::from("row_id");
         for (place, column) in columns.iter().enumerate() {
             // PostgreSQL and SQLite both allow names that differ from DuckLake's only in the alias.
-            wanted += &format!(", {} AS c{place}", crate::database::name(&column.name)?);
+            wanted += &format!(", {} AS c{place}", crate::database::sql::name(&column.name)?);
         }
         let sql = format!("SELECT {wanted} FROM {name} WHERE {visible} ORDER BY row_id");
         let mut rows = InlinedRows {

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::database::bulk::{self, Wanted};
-use crate::database::{Session, flag, visible};
+use crate::database::session::Session;
+use crate::database::sql::{flag, visible};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::files::{DataFile, DeleteFile, TableData};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::commit::stats::{convert_stats, has_same_text};
-use crate::database::{Rows, Session, boolean, list, optional, optional_text, text};
+use crate::database::session::Session;
+use crate::database::sql::{Rows, boolean, list, optional, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::ids::{ColumnId, ObjectId};

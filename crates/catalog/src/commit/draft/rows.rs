@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::commit::stats;
-use crate::database::{Rows, Session, boolean, list, name, optional, optional_boolean, optional_text, text};
+use crate::database::session::Session;
+use crate::database::sql::{Rows, boolean, list, name, optional, optional_boolean, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
