@@ -18,28 +18,24 @@
 //! Harrier can read everything.
 //!
 //! Changes are not part of a warehouse transaction: each is visible at once. A dropped object keeps its
-//! privileges as long as a snapshot contains it; [`Catalog::clean_access`] removes them after that.
+//! privileges as long as a snapshot contains it; [`crate::Catalog::clean_access`] removes them after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, PoisonError};
 
 use harrier_error::{SqlError, SqlState};
 
-use crate::catalog::Catalog;
-use crate::database::retry::retry_if_lost;
 use crate::error::{Error, Result};
 use crate::model::ids::{ColumnId, ObjectId};
 use crate::model::state::State;
 use crate::model::values;
 
-mod changes;
+pub(crate) mod changes;
 mod rights;
-mod store;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 
-use changes::Change;
 pub use rights::{Columns, Rights, RowFilter};
 
 /// The id of a role, from 1.
@@ -387,209 +383,6 @@ impl Role {
     }
 }
 
-impl Catalog {
-    /// The access control state. One small query if nothing has changed since the last call.
-    pub async fn access(&self) -> Result<Arc<Access>> {
-        let version = self.access_version().await?;
-        if let Some(known) = self.cached_access(version) {
-            return Ok(known);
-        }
-        let read = || async { store::load(&mut self.inner.database.read().await?).await };
-        let access = Arc::new(retry_if_lost(read).await?);
-        *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&access));
-        Ok(access)
-    }
-
-    /// The version of `access`, in one small query.
-    pub async fn access_version(&self) -> Result<i64> {
-        store::version(&self.inner).await
-    }
-
-    fn cached_access(&self, version: i64) -> Option<Arc<Access>> {
-        let known = self.inner.access.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().filter(|known| known.version == version).cloned()
-    }
-
-    /// CREATE ROLE. The first role of a warehouse ends the full access of everyone else; so a superuser role
-    /// with the actor's name is created with it, unless the first one is a superuser itself.
-    pub async fn create_role(&self, actor: Actor<'_>, name: &str, options: &RoleOptions) -> Result<()> {
-        self.change_access(actor, |change| change.create_role(name, options)).await
-    }
-
-    /// ALTER ROLE.
-    pub async fn alter_role(&self, actor: Actor<'_>, name: &str, options: &RoleOptions) -> Result<()> {
-        self.change_access(actor, |change| change.alter_role(name, options)).await
-    }
-
-    /// ALTER ROLE … SET and RESET: a session default of the role; `None` removes it. The caller has checked
-    /// that the parameter exists and accepts the value.
-    pub async fn set_role_setting(
-        &self,
-        actor: Actor<'_>,
-        role: &str,
-        name: &str,
-        value: Option<&str>,
-    ) -> Result<()> {
-        self.change_access(actor, |change| change.set_role_setting(role, name, value)).await
-    }
-
-    /// ALTER ROLE … RESET ALL.
-    pub async fn reset_role_settings(&self, actor: Actor<'_>, role: &str) -> Result<()> {
-        self.change_access(actor, |change| change.reset_role_settings(role)).await
-    }
-
-    /// ALTER ROLE … RENAME TO.
-    pub async fn rename_role(&self, actor: Actor<'_>, name: &str, to: &str) -> Result<()> {
-        self.change_access(actor, |change| change.rename_role(name, to)).await
-    }
-
-    /// DROP ROLE. 2BP01 if it owns objects, has privileges, or is the role of a row filter.
-    pub async fn drop_role(&self, actor: Actor<'_>, name: &str) -> Result<()> {
-        self.change_access(actor, |change| change.drop_role(name)).await
-    }
-
-    /// GRANT role TO member.
-    pub async fn grant_role(
-        &self,
-        actor: Actor<'_>,
-        role: &str,
-        member: &str,
-        with_admin_option: bool,
-    ) -> Result<()> {
-        self.change_access(actor, |change| change.grant_role(role, member, with_admin_option)).await
-    }
-
-    /// REVOKE role FROM member. Returns a warning if it was not a member.
-    pub async fn revoke_role(
-        &self,
-        actor: Actor<'_>,
-        role: &str,
-        member: &str,
-        admin_option_only: bool,
-    ) -> Result<Option<String>> {
-        self.change_access(actor, |change| change.revoke_role(role, member, admin_option_only)).await
-    }
-
-    /// GRANT. Returns warnings (01007) for privileges that the actor may not grant if it may grant the
-    /// others.
-    pub async fn grant(
-        &self,
-        actor: Actor<'_>,
-        privileges: &Privileges,
-        with_grant_option: bool,
-    ) -> Result<Vec<String>> {
-        self.change_access(actor, |change| change.grant(privileges, with_grant_option)).await
-    }
-
-    /// REVOKE. Superusers and owners revoke grants of any grantor, others their own. Dependent grants are
-    /// revoked with `cascade`, and otherwise prevent the operation (2BP01). Warnings (01006) as for `grant`.
-    pub async fn revoke(
-        &self,
-        actor: Actor<'_>,
-        privileges: &Privileges,
-        grant_option_only: bool,
-        cascade: bool,
-    ) -> Result<Vec<String>> {
-        self.change_access(actor, |change| change.revoke(privileges, grant_option_only, cascade)).await
-    }
-
-    /// DROP OWNED, for privileges only: revokes all that a role was granted, and that it has granted.
-    pub async fn revoke_all(&self, actor: Actor<'_>, role: &str) -> Result<()> {
-        self.change_access(actor, |change| change.revoke_all(role)).await
-    }
-
-    /// ALTER … OWNER TO. For new objects, `CommitNote::owner` sets the owner with their commit.
-    pub async fn set_owner(&self, actor: Actor<'_>, object: Object, owner: &str) -> Result<()> {
-        self.change_access(actor, |change| change.set_owner(object, owner)).await
-    }
-
-    /// REASSIGN OWNED BY … TO ….
-    pub async fn reassign_owned(&self, actor: Actor<'_>, from: &str, to: &str) -> Result<()> {
-        self.change_access(actor, |change| change.reassign_owned(from, to)).await
-    }
-
-    /// Lets a role see the rows of a table for which a predicate is true. From the first filter of a table
-    /// on, roles without a filter see no rows, except its owner and superusers. The caller has checked the
-    /// predicate's SQL.
-    pub async fn put_row_filter(
-        &self,
-        actor: Actor<'_>,
-        table: ObjectId,
-        role: &Grantee,
-        predicate: &str,
-    ) -> Result<()> {
-        self.change_access(actor, |change| change.put_row_filter(table, role, predicate)).await
-    }
-
-    pub async fn drop_row_filter(&self, actor: Actor<'_>, table: ObjectId, role: &Grantee) -> Result<()> {
-        self.change_access(actor, |change| change.drop_row_filter(table, role)).await
-    }
-
-    /// CREATE RESOURCE QUEUE.
-    pub async fn create_queue(&self, actor: Actor<'_>, name: &str, options: &QueueOptions) -> Result<()> {
-        self.change_access(actor, |change| change.create_queue(name, options)).await
-    }
-
-    /// ALTER RESOURCE QUEUE.
-    pub async fn alter_queue(&self, actor: Actor<'_>, name: &str, options: &QueueOptions) -> Result<()> {
-        self.change_access(actor, |change| change.alter_queue(name, options)).await
-    }
-
-    /// DROP RESOURCE QUEUE. 2BP01 if a role uses it.
-    pub async fn drop_queue(&self, actor: Actor<'_>, name: &str) -> Result<()> {
-        self.change_access(actor, |change| change.drop_queue(name)).await
-    }
-
-    /// Removes owners, privileges and filters of objects that no snapshot contains any more, and returns
-    /// their number. Call it when snapshots have expired.
-    pub async fn clean_access(&self) -> Result<usize> {
-        if self.access_version().await? == 0 {
-            return Ok(0);
-        }
-        let mut session = self.inner.database.write().await?;
-        let known = store::objects(&mut session).await?;
-        let before = store::load(&mut session).await?;
-        let gone: BTreeSet<ObjectId> =
-            before.objects().filter(|id| *id != Object::Warehouse.id() && !known.contains(id)).collect();
-        if gone.is_empty() {
-            return Ok(0);
-        }
-        let mut after = before.clone();
-        after.forget(&gone);
-        store::write(&mut session, &before, after).await?;
-        session.commit().await?;
-        Ok(gone.len())
-    }
-
-    /// Changes it by a function that enforces the rules, and writes the difference: all of it or, on an
-    /// error, nothing.
-    async fn change_access<T>(
-        &self,
-        actor: Actor<'_>,
-        change: impl FnOnce(&mut Change<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let state = self.head().await?;
-        let mut session = self.inner.database.write().await?;
-        let outcome = async {
-            let before = store::load(&mut session).await?;
-            let mut draft = Change::new(before.clone(), actor, &state)?;
-            let outcome = change(&mut draft)?;
-            store::write(&mut session, &before, draft.access).await?;
-            Ok(outcome)
-        };
-        match outcome.await {
-            Ok(outcome) => {
-                session.commit().await?;
-                Ok(outcome)
-            }
-            Err(error) => {
-                session.rollback().await;
-                Err(error)
-            }
-        }
-    }
-}
-
 impl Access {
     /// Session defaults of a role.
     pub fn settings_of(&self, role: &str) -> Vec<(String, String)> {
@@ -599,13 +392,13 @@ impl Access {
     }
 
     /// All objects with an entry.
-    fn objects(&self) -> impl Iterator<Item = ObjectId> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
         let owned = self.owners.keys().copied();
         let granted = self.grants.keys().map(|grant| grant.object);
         owned.chain(granted).chain(self.row_filters.keys().map(|(table, _)| *table))
     }
 
-    fn forget(&mut self, objects: &BTreeSet<ObjectId>) {
+    pub(crate) fn forget(&mut self, objects: &BTreeSet<ObjectId>) {
         self.owners.retain(|object, _| !objects.contains(object));
         self.grants.retain(|grant, _| !objects.contains(&grant.object));
         self.row_filters.retain(|(table, _), _| !objects.contains(table));
@@ -620,5 +413,3 @@ fn refuse<T>(state: SqlState, message: impl Into<String>) -> Result<T> {
 fn refusal(state: SqlState, message: impl Into<String>) -> Error {
     Error::Refused(Box::new(SqlError::new(state, message)))
 }
-
-pub(crate) use store::{TABLES, has_tables, new_objects};

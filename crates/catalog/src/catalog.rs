@@ -1,4 +1,6 @@
-//! A warehouse's catalog: the public API.
+//! The handle of a warehouse's catalog: how it is opened, its connections and caches, and what is read from it.
+//!
+//! Files beside this one, and the rooms above, add to its API: `commit.rs`, `maintenance/`.
 //!
 //! Invariants: a committed snapshot always reads the same until it expires. Snapshots are numbered without
 //! gaps. Between two consecutive snapshots lies exactly one transaction, applied atomically.
@@ -13,6 +15,7 @@
 //! Errors: see `Error`. Cancellation: a dropped future has no effect, but a commit that was already sent may
 //! have happened. Crash: the database rolls back uncommitted changes.
 
+pub(crate) mod access;
 pub(crate) mod analysis;
 pub(crate) mod column_stats;
 pub(crate) mod column_versions;
@@ -25,9 +28,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
-use crate::commit::conflicts;
-use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
+use crate::database::commit_hook::Hook;
+use crate::database::errors::is_transient;
 use crate::database::fence::Fence;
 use crate::database::retry::retry_if_lost;
 use crate::error::{Error, Result};
@@ -37,7 +40,6 @@ use crate::model::files::TableData;
 use crate::model::identity::Identity;
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::state::{Column, State, Table};
-use crate::model::transaction::Transaction;
 use crate::snapshot::cache::{Cache, CachedData};
 use crate::snapshot::history::{self, History};
 use crate::snapshot::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
@@ -114,11 +116,7 @@ impl Catalog {
         while !database.has_warehouse().await? {
             match make(&database, data_path).await {
                 Ok(()) => break,
-                Err(error)
-                    if crate::database::errors::is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX =>
-                {
-                    attempt += 1
-                }
+                Err(error) if is_transient(&error) && attempt < CREATE_ATTEMPTS_MAX => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -208,8 +206,22 @@ impl Catalog {
         }
     }
 
+    /// Counts the histories of the catalog seen so far: it may have been restored to an earlier state.
+    pub fn histories(&self) -> u64 {
+        self.inner.history.generation()
+    }
+
+    /// Verifies that the newest snapshot continues the known history, and invalidates all caches if it does
+    /// not.
+    async fn verify_history(&self, head: &Head) -> Result<()> {
+        if !self.inner.history.verify(&self.inner.database, head).await? {
+            self.invalidate_caches();
+        }
+        Ok(())
+    }
+
     /// Invalidates all caches, after a change of history.
-    pub(crate) fn invalidate_caches(&self) {
+    fn invalidate_caches(&self) {
         self.inner.states.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.inner.cache.invalidate();
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -305,52 +317,6 @@ impl Catalog {
     /// uses, or that differ in case only, or if there are too many of them.
     pub fn can_inline(&self, table: &Table) -> bool {
         inlined::fits(self.inner.database.dialect(), table)
-    }
-
-    /// Rebases a transaction onto the newest snapshot, for the next statement of a read committed
-    /// transaction. Without changes of its own, or without other commits, it costs no more than `head`.
-    ///
-    /// Errors: `Error::Conflict` if its commit would fail because of other commits; the transaction is then
-    /// unchanged.
-    pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
-        let newest = self.head().await?;
-        let base = &transaction.base;
-        let is_newer = (newest.snapshot, newest.time) != (base.snapshot, base.time);
-        if is_newer && transaction.may_conflict() {
-            let check = || async {
-                let mut session = self.inner.database.read().await?;
-                // It may be newer still: a conflict with that counts as well.
-                let head = load::head(&mut session, None).await?;
-                conflicts::check_newer(&mut session, transaction, &head).await
-            };
-            retry_if_lost(check).await?;
-        }
-        transaction.rebase(newest);
-        Ok(())
-    }
-
-    /// Makes everything the transaction did visible atomically, as the next snapshot; or fails and changes
-    /// nothing. Not cancel-safe: a dropped call may have committed. An empty transaction returns the snapshot
-    /// it began with.
-    pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
-        self.commit_while(transaction, note, &|| true).await
-    }
-
-    /// Like [`commit`](Self::commit), for a caller that may stop waiting while the commit runs: a failed
-    /// attempt (connection lost, number taken) is retried only while `wanted` returns true.
-    pub async fn commit_while(
-        &self,
-        transaction: &Transaction,
-        note: &CommitNote,
-        wanted: &(dyn Fn() -> bool + Send + Sync),
-    ) -> Result<Committed> {
-        commit::commit(self, transaction, note, wanted).await
-    }
-
-    /// For tests: a callback before each statement of a commit, before its end, and after it.
-    #[doc(hidden)]
-    pub fn set_hook(&self, hook: Option<Hook>) {
-        *self.inner.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 }
 

@@ -20,20 +20,19 @@ mod draft;
 pub(crate) mod stats;
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::access;
+use crate::access::store;
 use crate::catalog::Catalog;
 use crate::catalog::writers;
+use crate::database::commit_hook::{Hook, Step};
 use crate::database::errors::{has_no_space, is_lost, is_transient, map_error};
-use crate::database::retry::reconnect_backoff;
+use crate::database::retry::{reconnect_backoff, retry_if_lost};
 use crate::error::{Error, Result};
-use crate::model::ids::{ObjectId, SnapshotId};
-use crate::model::transaction::Transaction;
+use crate::model::transaction::{CommitNote, Committed, Transaction};
 use crate::snapshot::load;
 use draft::Draft;
 
@@ -42,40 +41,56 @@ const ATTEMPTS_MAX: usize = 30;
 /// Attempts to look up the outcome of a commit before it is reported as unknown.
 const LOOKUPS_MAX: usize = 5;
 
-/// Metadata written with a snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CommitNote {
-    pub author: Option<String>,
-    pub message: Option<String>,
-    /// The role that owns the schemas, tables and views created by the commit.
-    pub owner: Option<String>,
-}
+impl Catalog {
+    /// Rebases a transaction onto the newest snapshot, for the next statement of a read committed
+    /// transaction. Without changes of its own, or without other commits, it costs no more than `head`.
+    ///
+    /// Errors: `Error::Conflict` if its commit would fail because of other commits; the transaction is then
+    /// unchanged.
+    pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
+        let newest = self.head().await?;
+        let base = &transaction.base;
+        let is_newer = (newest.snapshot, newest.time) != (base.snapshot, base.time);
+        if is_newer && transaction.may_conflict() {
+            let check = || async {
+                let mut session = self.inner.database.read().await?;
+                // It may be newer still: a conflict with that counts as well.
+                let head = load::head(&mut session, None).await?;
+                conflicts::check_newer(&mut session, transaction, &head).await
+            };
+            retry_if_lost(check).await?;
+        }
+        transaction.rebase(newest);
+        Ok(())
+    }
 
-/// A successful commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
-    pub snapshot: SnapshotId,
-    /// Whether schemas, tables or views (or options) were changed.
-    pub state_changed: bool,
-    /// Final ids of new schemas, tables and views, by their ids in the transaction.
-    pub objects: BTreeMap<ObjectId, ObjectId>,
-}
+    /// Makes everything the transaction did visible atomically, as the next snapshot; or fails and changes
+    /// nothing. Not cancel-safe: a dropped call may have committed. An empty transaction returns the snapshot
+    /// it began with.
+    pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
+        self.commit_while(transaction, note, &|| true).await
+    }
 
-/// The progress of a commit, for fault injection in tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Before the statement with this number, from 0.
-    Statement(usize),
-    BeforeCommit,
-    AfterCommit,
-}
+    /// Like [`commit`](Self::commit), for a caller that may stop waiting while the commit runs: a failed
+    /// attempt (connection lost, number taken) is retried only while `wanted` returns true.
+    pub async fn commit_while(
+        &self,
+        transaction: &Transaction,
+        note: &CommitNote,
+        wanted: &(dyn Fn() -> bool + Send + Sync),
+    ) -> Result<Committed> {
+        commit(self, transaction, note, wanted).await
+    }
 
-/// A test's callback. An error counts as that of the statement, or of COMMIT.
-pub type Hook =
-    Arc<dyn Fn(Step) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send>> + Send + Sync>;
+    /// For tests: a callback before each statement of a commit, before its end, and after it.
+    #[doc(hidden)]
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        *self.inner.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+}
 
 /// `wanted`: whether a failed attempt is to be retried.
-pub(crate) async fn commit(
+async fn commit(
     catalog: &Catalog,
     transaction: &Transaction,
     note: &CommitNote,
@@ -165,7 +180,7 @@ async fn attempt_commit(
         draft.state(&mut session).await?;
         draft.sequences(&mut session).await?;
         draft.data(&mut session).await?;
-        if !draft.objects.is_empty() && access::has_tables(&mut session).await? {
+        if !draft.objects.is_empty() && store::has_tables(&mut session).await? {
             draft.owners(note)?;
         }
         let committed = draft.finish(note)?;
@@ -211,7 +226,7 @@ async fn after_failure(
         return Err(map_error(error));
     }
     tracing::warn!(%error, transaction = %transaction.id, "a commit failed; looking up whether it happened");
-    let extra = extra(transaction);
+    let extra = transaction.extra_info();
     let waits = ExponentialBuilder::default().with_min_delay(Duration::from_millis(5)).with_factor(4.0);
     let mut waits = waits.with_max_delay(Duration::from_millis(500)).with_max_times(LOOKUPS_MAX - 1).build();
     let unreadable = loop {
@@ -235,9 +250,4 @@ async fn after_failure(
         _ => Some(error),
     };
     Err(Error::Unknown { transaction: transaction.id.to_string(), source })
-}
-
-/// `commit_extra_info`.
-fn extra(transaction: &Transaction) -> String {
-    format!("{{\"harrier_transaction\":\"{}\"}}", transaction.id)
 }

@@ -6,6 +6,7 @@
 //! Cancellation: dropping a `Session` rolls back.
 
 pub(crate) mod bulk;
+pub(crate) mod commit_hook;
 pub(crate) mod errors;
 pub(crate) mod fence;
 pub(crate) mod lease;

@@ -23,7 +23,7 @@ const DEPENDENTS_MAX: usize = 100;
 type Target = (Object, Vec<(Privilege, ColumnId)>);
 
 /// An `Access` being changed.
-pub(super) struct Change<'a> {
+pub(crate) struct Change<'a> {
     pub access: Access,
     actor: Standing,
     /// The name of an actor with full access because there are no roles.

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 
 use super::{Access, Grant, Membership, Object, PUBLIC, Priority, Privilege, Queue, Role, Verifier, WHOLE};
-use crate::catalog::Inner;
+use crate::database::Database;
 use crate::database::session::{Row, Session};
 use crate::database::sql::{Rows, optional, optional_text, text};
 use crate::error::{Error, Result};
@@ -87,22 +86,18 @@ pub(crate) async fn has_tables(session: &mut Session) -> Result<bool> {
     session.has_table(ACCESS).await
 }
 
-/// One small query, and a second one as long as roles have not been used.
-pub(super) async fn version(inner: &Inner) -> Result<i64> {
-    if !inner.has_access.load(Ordering::Relaxed) {
-        if !inner.database.has_table(ACCESS).await? {
-            return Ok(0);
-        }
-        inner.has_access.store(true, Ordering::Relaxed);
-    }
-    first(&inner.database.query(format!("SELECT version FROM {ACCESS}")).await?)
+/// Whether roles have been used.
+pub(crate) async fn is_used(database: &Database) -> Result<bool> {
+    database.has_table(ACCESS).await
 }
 
-fn first(rows: &[Row]) -> Result<i64> {
+/// The version of what is stored, in one small query.
+pub(crate) async fn version(database: &Database) -> Result<i64> {
+    let rows = database.query(format!("SELECT version FROM {ACCESS}")).await?;
     rows.first().ok_or_else(|| Error::Corrupt(format!("{ACCESS} has no row")))?.integer(0)
 }
 
-pub(super) async fn load(session: &mut Session) -> Result<Access> {
+pub(crate) async fn load(session: &mut Session) -> Result<Access> {
     if !has_tables(session).await? {
         return Ok(empty());
     }
@@ -193,7 +188,7 @@ fn positive<T: TryFrom<i64>>(row: &Row, index: usize) -> Result<Option<T>> {
 }
 
 /// Writes the difference, if any, as the next version.
-pub(super) async fn write(session: &mut Session, before: &Access, after: Access) -> Result<()> {
+pub(crate) async fn write(session: &mut Session, before: &Access, after: Access) -> Result<()> {
     if *before == after {
         return Ok(());
     }
@@ -322,7 +317,7 @@ fn map_difference<K: Ord, V: PartialEq>(
 }
 
 /// Every schema, table, view and sequence in some snapshot.
-pub(super) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>> {
+pub(crate) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>> {
     let sequences = sequences::ids(session).await?;
     let sql = "SELECT schema_id FROM ducklake_schema UNION SELECT table_id FROM ducklake_table \
                UNION SELECT view_id FROM ducklake_view";

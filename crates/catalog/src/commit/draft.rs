@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{CommitNote, Committed, extra};
-use crate::access;
+use crate::access::store;
 use crate::database::session::Session;
 use crate::database::sql::{Dialect, optional_text, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::Changes;
 use crate::layout::sequences;
 use crate::model::ids::{ObjectId, SnapshotId};
-use crate::model::transaction::Transaction;
+use crate::model::transaction::{CommitNote, Committed, Transaction};
 use crate::model::values;
 use crate::snapshot::load::Head;
 
@@ -157,7 +156,7 @@ impl<'a> Draft<'a> {
             let replaced = own.views.get(id).and_then(|view| base.view(view.schema, &view.name));
             pairs.push((*real, replaced.filter(|old| !own.views.contains_key(&old.id)).map(|old| old.id)));
         }
-        self.statements.extend(access::new_objects(&pairs, note.owner.as_deref())?);
+        self.statements.extend(store::new_objects(&pairs, note.owner.as_deref())?);
         Ok(())
     }
 
@@ -178,7 +177,7 @@ impl<'a> Draft<'a> {
             optional_text(changes.as_deref())?,
             optional_text(note.author.as_deref())?,
             optional_text(note.message.as_deref())?,
-            text(&extra(self.transaction))?
+            text(&self.transaction.extra_info())?
         ));
         let objects = self.objects.clone();
         Ok(Committed { snapshot, state_changed: self.state_changed, objects })

@@ -22,7 +22,7 @@ use std::io;
 
 use harrier_error::{SqlError, SqlState};
 
-use crate::access;
+use crate::access::store;
 use crate::catalog::Catalog;
 use crate::catalog::analysis;
 use crate::database::Database;
@@ -101,7 +101,7 @@ pub struct CopySummary {
 
 /// Tables with the same layout in both databases, with their columns.
 fn fixed_tables() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let own = analysis::TABLES.into_iter().chain(sequences::TABLES).chain(access::TABLES);
+    let own = analysis::TABLES.into_iter().chain(sequences::TABLES).chain(store::TABLES);
     layout::TABLES.iter().copied().chain(own)
 }
 

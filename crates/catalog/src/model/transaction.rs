@@ -13,6 +13,25 @@ use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::sequences::UncommittedValue;
 use crate::model::state::{Schema, State, Table};
 
+/// Metadata written with a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommitNote {
+    pub author: Option<String>,
+    pub message: Option<String>,
+    /// The role that owns the schemas, tables and views created by the commit.
+    pub owner: Option<String>,
+}
+
+/// A successful commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    pub snapshot: SnapshotId,
+    /// Whether schemas, tables or views (or options) were changed.
+    pub state_changed: bool,
+    /// Final ids of new schemas, tables and views, by their ids in the transaction.
+    pub objects: BTreeMap<ObjectId, ObjectId>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Transaction {
     /// Stored with the commit, so that an unacknowledged outcome can be looked up.
@@ -44,6 +63,11 @@ impl Transaction {
             values: BTreeMap::new(),
             next_object: -1,
         }
+    }
+
+    /// `commit_extra_info`, by which its commit is found.
+    pub(crate) fn extra_info(&self) -> String {
+        format!("{{\"harrier_transaction\":\"{}\"}}", self.id)
     }
 
     /// A temporary id for a new schema, table, view or sequence, replaced by the commit.

@@ -11,8 +11,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::catalog::Catalog;
-use crate::database::session::Session;
+use crate::database::Database;
+use crate::database::session::{Row, Session};
 use crate::error::{Error, Result};
 use crate::model::ids::SnapshotId;
 use crate::model::values;
@@ -44,6 +44,27 @@ impl History {
         self.last_seen().generation
     }
 
+    /// Whether the newest snapshot continues the known history. If it does not, this is the history from now
+    /// on, and all caches are of another. An older snapshot may have been read before another task saw a
+    /// newer one.
+    pub async fn verify(&self, database: &Database, head: &Head) -> Result<bool> {
+        let is_same = match self.last_seen().newest {
+            None => true,
+            Some((snapshot, time)) if snapshot == head.snapshot => time == head.time,
+            Some((snapshot, time)) => time_in(&database.query(time_query(snapshot)).await?)? == Some(time),
+        };
+        if is_same {
+            self.set_newest(head);
+            return Ok(true);
+        }
+        tracing::warn!(
+            snapshot = head.snapshot,
+            "the newest snapshot that was seen is not there any more: it has expired, or the catalog has another history; what was kept of it is forgotten"
+        );
+        self.reset(head);
+        Ok(false)
+    }
+
     fn set_newest(&self, head: &Head) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.newest = seen.newest.max(Some((head.snapshot, head.time)));
@@ -52,43 +73,6 @@ impl History {
     fn reset(&self, head: &Head) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = Seen { newest: Some((head.snapshot, head.time)), generation: seen.generation + 1 };
-    }
-}
-
-impl Catalog {
-    /// Counts the histories of the catalog seen so far: it may have been restored to an earlier state.
-    pub fn histories(&self) -> u64 {
-        self.inner.history.generation()
-    }
-
-    /// Verifies that the newest snapshot continues the known history, and invalidates all caches if it does
-    /// not. An older one may have been read before another task saw a newer one.
-    pub(crate) async fn verify_history(&self, head: &Head) -> Result<()> {
-        let history = &self.inner.history;
-        let is_same = match history.last_seen().newest {
-            None => true,
-            Some((snapshot, time)) if snapshot == head.snapshot => time == head.time,
-            Some((snapshot, time)) => {
-                let found = self.inner.database.query(time_query(snapshot)).await?;
-                found
-                    .first()
-                    .map(|row| row.optional_text(0))
-                    .transpose()?
-                    .flatten()
-                    .is_some_and(|found| values::parse_time(&found).unwrap_or_default() == time)
-            }
-        };
-        if is_same {
-            history.set_newest(head);
-            return Ok(());
-        }
-        tracing::warn!(
-            snapshot = head.snapshot,
-            "the newest snapshot that was seen is not there any more: it has expired, or the catalog has another history; what was kept of it is forgotten"
-        );
-        history.reset(head);
-        self.invalidate_caches();
-        Ok(())
     }
 }
 
@@ -102,11 +86,7 @@ pub(crate) async fn check(
 ) -> Result<()> {
     let found = match snapshot == head.snapshot {
         true => Some(head.time),
-        false => {
-            let rows = session.query(time_query(snapshot)).await?;
-            let found = rows.first().map(|row| row.optional_text(0)).transpose()?.flatten();
-            found.map(|found| values::parse_time(&found).unwrap_or_default())
-        }
+        false => time_in(&session.query(time_query(snapshot)).await?)?,
     };
     match head.snapshot < snapshot || found.is_some_and(|found| found != time) {
         true => Err(lost_snapshot(snapshot)),
@@ -121,4 +101,10 @@ pub(crate) fn lost_snapshot(snapshot: SnapshotId) -> Error {
 
 fn time_query(snapshot: SnapshotId) -> String {
     format!("SELECT snapshot_time FROM ducklake_snapshot WHERE snapshot_id = {snapshot}")
+}
+
+/// The time of a snapshot, from the rows of `time_query`; `None`: the snapshot is not there.
+fn time_in(rows: &[Row]) -> Result<Option<i64>> {
+    let found = rows.first().map(|row| row.optional_text(0)).transpose()?.flatten();
+    Ok(found.map(|found| values::parse_time(&found).unwrap_or_default()))
 }

@@ -13,7 +13,6 @@ use super::{root, rust_files};
 /// crates without any are not listed.
 const IN_CIRCLES: [(&str, usize); 12] = [
     ("bench", 2),
-    ("catalog", 6),
     ("committer", 10),
     ("exec", 13),
     ("harrier", 10),
