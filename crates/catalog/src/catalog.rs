@@ -1,4 +1,5 @@
-//! The handle of a warehouse's catalog: how it is opened, its connections and caches, and what is read from it.
+//! The handle of a warehouse's catalog: how it is opened, its connections and caches, and what is read from
+//! it.
 //!
 //! Files beside this one, and the rooms above, add to its API: `commit.rs`, `maintenance/`.
 //!
@@ -41,9 +42,10 @@ use crate::model::identity::Identity;
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::state::{Column, State, Table};
 use crate::snapshot::cache::{Cache, CachedData};
+use crate::snapshot::head::{self, Head, Settings, SnapshotInfo};
 use crate::snapshot::history::{self, History};
-use crate::snapshot::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
-use crate::snapshot::table_data;
+use crate::snapshot::table_stats::{self, TableSize, TableStats};
+use crate::snapshot::{objects, table_data};
 
 /// Cached states for `head` and `at`, by schema version. A handful, for time travel statements.
 const STATES_MAX: usize = 8;
@@ -99,7 +101,7 @@ impl Catalog {
         }
         let catalog = Self::new(database);
         // Reports unsupported contents early.
-        retry_if_lost(|| async { load::head(&mut catalog.inner.database.read().await?, None).await }).await?;
+        retry_if_lost(|| async { head::head(&mut catalog.inner.database.read().await?, None).await }).await?;
         Ok(catalog)
     }
 
@@ -152,14 +154,14 @@ impl Catalog {
     /// The state at the newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a
     /// zone, UTC.
     pub async fn at_time(&self, time: &str) -> Result<Arc<State>> {
-        let at = || async { load::snapshot_at(&mut self.inner.database.read().await?, time).await };
+        let at = || async { head::snapshot_at(&mut self.inner.database.read().await?, time).await };
         let snapshot = retry_if_lost(at).await?;
         self.state(Some(snapshot)).await
     }
 
     async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
-        let rows = self.inner.database.query(load::head_query(snapshot)).await?;
-        let head = load::read_head(&rows, snapshot)?;
+        let rows = self.inner.database.query(head::head_query(snapshot)).await?;
+        let head = head::read_head(&rows, snapshot)?;
         if snapshot.is_none() {
             self.verify_history(&head).await?;
         }
@@ -169,8 +171,8 @@ impl Catalog {
         }
         let read = || async {
             let mut session = self.inner.database.read().await?;
-            let head = load::head(&mut session, snapshot).await?;
-            let state = Arc::new(load::state(&mut session, &head, self.inner.database.folder()).await?);
+            let head = head::head(&mut session, snapshot).await?;
+            let state = Arc::new(objects::state(&mut session, &head, self.inner.database.folder()).await?);
             Ok((head, state))
         };
         let (head, state) = retry_if_lost(read).await?;
@@ -260,7 +262,7 @@ impl Catalog {
         };
         let read = || async {
             let mut session = self.inner.database.read().await?;
-            let head = load::head(&mut session, Some(snapshot)).await?;
+            let head = head::head(&mut session, Some(snapshot)).await?;
             if time.is_some_and(|time| time != head.time) {
                 return Err(history::lost_snapshot(snapshot));
             }
@@ -284,13 +286,15 @@ impl Catalog {
 
     /// The current sizes of all tables that have files.
     pub async fn sizes(&self) -> Result<BTreeMap<ObjectId, TableSize>> {
-        retry_if_lost(|| async { load::sizes(&mut self.inner.database.read().await?).await }).await
+        retry_if_lost(|| async { table_stats::sizes(&mut self.inner.database.read().await?).await }).await
     }
 
     /// Statistics of a table and its columns; `None` if no row was ever inserted.
     pub async fn table_stats(&self, table: ObjectId) -> Result<Option<TableStats>> {
-        retry_if_lost(|| async { load::table_stats(&mut self.inner.database.read().await?, table).await })
-            .await
+        retry_if_lost(|| async {
+            table_stats::table_stats(&mut self.inner.database.read().await?, table).await
+        })
+        .await
     }
 
     /// The table's columns at a snapshot, for files and rows written then.
@@ -300,7 +304,7 @@ impl Catalog {
         }
         let generation = self.inner.history.generation();
         let read =
-            || async { load::columns_at(&mut self.inner.database.read().await?, table, snapshot).await };
+            || async { objects::columns_at(&mut self.inner.database.read().await?, table, snapshot).await };
         let columns = retry_if_lost(read).await?;
         if self.inner.history.generation() == generation {
             self.inner.cache.columns.put((table, snapshot), Arc::new(columns.clone()));
@@ -310,7 +314,7 @@ impl Catalog {
 
     /// All snapshots that have not expired, oldest first.
     pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
-        retry_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
+        retry_if_lost(|| async { head::snapshots(&mut self.inner.database.read().await?, "").await }).await
     }
 
     /// Whether the catalog can store rows of this table inline. It cannot if columns have names that DuckLake

@@ -26,14 +26,13 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::access::store;
-use crate::catalog::Catalog;
-use crate::catalog::writers;
+use crate::catalog::{Catalog, writers};
 use crate::database::commit_hook::{Hook, Step};
 use crate::database::errors::{has_no_space, is_lost, is_transient, map_error};
 use crate::database::retry::{reconnect_backoff, retry_if_lost};
 use crate::error::{Error, Result};
 use crate::model::transaction::{CommitNote, Committed, Transaction};
-use crate::snapshot::load;
+use crate::snapshot::head;
 use draft::Draft;
 
 /// Attempts of a commit while its snapshot number is taken, which only programs that take no lock cause.
@@ -55,7 +54,7 @@ impl Catalog {
             let check = || async {
                 let mut session = self.inner.database.read().await?;
                 // It may be newer still: a conflict with that counts as well.
-                let head = load::head(&mut session, None).await?;
+                let head = head::head(&mut session, None).await?;
                 conflicts::check_newer(&mut session, transaction, &head).await
             };
             retry_if_lost(check).await?;
@@ -172,7 +171,7 @@ async fn attempt_commit(
         None => Ok(()),
     };
     let work = async {
-        let head = load::head(&mut session, None).await?;
+        let head = head::head(&mut session, None).await?;
         conflicts::check(&mut session, transaction, &head).await?;
         writers::end(&mut session, &transaction.writers).await?;
         let mut draft = Draft::new(session.dialect(), transaction, &head);
@@ -234,7 +233,7 @@ async fn after_failure(
         // this is granted.
         let found = async {
             let mut session = catalog.inner.database.lock().await?;
-            load::find_transaction(&mut session, transaction.base.snapshot, &extra).await
+            head::find_transaction(&mut session, transaction.base.snapshot, &extra).await
         };
         match found.await {
             Ok(Some(snapshot)) => return Ok(Committed { snapshot, ..committed }),

@@ -1,7 +1,7 @@
 //! Connections to the catalog's database.
 //!
-//! Upper layers write SQL as text, with literals made in `sql.rs`, and read rows as plain cells: a commit of ten
-//! thousand files is a few multi-row statements, and both databases run the same code.
+//! Upper layers write SQL as text, with literals made in `sql.rs`, and read rows as plain cells: a commit of
+//! ten thousand files is a few multi-row statements, and both databases run the same code.
 //!
 //! Cancellation: dropping a `Session` rolls back.
 

@@ -8,6 +8,20 @@
 //!                    Catalog::data ─► TableData (files and inlined rows of one table)                  │
 //!                                                             Committed, or an Error ◄────────────────┘
 //! ```
+//!
+//! Its rooms, from below; each uses those before it alone, and no files use each other in circles:
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `error` | what can go wrong |
+//! | `model` | what a warehouse contains, as values: states, files, sequences, identities, transactions |
+//! | `database` | SQL as text, errors, transactions and pools of both databases, retries, the right to write |
+//! | `layout` | DuckLake's tables and Harrier's additions: how the values are stored |
+//! | `snapshot` | what is read at a snapshot, the caches of it, and whether the history is still the same |
+//! | `access` | roles and privileges: the rules, and their tables |
+//! | `catalog` | the handle [`Catalog`], and the calls that read, or change what has no snapshots |
+//! | `commit` | conflicts, and the statements of a commit |
+//! | `maintenance` | expiry, files that nothing refers to, copies of the catalog |
 
 #![warn(missing_docs)]
 #![allow(missing_docs, reason = "fields that carry the name DuckLake gives them")]
@@ -37,4 +51,5 @@ pub use model::identity::{Identity, Place, writer_name};
 pub use model::marker::{MARKER, Marker};
 pub use model::transaction::{CommitNote, Committed, Transaction};
 pub use model::{files, sequences, state, types};
-pub use snapshot::load::{SnapshotInfo, TableColumnStats, TableSize, TableStats};
+pub use snapshot::head::SnapshotInfo;
+pub use snapshot::table_stats::{TableColumnStats, TableSize, TableStats};

@@ -2,3 +2,4 @@
 
 pub(crate) mod copy;
 pub(crate) mod expiry;
+mod folders;

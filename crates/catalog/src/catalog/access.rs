@@ -1,5 +1,5 @@
-//! Roles, privileges, row filters and resource queues of a catalog: they are read, and changed by the rules of
-//! room `access`.
+//! Roles, privileges, row filters and resource queues of a catalog: they are read, and changed by the rules
+//! of room `access`.
 //!
 //! Changes are not part of a warehouse transaction: each is visible at once.
 

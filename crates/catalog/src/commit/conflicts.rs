@@ -23,15 +23,15 @@ use crate::database::session::Session;
 use crate::database::sql::{list, name, text};
 use crate::error::{Error, Result};
 use crate::layout::changes::{ChangeKind, ConcurrentChanges};
-use crate::layout::inlined;
-use crate::layout::sequences;
+use crate::layout::{inlined, sequences};
 use crate::model::files::{NewDeletes, TableChanges};
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::sequences::SequenceOwner;
 use crate::model::state::{CHECK, Column, DECLARED_TYPE_TAG, KEYS_TAG, State, Table};
 use crate::model::transaction::Transaction;
+use crate::snapshot::head::Head;
 use crate::snapshot::history;
-use crate::snapshot::load::{Head, inlined_tables};
+use crate::snapshot::inlined_rows::inlined_tables;
 
 /// Fails with `Error::Conflict` if a snapshot after the transaction's base conflicts with it.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {

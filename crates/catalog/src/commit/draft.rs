@@ -17,7 +17,7 @@ use crate::layout::sequences;
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::transaction::{CommitNote, Committed, Transaction};
 use crate::model::values;
-use crate::snapshot::load::Head;
+use crate::snapshot::head::Head;
 
 /// The statements of one commit, being built.
 pub(super) struct Draft<'a> {

@@ -24,7 +24,8 @@ use crate::model::ids::{ColumnId, ObjectId};
 use crate::model::state::{Column, Table, flatten};
 use crate::model::types::ColumnType;
 use crate::model::values;
-use crate::snapshot::load::{self, TableColumnStats, TableStats};
+use crate::snapshot::inlined_rows;
+use crate::snapshot::table_stats::{self, TableColumnStats, TableStats};
 
 /// Parquet writers truncate text bounds at 64 bytes, or a character before. Longer ones may not be exact.
 const EXACT_TEXT_BYTES_MAX: usize = 60;
@@ -41,7 +42,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     pub async fn load(session: &mut Session, table: ObjectId, columns: &[Column]) -> Result<Self> {
-        let before = load::table_stats(session, table).await?;
+        let before = table_stats::table_stats(session, table).await?;
         let mut flat = Vec::new();
         flatten(columns, None, &mut flat);
         let kinds: BTreeMap<_, _> = flat
@@ -121,7 +122,7 @@ impl Totals {
         for row in session.query(sql).await? {
             self.now.columns.remove(&row.integer(0)?);
         }
-        let kept: Vec<String> = load::inlined_tables(session, id).await?.into_values().collect();
+        let kept: Vec<String> = inlined_rows::inlined_tables(session, id).await?.into_values().collect();
         if kept.is_empty() {
             return Ok(());
         }

@@ -23,23 +23,20 @@ use std::io;
 use harrier_error::{SqlError, SqlState};
 
 use crate::access::store;
-use crate::catalog::Catalog;
-use crate::catalog::analysis;
+use crate::catalog::{Catalog, analysis};
 use crate::database::Database;
-use crate::database::session::Session;
+use crate::database::session::{Row, Session};
 use crate::database::sql::{Dialect, Rows, boolean, flag, name, text};
 use crate::error::{Error, Result};
 use crate::layout;
-use crate::layout::identity;
-use crate::layout::inlined;
-use crate::layout::sequences;
-use crate::maintenance::expiry::Folders;
+use crate::layout::{identity, inlined, sequences};
+use crate::maintenance::folders::Folders;
 use crate::model::files::Cell;
 use crate::model::identity::{Identity, Place};
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::types::ColumnType;
 use crate::model::values;
-use crate::snapshot::load;
+use crate::snapshot::{head, inlined_rows, objects};
 
 /// Rows per INSERT statement.
 const ROWS_AT_ONCE: usize = 500;
@@ -127,7 +124,7 @@ impl Catalog {
     ) -> Result<CopySummary> {
         let database = &self.inner.database;
         let mut session = database.read().await?;
-        let head = load::head(&mut session, None).await?;
+        let head = head::head(&mut session, None).await?;
         let folders = Folders::load(&mut session, database.folder()).await?;
         let mut files = Vec::new();
         for (table, definition) in fixed_tables() {
@@ -174,7 +171,7 @@ async fn copy_table(
     };
     let times: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].1 == "TIMESTAMPTZ").collect();
     put(Line::Table(CopiedTable { name: table.to_string(), columns: columns.clone() })).map_err(unwritten)?;
-    let each = |row: crate::database::session::Row| {
+    let each = |row: Row| {
         let mut cells = row.into_cells();
         if table == METADATA && is_of_place(&cells) {
             return Ok(());
@@ -282,7 +279,7 @@ async fn export_inlined_table(
     version: i64,
     put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
 ) -> Result<()> {
-    let columns = load::inlined_columns(session, table, version).await?;
+    let columns = inlined_rows::inlined_columns(session, table, version).await?;
     let typed = columns.iter().map(|column| (column.name.clone(), column.kind.to_string())).collect();
     put(Line::Table(CopiedTable { name: kept.to_string(), columns: typed })).map_err(unwritten)?;
     let mut wanted = String::from("row_id, begin_snapshot, end_snapshot");
@@ -291,7 +288,7 @@ async fn export_inlined_table(
         wanted += &format!(", {} AS c{place}", name(&column.name)?);
     }
     let dialect = session.dialect();
-    let each = |row: crate::database::session::Row| {
+    let each = |row: Row| {
         let mut cells = row.into_cells();
         let own = cells.split_off(3).into_iter().zip(&columns);
         for (cell, column) in own {
@@ -342,8 +339,8 @@ pub async fn copy_in(
             ))
             .await?;
         // Rejects contents that could not be opened later.
-        let head = load::head(&mut session, None).await?;
-        load::state(&mut session, &head, database.folder()).await?;
+        let head = head::head(&mut session, None).await?;
+        objects::state(&mut session, &head, database.folder()).await?;
         session.commit().await?;
         Ok(head.snapshot)
     };

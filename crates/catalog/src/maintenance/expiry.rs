@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::catalog::Catalog;
 use crate::catalog::analysis::ANALYSES;
 use crate::database::retry::retry_if_lost;
-use crate::database::session::Session;
+use crate::database::session::{Row, Session};
 use crate::database::sql::{Rows, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
-use crate::layout::inlined;
-use crate::layout::sequences;
+use crate::layout::{inlined, sequences};
+use crate::maintenance::folders::{File, Folders};
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::state::Location;
 use crate::model::values;
-use crate::snapshot::load::{self, SnapshotInfo};
+use crate::snapshot::head::{self, SnapshotInfo};
 
 /// The snapshots to expire. The newest never does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +53,8 @@ impl Catalog {
     /// Removes snapshots, and schedules the files that only they reference for deletion.
     pub async fn expire(&self, expiry: &Expiry) -> Result<ExpiryReport> {
         let mut session = self.inner.database.write().await?;
-        let newest = load::head(&mut session, None).await?.snapshot;
-        let snapshots = load::snapshots(&mut session, &format!("WHERE s.snapshot_id <> {newest}")).await?;
+        let newest = head::head(&mut session, None).await?.snapshot;
+        let snapshots = head::snapshots(&mut session, &format!("WHERE s.snapshot_id <> {newest}")).await?;
         let snapshots: Vec<SnapshotInfo> = match expiry {
             Expiry::OlderThan(time) => {
                 let limit = values::parse_time(time)
@@ -276,70 +276,12 @@ async fn inlined_rows(
     Ok(statements)
 }
 
-/// A data or delete file.
-struct File {
-    id: i64,
-    table: ObjectId,
-    location: Location,
-}
-
 async fn files(session: &mut Session, table: &str, id: &str, condition: &str) -> Result<Vec<File>> {
     let relative = flag("path_is_relative");
     let sql = format!("SELECT {id}, table_id, path, {relative} FROM {table} WHERE {condition}");
-    let file = |row: &crate::database::session::Row| {
+    let file = |row: &Row| {
         let location = Location { path: row.text(2)?, relative: row.flag(3)? };
         Ok(File { id: row.integer(0)?, table: row.integer(1)?, location })
     };
     session.query(sql).await?.iter().map(file).collect()
-}
-
-/// The folders of each table's files, of all times.
-pub(crate) struct Folders {
-    /// Ends in `/`, as do all.
-    pub root: String,
-    pub tables: BTreeMap<ObjectId, Location>,
-}
-
-impl Folders {
-    /// `folder`: the catalog's folder, if it is a file.
-    pub async fn load(session: &mut Session, folder: Option<&str>) -> Result<Self> {
-        let root = load::head(session, None).await?.settings.data_path(folder)?;
-        let relative = flag("path_is_relative");
-        let mut schemas = BTreeMap::new();
-        for row in session.query(format!("SELECT schema_id, path, {relative} FROM ducklake_schema")).await? {
-            schemas.insert(row.integer(0)?, load::location(&row, 1, 2)?);
-        }
-        let mut tables = BTreeMap::new();
-        let sql = format!("SELECT table_id, schema_id, path, {relative} FROM ducklake_table");
-        for row in session.query(sql).await? {
-            let schema = row.integer(1)?;
-            let schema = schemas.get(&schema).ok_or_else(|| {
-                Error::Corrupt(format!("a table is in schema {schema}, which the catalog does not know"))
-            })?;
-            tables.insert(row.integer(0)?, within(schema, load::location(&row, 2, 3)?));
-        }
-        Ok(Self { root, tables })
-    }
-
-    /// Relative to the root, or absolute.
-    fn below_root(&self, file: &File) -> Result<Location> {
-        let table = self.tables.get(&file.table).ok_or_else(|| {
-            Error::Corrupt(format!(
-                "file {} is of table {}, which the catalog does not know",
-                file.id, file.table
-            ))
-        })?;
-        Ok(within(table, file.location.clone()))
-    }
-
-    fn absolute(&self, file: &File) -> Result<String> {
-        Ok(self.below_root(file)?.below(&self.root))
-    }
-}
-
-fn within(parent: &Location, location: Location) -> Location {
-    match location.relative {
-        true => Location { path: format!("{}{}", parent.path, location.path), relative: parent.relative },
-        false => location,
-    }
 }

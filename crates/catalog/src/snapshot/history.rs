@@ -16,7 +16,7 @@ use crate::database::session::{Row, Session};
 use crate::error::{Error, Result};
 use crate::model::ids::SnapshotId;
 use crate::model::values;
-use crate::snapshot::load::Head;
+use crate::snapshot::head::Head;
 
 /// The history seen so far.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use crate::layout::inlined;
 use crate::model::files::{DataFile, DeleteFile, TableData};
 use crate::model::ids::{ObjectId, SnapshotId};
 use crate::model::state::Location;
-use crate::snapshot::load::inlined_rows;
+use crate::snapshot::inlined_rows::inlined_rows;
 
 /// The format of almost all files, as a constant to avoid allocations.
 const PARQUET: &str = "parquet";

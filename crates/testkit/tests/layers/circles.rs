@@ -160,7 +160,21 @@ fn modules_that_use_each_other_become_fewer() {
 }
 
 /// The rooms of crates that are built in storeys, and the rooms and files beside them that each may use.
-const ROOMS: [(&str, &[(&str, &[&str])]); 3] = [
+const ROOMS: [(&str, &[(&str, &[&str])]); 4] = [
+    (
+        "catalog",
+        &[
+            ("error", &[]),
+            ("model", &["error"]),
+            ("database", &["error", "model"]),
+            ("layout", &["database", "error", "model"]),
+            ("snapshot", &["database", "error", "layout", "model"]),
+            ("access", &["database", "error", "layout", "model"]),
+            ("catalog", &["access", "database", "error", "layout", "model", "snapshot"]),
+            ("commit", &["access", "catalog", "database", "error", "layout", "model", "snapshot"]),
+            ("maintenance", &["access", "catalog", "database", "error", "layout", "model", "snapshot"]),
+        ],
+    ),
     (
         "exec",
         &[

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::layout::inlined;
 use crate::model::ids::{ColumnId, ObjectId};
 use crate::model::state::{Column, DefaultValue, Schema, Table, View, column_tag_key, flatten};
-use crate::snapshot::load;
+use crate::snapshot::{head, inlined_rows, objects};
 
 use super::{Draft, uuid};
 
@@ -222,7 +222,7 @@ impl Draft<'_> {
             self.new_version(id);
             // Rows written from now on have other columns. DuckDB writes them to the newest of these tables,
             // so there must be one, even where DuckDB would create none.
-            let has_some = !load::inlined_tables(session, id).await?.is_empty();
+            let has_some = !inlined_rows::inlined_tables(session, id).await?.is_empty();
             if (self.inlines(table) || has_some) && inlined::fits(self.dialect, table) {
                 self.create_inlined(id, table)?;
             }
@@ -287,7 +287,7 @@ impl Draft<'_> {
             (!has_same_text(before.kind, column.kind)).then_some((*before, *column))
         });
         for (before, column) in retyped {
-            let kept: Vec<String> = load::inlined_tables(session, id).await?.into_values().collect();
+            let kept: Vec<String> = inlined_rows::inlined_tables(session, id).await?.into_values().collect();
             let kinds = (before.kind, column.kind);
             let stats = convert_stats(session, id, column.id, kinds, (&kept, &before.name)).await?;
             self.statements.extend(stats);
@@ -324,7 +324,7 @@ impl Draft<'_> {
             "partition_id, table_id, partition_key_index, column_id, \"transform\"",
         );
         for (index, key) in table.partition.iter().enumerate() {
-            let transform = load::transform_name(key.transform);
+            let transform = objects::transform_name(key.transform);
             rows.add(&format!("{partition}, {id}, {index}, {}, '{transform}'", key.column));
         }
         self.statements.extend(rows.finish());
@@ -473,7 +473,7 @@ impl Draft<'_> {
             if old == new {
                 continue;
             }
-            if scope.is_none() && load::is_fixed(key) {
+            if scope.is_none() && head::is_fixed(key) {
                 return Err(Error::Unsupported(format!("\"{key}\" is no option that can be set")));
             }
             self.push(format!(

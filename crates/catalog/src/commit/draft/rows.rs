@@ -10,7 +10,7 @@ use crate::layout::inlined;
 use crate::model::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
 use crate::model::ids::{ColumnId, ObjectId};
 use crate::model::state::Table;
-use crate::snapshot::load;
+use crate::snapshot::inlined_rows;
 
 use crate::commit::draft::Draft;
 
@@ -96,7 +96,7 @@ impl Draft<'_> {
             self.end("ducklake_data_file", &format!("data_file_id IN ({files})"));
             self.end("ducklake_delete_file", &format!("data_file_id IN ({files})"));
         }
-        let tables = load::inlined_tables(session, id).await?;
+        let tables = inlined_rows::inlined_tables(session, id).await?;
         if changes.removed_inlined {
             let since = changes.since;
             for table in tables.values() {
@@ -271,7 +271,7 @@ impl Draft<'_> {
         }
         let version = self.table_version(session, id).await?;
         let kept = inlined::data_table(id, version);
-        let registered = load::inlined_tables(session, id).await?.contains_key(&version);
+        let registered = inlined_rows::inlined_tables(session, id).await?.contains_key(&version);
         let made_here = self.versioned.contains(&id)
             && self
                 .statements

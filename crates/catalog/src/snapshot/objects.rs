@@ -1,188 +1,19 @@
-//! Loads the catalog's contents at a snapshot from its tables.
-//!
-//! Every function reads within one database transaction, so that its result is consistent even while
-//! snapshots are expired.
+//! Loads schemas, tables, views and sequences at a snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::database::session::{Row, Session};
-use crate::database::sql::{flag, text, visible};
+use crate::database::sql::{flag, visible};
 use crate::error::{Error, Result};
-use crate::layout::identity::{ID, KEYS, PLACE};
-use crate::layout::inlined;
 use crate::layout::sequences;
-use crate::layout::{self, VERSION};
-use crate::model::files::InlinedRows;
-use crate::model::identity::data_path_now;
 use crate::model::ids::{ColumnId, ObjectId, SnapshotId};
 use crate::model::state::{
     Column, DefaultValue, Location, OWN_TAGS, PartitionKey, Schema, SortKey, State, Table, Transform,
     Unusable, View, column_of_tag,
 };
-use crate::model::values;
-
-/// A row of `ducklake_snapshot`, and the settings, which have no snapshots.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Head {
-    pub snapshot: SnapshotId,
-    pub schema_version: i64,
-    pub next_catalog_id: i64,
-    pub next_file_id: i64,
-    /// Microseconds since 1970.
-    pub time: i64,
-    pub settings: Settings,
-}
-
-/// `ducklake_metadata`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Settings {
-    global: BTreeMap<String, String>,
-    schemas: BTreeMap<ObjectId, BTreeMap<String, String>>,
-    tables: BTreeMap<ObjectId, BTreeMap<String, String>>,
-}
-
-/// A snapshot as listed by `snapshots`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SnapshotInfo {
-    pub snapshot: SnapshotId,
-    /// UTC, as `2026-11-22 07:30:28.649688+00`.
-    pub time: String,
-    pub schema_version: i64,
-    /// In DuckLake's words, such as `created_table:"main"."t",inserted_into_table:1`.
-    pub changes: String,
-    pub author: Option<String>,
-    pub message: Option<String>,
-    pub extra: Option<String>,
-}
-
-/// Statistics of a whole table. Bounds hold for every snapshot.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TableStats {
-    /// Number of rows ever inserted, including deleted ones. The current number is the sum over
-    /// `Catalog::data`.
-    pub record_count: i64,
-    pub next_row_id: i64,
-    pub file_size_bytes: i64,
-    pub columns: BTreeMap<ColumnId, TableColumnStats>,
-}
-
-/// Statistics of a column in all files of a table. `None`: unknown.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TableColumnStats {
-    pub contains_null: Option<bool>,
-    pub contains_nan: Option<bool>,
-    pub min: Option<String>,
-    pub max: Option<String>,
-}
-
-/// Loads the row of a snapshot (the newest if `None`) and the settings, in one query.
-pub(crate) async fn head(session: &mut Session, snapshot: Option<SnapshotId>) -> Result<Head> {
-    let rows = session.query(head_query(snapshot)).await?;
-    read_head(&rows, snapshot)
-}
-
-/// The query of `head`, for `read_head`.
-pub(crate) fn head_query(snapshot: Option<SnapshotId>) -> String {
-    let wanted = match snapshot {
-        Some(snapshot) => snapshot.to_string(),
-        None => "(SELECT max(snapshot_id) FROM ducklake_snapshot)".to_string(),
-    };
-    format!(
-        "SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, s.snapshot_time, \
-         m.\"key\", m.\"value\", m.\"scope\", m.scope_id \
-         FROM ducklake_snapshot s LEFT JOIN ducklake_metadata m ON 1 = 1 WHERE s.snapshot_id = {wanted}"
-    )
-}
-
-pub(crate) fn read_head(rows: &[Row], snapshot: Option<SnapshotId>) -> Result<Head> {
-    let Some(first) = rows.first() else {
-        return Err(match snapshot {
-            Some(snapshot) => Error::NotFound(format!("there is no snapshot {snapshot}: unknown or expired")),
-            None => Error::Corrupt("the catalog has no snapshot".to_string()),
-        });
-    };
-    let time = first.optional_text(4)?.and_then(|time| values::parse_time(&time)).unwrap_or_default();
-    let mut head = Head {
-        snapshot: first.integer(0)?,
-        schema_version: first.integer(1)?,
-        next_catalog_id: first.integer(2)?,
-        next_file_id: first.integer(3)?,
-        time,
-        settings: Settings::default(),
-    };
-    for row in rows {
-        let (Some(key), Some(value)) = (row.optional_text(5)?, row.optional_text(6)?) else { continue };
-        let settings = &mut head.settings;
-        match (row.optional_text(7)?.as_deref(), row.optional_integer(8)?) {
-            (Some("schema"), Some(id)) => settings.schemas.entry(id).or_default().insert(key, value),
-            (Some("table"), Some(id)) => settings.tables.entry(id).or_default().insert(key, value),
-            _ => settings.global.insert(key, value),
-        };
-    }
-    head.settings.check()?;
-    Ok(head)
-}
-
-impl Settings {
-    fn check(&self) -> Result<()> {
-        match self.global.get("version").map(String::as_str) {
-            Some(VERSION) => {}
-            Some(other) => {
-                return Err(Error::Unsupported(format!(
-                    "the catalog has version {other} of the DuckLake layout; Harrier knows {VERSION}"
-                )));
-            }
-            None => {
-                return Err(Error::Corrupt(
-                    "the catalog does not name the version of its layout".to_string(),
-                ));
-            }
-        }
-        if self.global.get("encrypted").is_some_and(|encrypted| encrypted == "true") {
-            return Err(Error::Unsupported(
-                "the warehouse is encrypted, which Harrier does not support".to_string(),
-            ));
-        }
-        layout::check(&self.global).map(drop)
-    }
-
-    /// The version of Harrier's layout.
-    pub(crate) fn own_layout(&self) -> Result<i64> {
-        layout::check(&self.global)
-    }
-
-    /// The statements that upgrade the catalog to the current version; none if it is current.
-    pub(crate) fn upgrade(&self) -> Result<Vec<String>> {
-        layout::upgrade(&self.global)
-    }
-
-    /// The location of data files, with a trailing `/`. `folder`: the catalog's folder, if it is a file.
-    pub(crate) fn data_path(&self, folder: Option<&str>) -> Result<String> {
-        let path = self.global.get("data_path");
-        let mut path = path
-            .cloned()
-            .ok_or_else(|| Error::Corrupt("the catalog does not name the path of its data".to_string()))?;
-        if !path.ends_with('/') {
-            path.push('/');
-        }
-        Ok(data_path_now(&path, self.global.get(PLACE).map(String::as_str), folder))
-    }
-
-    /// Settings that describe the warehouse itself are not options.
-    fn options(&self) -> BTreeMap<String, String> {
-        let mut options = self.global.clone();
-        options.retain(|key, _| !is_fixed(key));
-        options
-    }
-}
-
-/// Keys of `ducklake_metadata` that no transaction changes.
-pub(crate) fn is_fixed(key: &str) -> bool {
-    matches!(key, "version" | "created_by" | "data_path" | "encrypted")
-        || KEYS.contains(&key)
-        || layout::KEYS.contains(&key)
-}
+use crate::model::types::ColumnType;
+use crate::snapshot::head::Head;
 
 /// Loads everything but the data files, at the snapshot of `head`. `folder`: the catalog's folder, if it is a
 /// file.
@@ -191,7 +22,7 @@ pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&st
         snapshot: head.snapshot,
         time: head.time,
         schema_version: head.schema_version,
-        warehouse: head.settings.global.get(ID).cloned(),
+        warehouse: head.settings.identity().cloned(),
         data_path: head.settings.data_path(folder)?,
         schemas: BTreeMap::new(),
         tables: BTreeMap::new(),
@@ -490,7 +321,7 @@ async fn column_rows(session: &mut Session, condition: &str) -> Result<Vec<(Obje
             id,
             name: row.text(3)?,
             // Set by `tree`, which can report the column of an unknown type.
-            kind: crate::model::types::ColumnType::Boolean,
+            kind: ColumnType::Boolean,
             children: Vec::new(),
             nullable: row.optional_flag(9)?.unwrap_or(true),
             initial_default: row.optional_text(5)?,
@@ -547,184 +378,4 @@ pub(crate) async fn columns_at(
     let condition = format!("table_id = {table} AND {}", visible("", snapshot));
     let rows = column_rows(session, &condition).await?;
     tree(rows.into_iter().map(|(_, row)| row).collect())
-}
-
-/// The inlined tables of `table`: schema version, and name.
-pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Result<BTreeMap<i64, String>> {
-    let sql = format!(
-        "SELECT schema_version, table_name FROM ducklake_inlined_data_tables WHERE table_id = {table}"
-    );
-    session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
-}
-
-/// The columns of the rows inlined under a schema version of a table.
-pub(crate) async fn inlined_columns(
-    session: &mut Session,
-    table: ObjectId,
-    schema_version: i64,
-) -> Result<Vec<Column>> {
-    let began = session
-        .query(format!(
-            "SELECT max(begin_snapshot) FROM ducklake_schema_versions \
-             WHERE table_id = {table} AND schema_version <= {schema_version}"
-        ))
-        .await?;
-    let began = match began.first().map(|row| row.optional_integer(0)).transpose()?.flatten() {
-        Some(began) => began,
-        None => {
-            let sql = format!("SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = {table}");
-            session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?
-        }
-    };
-    columns_at(session, table, began).await
-}
-
-pub(crate) async fn inlined_rows(
-    session: &mut Session,
-    table: ObjectId,
-    snapshot: SnapshotId,
-) -> Result<Vec<InlinedRows>> {
-    let mut found = Vec::new();
-    for (schema_version, name) in inlined_tables(session, table).await? {
-        let name = crate::database::sql::name(&name)?;
-        // Most versions have no rows left; their columns need not be read.
-        let visible = visible("", snapshot);
-        if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
-            continue;
-        }
-        let columns = inlined_columns(session, table, schema_version).await?;
-        let mut wanted = String::from("row_id");
-        for (place, column) in columns.iter().enumerate() {
-            // PostgreSQL and SQLite both allow names that differ from DuckLake's only in the alias.
-            wanted += &format!(", {} AS c{place}", crate::database::sql::name(&column.name)?);
-        }
-        let sql = format!("SELECT {wanted} FROM {name} WHERE {visible} ORDER BY row_id");
-        let mut rows = InlinedRows {
-            schema_version,
-            columns: columns.iter().map(|column| (column.id, column.name.clone())).collect(),
-            kinds: columns.iter().map(|column| column.kind).collect(),
-            row_ids: Vec::new(),
-            rows: Vec::new(),
-        };
-        let dialect = session.dialect();
-        for row in session.query(sql).await? {
-            rows.row_ids.push(row.integer(0)?);
-            let cells = row.into_cells().into_iter().skip(1).zip(&columns);
-            rows.rows.push(
-                cells
-                    .map(|(cell, column)| inlined::decode(dialect, column.kind, cell))
-                    .collect::<Result<_>>()?,
-            );
-        }
-        found.push(rows);
-    }
-    Ok(found)
-}
-
-/// Size of a table's files, without inlined rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TableSize {
-    /// Without deleted rows.
-    pub rows: i64,
-    pub bytes: i64,
-}
-
-/// Current sizes of all tables that have files.
-pub(crate) async fn sizes(session: &mut Session) -> Result<BTreeMap<ObjectId, TableSize>> {
-    let mut sizes = BTreeMap::new();
-    let files = "SELECT table_id, CAST(sum(record_count) AS BIGINT), CAST(sum(file_size_bytes) AS BIGINT) \
-                 FROM ducklake_data_file WHERE end_snapshot IS NULL GROUP BY table_id";
-    for row in session.query(files.to_string()).await? {
-        sizes.insert(row.integer(0)?, TableSize { rows: row.integer(1)?, bytes: row.integer(2)? });
-    }
-    let deleted = "SELECT table_id, CAST(sum(delete_count) AS BIGINT) FROM ducklake_delete_file \
-                   WHERE end_snapshot IS NULL GROUP BY table_id";
-    for row in session.query(deleted.to_string()).await? {
-        if let Some(size) = sizes.get_mut(&row.integer(0)?) {
-            size.rows -= row.integer(1)?;
-        }
-    }
-    Ok(sizes)
-}
-
-pub(crate) async fn table_stats(session: &mut Session, table: ObjectId) -> Result<Option<TableStats>> {
-    let sql = format!(
-        "SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = {table}"
-    );
-    let rows = session.query(sql).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let mut stats = TableStats {
-        record_count: row.optional_integer(0)?.unwrap_or_default(),
-        next_row_id: row.optional_integer(1)?.unwrap_or_default(),
-        file_size_bytes: row.optional_integer(2)?.unwrap_or_default(),
-        columns: BTreeMap::new(),
-    };
-    let sql = format!(
-        "SELECT column_id, {}, {}, min_value, max_value FROM ducklake_table_column_stats WHERE table_id = {table}",
-        flag("contains_null"),
-        flag("contains_nan")
-    );
-    for row in session.query(sql).await? {
-        let of_column = TableColumnStats {
-            contains_null: row.optional_flag(1)?,
-            contains_nan: row.optional_flag(2)?,
-            min: row.optional_text(3)?,
-            max: row.optional_text(4)?,
-        };
-        stats.columns.insert(row.integer(0)?, of_column);
-    }
-    Ok(Some(stats))
-}
-
-/// All snapshots, or those that satisfy a condition, oldest first.
-pub(crate) async fn snapshots(session: &mut Session, condition: &str) -> Result<Vec<SnapshotInfo>> {
-    let sql = format!(
-        "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author, c.commit_message, \
-         c.commit_extra_info FROM ducklake_snapshot s \
-         LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = s.snapshot_id {condition} ORDER BY s.snapshot_id"
-    );
-    let row = |row: &Row| {
-        let time = row.optional_text(1)?.unwrap_or_default();
-        Ok(SnapshotInfo {
-            snapshot: row.integer(0)?,
-            time: values::parse_time(&time).map_or(time, values::format_time),
-            schema_version: row.integer(2)?,
-            changes: row.optional_text(3)?.unwrap_or_default(),
-            author: row.optional_text(4)?,
-            message: row.optional_text(5)?,
-            extra: row.optional_text(6)?,
-        })
-    };
-    session.query(sql).await?.iter().map(row).collect()
-}
-
-/// The newest snapshot that is not younger than `time`.
-pub(crate) async fn snapshot_at(session: &mut Session, time: &str) -> Result<SnapshotId> {
-    let wanted = values::parse_time(time).ok_or_else(|| {
-        Error::NotFound(format!("\"{time}\" is not a time: cannot tell a snapshot from it"))
-    })?;
-    // SQLite stores times as text, with the writer's time zone: they are compared here.
-    let mut found = None;
-    for row in session.query("SELECT snapshot_id, snapshot_time FROM ducklake_snapshot").await? {
-        let taken = row.optional_text(1)?.and_then(|taken| values::parse_time(&taken));
-        if taken.is_some_and(|taken| taken <= wanted) {
-            found = found.max(Some(row.integer(0)?));
-        }
-    }
-    found.ok_or_else(|| {
-        Error::NotFound(format!("there is no snapshot of {time} or before: unknown or expired"))
-    })
-}
-
-/// The snapshot committed by a transaction, if any.
-pub(crate) async fn find_transaction(
-    session: &mut Session,
-    base: SnapshotId,
-    extra: &str,
-) -> Result<Option<SnapshotId>> {
-    let sql = format!(
-        "SELECT snapshot_id FROM ducklake_snapshot_changes WHERE snapshot_id > {base} AND commit_extra_info = {}",
-        text(extra)?
-    );
-    session.query(sql).await?.first().map(|row| row.integer(0)).transpose()
 }
