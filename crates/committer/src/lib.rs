@@ -7,7 +7,18 @@
 //! folders by one rename, [`object_store`] writes one file per folder, because a store replaces one file
 //! atomically.
 //!
+//! The contract is one, and so are its words ([`work`]); a statement of either has the same life:
+//!
+//! ```text
+//!   Root::begin(id) ─► Statement ─► files are staged, on every process ─► publish(&Work) ─► Published
+//!                          │                                                   │ Error: is_undone, or not
+//!                          └─► dropped: what it has staged is removed          └─► the next user completes it
+//! ```
+//!
+//! It is no trait: one blocks and the other is async, and whoever commits to folders knows to which of them.
+//!
 //! Architecture invariant: this crate never knows what is in a file, nor what a query is.
 
 pub mod local;
 pub mod object_store;
+pub mod work;

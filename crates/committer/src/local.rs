@@ -36,12 +36,31 @@ mod recover;
 mod staging_paths;
 
 pub use control::{ReadGuard, Root, Statement};
-pub use publish::{MergedFile, Published, StagedFile, Work};
 pub use staging_paths::{STAGED, StagingPaths};
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::work;
+
+/// A staged file at a path from [`StagingPaths::staging_path`].
+pub type StagedFile = work::StagedFile<PathBuf>;
+/// A file that a statement merges with others of its folder.
+pub type MergedFile = work::MergedFile<FileVersion>;
+/// The changes that a statement commits.
+pub type Work = work::Work<PathBuf, FileVersion>;
+/// The result of publishing.
+pub type Published = work::Published<PathBuf>;
+
+/// A file of a folder, as it was when read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileVersion {
+    pub name: String,
+    pub bytes: u64,
+    pub modified: SystemTime,
+}
 
 /// Why an operation failed, and on which path.
 #[derive(Debug)]
@@ -69,9 +88,9 @@ impl Error {
         }
     }
 
-    /// Whether the statement is committed in spite of the error.
-    pub fn has_happened(&self) -> bool {
-        matches!(self, Self::Unfinished { .. })
+    /// Whether it is certain that nothing is visible.
+    pub fn is_undone(&self) -> bool {
+        !matches!(self, Self::Unfinished { .. })
     }
 }
 

@@ -37,11 +37,23 @@ mod statement;
 
 pub use control::{LockState, Root};
 pub use harrier_storage::{Options, Staged, StagedWriter};
-pub use publish::{MergedFile, Published, StagedFile, Work};
 pub use staged_placement::{ReplacedFiles, StagedPlacement};
 pub use statement::{CancelFlag, Statement};
 
 use std::fmt;
+
+use object_store::ObjectMeta;
+
+use crate::work;
+
+/// A staged file as [`StagedWriter::finish`] returns it.
+pub type StagedFile = work::StagedFile<Staged>;
+/// A file that a statement merges with others of its folder, as it was when read.
+pub type MergedFile = work::MergedFile<ObjectMeta>;
+/// The changes that a statement commits. No folder has more than one of the files.
+pub type Work = work::Work<Staged, ObjectMeta>;
+/// The result of publishing.
+pub type Published = work::Published<String>;
 
 /// Callback with the name of each completed action after which a crash may come.
 pub type Step<'a> = &'a (dyn Fn(&'static str) + Send + Sync);

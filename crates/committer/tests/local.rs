@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use harrier_committer::local::{Error, MergedFile, Root, StagedFile, StagingPaths, Work};
+use harrier_committer::local::{Error, FileVersion, MergedFile, Root, StagedFile, StagingPaths, Work};
 use tempfile::TempDir;
 
 /// What is shown: the files' contents, folder by folder.
@@ -457,7 +457,7 @@ fn files_are_merged_if_they_are_what_was_read() {
             let name = format!("{name}-{name}.txt");
             let metadata = fs::metadata(table.join("k=1").join(&name)).unwrap();
             let (bytes, modified) = (metadata.len(), metadata.modified().unwrap());
-            MergedFile { folder: "k=1/".to_string(), name, bytes, modified }
+            MergedFile { folder: "k=1/".to_string(), file: FileVersion { name, bytes, modified } }
         };
         names.iter().map(one).collect()
     };

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::local::mounts::is_mount_point;
-use crate::local::publish::{Published, Work, publish};
+use crate::local::publish::publish;
 use crate::local::recover::{needs_recovery, recover, remove_statement};
-use crate::local::{At, Error, Result};
+use crate::local::{At, Error, Published, Result, Work};
 
 const LOCK: &str = "lock";
 const TURN: &str = "turn";
@@ -200,7 +200,7 @@ impl Statement {
     }
 
     /// Commits and publishes `work`. Either all of it happens or nothing (then this fails), unless
-    /// [`Error::has_happened`].
+    /// [`Error::is_undone`] returns false.
     pub fn publish(self, work: &Work) -> Result<Published> {
         self.publish_in_steps(work, &|_| {})
     }
@@ -210,7 +210,7 @@ impl Statement {
         let lock = self.root.clear(step)?;
         let published = publish(&self.root, &self.staging, work, step);
         if let Err(error) = &published
-            && error.has_happened()
+            && !error.is_undone()
         {
             // The rest is to be completed, not rolled back.
             self.staging = PathBuf::new();

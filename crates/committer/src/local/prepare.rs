@@ -13,9 +13,9 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::local::journal::{Action, EntryRecord, Exchange, Kind, Move, Replace, bytes};
 use crate::local::mounts::{can_exchange, sync};
-use crate::local::publish::{MergedFile, StagedFile};
 use crate::local::staging_paths::{Place, StagingPaths};
-use crate::local::{At, Error, Result};
+use crate::local::{At, Error, FileVersion, Result, StagedFile};
+use crate::work::Replacement;
 
 /// In a statement's folder: the prepared folders.
 const READY: &str = "ready";
@@ -28,7 +28,7 @@ pub(crate) struct ChangePlanner<'a> {
     pub paths: StagingPaths,
     pub staging: &'a Path,
     /// The files to remove from the present folder.
-    pub replaced: Replaced<'a>,
+    pub replacement: Replacement<'a, FileVersion>,
     /// Whether folders can be exchanged, by staging place.
     pub exchanges: HashMap<PathBuf, bool>,
     pub actions: Vec<Action>,
@@ -36,20 +36,12 @@ pub(crate) struct ChangePlanner<'a> {
     pub non_atomic_folders: Vec<PathBuf>,
 }
 
-/// The files of a folder that new ones replace.
-#[derive(Debug, Clone)]
-pub(crate) enum Replaced<'a> {
-    Nothing,
-    All,
-    Merged(Vec<&'a MergedFile>),
-}
-
-impl Replaced<'_> {
+impl Replacement<'_, FileVersion> {
     fn contains(&self, entry: &Entry, folder: &Path) -> bool {
         match self {
-            Self::Nothing => false,
+            Self::None => false,
             Self::All => is_replaced(entry, folder),
-            Self::Merged(files) => {
+            Self::Files(files) => {
                 !entry.is_folder && files.iter().any(|file| file.name.as_bytes() == entry.name.as_bytes())
             }
         }
@@ -57,8 +49,8 @@ impl Replaced<'_> {
 
     /// Errors: a file to be merged has changed since it was read.
     fn check(&self, folder: &Path) -> Result<()> {
-        let Self::Merged(files) = self else { return Ok(()) };
-        let is_same = |file: &&MergedFile| {
+        let Self::Files(files) = self else { return Ok(()) };
+        let is_same = |file: &&FileVersion| {
             fs::metadata(folder.join(&file.name)).is_ok_and(|now| {
                 now.len() == file.bytes && now.modified().is_ok_and(|modified| modified == file.modified)
             })
@@ -116,14 +108,15 @@ impl ChangePlanner<'_> {
         let real = match fs::canonicalize(&shown) {
             Ok(real) => real,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.replaced.check(&shown)?;
+                self.replacement.check(&shown)?;
                 return self.new_folder(folder, &shown, files);
             }
             Err(error) => return Err(error).at("open", &shown),
         };
-        self.replaced.check(&real)?;
+        self.replacement.check(&real)?;
         let present = entries(&real).at("list", &real)?;
-        let replaced = present.iter().any(|entry| !entry.is_hidden() && self.replaced.contains(entry, &real));
+        let replaced =
+            present.iter().any(|entry| !entry.is_hidden() && self.replacement.contains(entry, &real));
         match (files, replaced) {
             ([], false) => return Ok(()),
             ([file], false) => {
@@ -135,7 +128,7 @@ impl ChangePlanner<'_> {
         }
         let exchange = match self.ready(folder, &real)? {
             // Subfolders would disappear for a moment.
-            _ if !matches!(self.replaced, Replaced::All)
+            _ if !matches!(self.replacement, Replacement::All)
                 && present.iter().any(|entry| entry.is_folder && !entry.is_hidden()) =>
             {
                 None
@@ -265,9 +258,9 @@ impl ChangePlanner<'_> {
 
     /// Hard-links the files of `real` that stay into `ready`. False: they cannot be linked.
     fn link_all(&self, present: &[Entry], real: &Path, ready: &Path) -> Result<bool> {
-        let stays = |entry: &&Entry| match self.replaced {
-            Replaced::All => false,
-            _ => !entry.is_folder && !self.replaced.contains(entry, real),
+        let stays = |entry: &&Entry| match self.replacement {
+            Replacement::All => false,
+            _ => !entry.is_folder && !self.replacement.contains(entry, real),
         };
         for entry in present.iter().filter(stays) {
             match fs::hard_link(real.join(&entry.name), ready.join(&entry.name)) {
@@ -288,8 +281,8 @@ impl ChangePlanner<'_> {
 
     /// The entries to remove from the old folder after the exchange.
     fn old_entries(&self, present: &[Entry], made_of: &Path) -> Vec<EntryRecord> {
-        let replaced = |entry: &&Entry| match self.replaced {
-            Replaced::All => is_replaced(entry, made_of),
+        let replaced = |entry: &&Entry| match self.replacement {
+            Replacement::All => is_replaced(entry, made_of),
             _ => !entry.is_folder,
         };
         present.iter().filter(replaced).map(Entry::record).collect()
@@ -298,7 +291,7 @@ impl ChangePlanner<'_> {
     /// Plans the file-by-file replacement of a folder that cannot be exchanged. True: a reader may see an
     /// intermediate state.
     fn replace(&self, real: &Path, present: &[Entry], files: &[&StagedFile]) -> (Replace, bool) {
-        let gone = || present.iter().filter(|entry| self.replaced.contains(entry, real));
+        let gone = || present.iter().filter(|entry| self.replacement.contains(entry, real));
         let mut removed: Vec<EntryRecord> = gone().map(Entry::record).collect();
         let mut files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::record);
         let over = if files.is_empty() { None } else { files_gone.next_back() };

@@ -1,99 +1,39 @@
 //! Publishes a statement's staged files: plans the actions, writes the journal, performs it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use crate::local::control::Root;
 use crate::local::journal::{Action, EntryRecord, Exchange, Journal, Kind, Move, Replace, path};
 use crate::local::mounts::{exchange, sync};
-use crate::local::prepare::{ChangePlanner, Replaced, entries};
+use crate::local::prepare::{ChangePlanner, entries};
 use crate::local::recover::RETIRED;
 use crate::local::staging_paths::StagingPaths;
-use crate::local::{Error, Result};
+use crate::local::{Error, Published, Result, Work};
+use crate::work::Replacement;
 
-/// A staged file, complete and durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedFile {
-    /// The path from [`StagingPaths::staging_path`].
-    pub staged: PathBuf,
-    /// Below the table's folder: `""`, or `k=v/…`.
-    pub folder: String,
-    /// Its final name.
-    pub name: String,
-}
-
-/// A file that a statement merges with others of its folder, as it was when read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergedFile {
-    /// Below the table's folder: `""`, or `k=v/…`.
-    pub folder: String,
-    pub name: String,
-    pub bytes: u64,
-    pub modified: SystemTime,
-}
-
-/// The changes that a statement commits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Work {
-    pub files: Vec<StagedFile>,
-    /// The folders' present files are replaced by `files`.
-    pub overwrite: bool,
-    /// Folders that an overwriting statement empties: it has no files for them.
-    pub emptied: Vec<String>,
-    /// Files that `files` replace.
-    pub merged: Vec<MergedFile>,
-}
-
-/// The changes of one folder.
-#[derive(Default)]
-struct Change<'a> {
-    files: Vec<&'a StagedFile>,
-    merged: Vec<&'a MergedFile>,
-}
-
-/// The result of publishing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
-    /// Folders in which a reader could for a moment see only some of the statement's files.
-    pub non_atomic_folders: Vec<PathBuf>,
-}
-
+/// Commits and performs `work`. The lock is held, and other statements are recovered.
 pub(crate) fn publish(
     root: &Root,
     staging: &Path,
     work: &Work,
     step: &dyn Fn(&'static str),
 ) -> Result<Published> {
-    let mut folders: BTreeMap<&str, Change<'_>> = BTreeMap::new();
-    for folder in &work.emptied {
-        folders.entry(folder.trim_end_matches('/')).or_default();
-    }
-    for merged in &work.merged {
-        folders.entry(merged.folder.trim_end_matches('/')).or_default().merged.push(merged);
-    }
-    for file in &work.files {
-        folders.entry(file.folder.trim_end_matches('/')).or_default().files.push(file);
-    }
     let paths = StagingPaths::of(root.path(), staging)?;
     let mut planner = ChangePlanner {
         paths,
         staging,
-        replaced: Replaced::Nothing,
+        replacement: Replacement::None,
         exchanges: HashMap::new(),
         actions: Vec::new(),
         non_atomic_folders: Vec::new(),
     };
-    for (folder, change) in folders {
-        planner.replaced = match (work.overwrite, change.merged.is_empty()) {
-            (true, _) => Replaced::All,
-            (false, true) => Replaced::Nothing,
-            (false, false) => Replaced::Merged(change.merged),
-        };
+    for (folder, change) in work.by_folder() {
+        planner.replacement = change.replacement;
         planner.folder(folder, &change.files)?;
         step("prepared");
     }

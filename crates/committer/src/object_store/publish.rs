@@ -1,6 +1,6 @@
 //! Publishes a statement's staged files: plans the actions, writes the journal, performs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -12,55 +12,11 @@ use crate::object_store::control::{Root, child};
 use crate::object_store::journal::{Action, FileVersion, Journal, unfinished};
 use crate::object_store::lock::Lock;
 use crate::object_store::staged_placement::place;
-use crate::object_store::{At, Error, Result, Step};
+use crate::object_store::{At, Error, Published, Result, Step, Work};
+use crate::work::{FolderChange, Replacement};
 
 /// Folders changed concurrently.
 const FOLDERS_MAX: usize = 16;
-
-/// A staged file that is complete.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedFile {
-    /// The result of [`harrier_storage::StagedWriter::finish`].
-    pub staged: Staged,
-    /// Below the table's folder: `""`, or `k=v/…`.
-    pub folder: String,
-    /// Its final name, if it replaces no other file.
-    pub name: String,
-}
-
-/// A file that a statement merges with others of its folder, as it was when read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MergedFile {
-    /// Below the table's folder: `""`, or `k=v/…`.
-    pub folder: String,
-    pub file: ObjectMeta,
-}
-
-/// The changes that a statement commits. No folder has more than one of the files.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Work {
-    pub files: Vec<StagedFile>,
-    /// The folders' present files are replaced by `files`.
-    pub overwrite: bool,
-    /// Folders that an overwriting statement empties: it has no files for them.
-    pub emptied: Vec<String>,
-    /// Files that `files` replace.
-    pub merged: Vec<MergedFile>,
-}
-
-/// The result of publishing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
-    /// Folders in which a reader could for a moment see only some of the old files.
-    pub non_atomic_folders: Vec<String>,
-}
-
-/// The changes of one folder.
-#[derive(Default)]
-struct Change<'a> {
-    file: Option<&'a StagedFile>,
-    merged: Vec<&'a ObjectMeta>,
-}
 
 /// Commits and performs `work`. The lock is held, and other statements are recovered.
 pub(crate) async fn publish(
@@ -107,20 +63,10 @@ async fn check_staged(root: &Root, id: &str, work: &Work) -> Result<()> {
 }
 
 async fn plan(root: &Root, id: &str, work: &Work) -> Result<(Journal, Published)> {
-    let mut changes: BTreeMap<&str, Change<'_>> = BTreeMap::new();
-    for folder in &work.emptied {
-        changes.entry(folder.trim_end_matches('/')).or_default();
-    }
-    for merged in &work.merged {
-        changes.entry(merged.folder.trim_end_matches('/')).or_default().merged.push(&merged.file);
-    }
-    for file in &work.files {
-        let change = changes.entry(file.folder.trim_end_matches('/')).or_default();
-        assert!(change.file.replace(file).is_none(), "a folder has two files of one statement");
-    }
-    let planned: Vec<_> = changes
+    let planned: Vec<_> = work
+        .by_folder()
         .into_iter()
-        .map(|(folder, change)| plan_folder(root, work.overwrite, folder, change).boxed())
+        .map(|(folder, change)| plan_folder(root, folder, change).boxed())
         .collect();
     let actions: Vec<Option<Action>> =
         futures::stream::iter(planned).buffered(FOLDERS_MAX).try_collect().await?;
@@ -135,43 +81,45 @@ async fn plan(root: &Root, id: &str, work: &Work) -> Result<(Journal, Published)
 /// Errors: a file to be replaced has changed (`Conflict`).
 async fn plan_folder(
     root: &Root,
-    overwrite: bool,
     folder: &str,
-    change: Change<'_>,
+    change: FolderChange<'_, Staged, ObjectMeta>,
 ) -> Result<Option<Action>> {
     let whole = root.folder(folder);
-    let own = change.file.map(|file| child(&whole, &file.name));
+    assert!(change.files.len() <= 1, "a folder has two files of one statement");
+    let file = change.files.first();
+    let own = file.map(|file| child(&whole, &file.name));
     let conflict = || Error::Conflict { path: whole.to_string() };
-    let gone: Vec<ObjectMeta> = match (overwrite, change.merged.is_empty()) {
-        (false, true) => vec![],
-        (true, _) => root.list(&whole).await?.into_iter().filter(|file| is_visible(&whole, file)).collect(),
-        (false, false) => {
+    let gone: Vec<ObjectMeta> = match change.replacement {
+        Replacement::None => vec![],
+        Replacement::All => {
+            root.list(&whole).await?.into_iter().filter(|file| is_visible(&whole, file)).collect()
+        }
+        Replacement::Files(merged) => {
             let present = root.list(&whole).await?;
-            if !change.merged.iter().all(|file| present.contains(file)) {
+            if !merged.iter().all(|file| present.contains(file)) {
                 return Err(conflict());
             }
-            change.merged.into_iter().cloned().collect()
+            merged.into_iter().cloned().collect()
         }
     };
-    let name =
-        match (&own, change.file.map(|file| file.staged.bound.as_str()).filter(|bound| !bound.is_empty())) {
-            (None, _) => None,
-            // The file to replace was chosen when this one was begun.
-            (Some(_), Some(bound)) => {
-                let is_there = gone.iter().any(|file| file.location.as_ref() == bound);
-                if !is_there && own.as_ref().is_some_and(|own| place(&gone, own).is_some()) {
-                    return Err(conflict());
-                }
-                Some(bound.to_string())
+    let name = match (&own, file.map(|file| file.staged.bound.as_str()).filter(|bound| !bound.is_empty())) {
+        (None, _) => None,
+        // The file to replace was chosen when this one was begun.
+        (Some(_), Some(bound)) => {
+            let is_there = gone.iter().any(|file| file.location.as_ref() == bound);
+            if !is_there && own.as_ref().is_some_and(|own| place(&gone, own).is_some()) {
+                return Err(conflict());
             }
-            (Some(own), None) => Some(place(&gone, own).map_or(own, |file| &file.location).to_string()),
-        };
+            Some(bound.to_string())
+        }
+        (Some(own), None) => Some(place(&gone, own).map_or(own, |file| &file.location).to_string()),
+    };
     let removed: Vec<FileVersion> = gone
         .iter()
         .filter(|file| Some(file.location.as_ref()) != name.as_deref())
         .map(FileVersion::from)
         .collect();
-    let staged = change.file.map(|file| file.staged.clone());
+    let staged = file.map(|file| file.staged.clone());
     let is_some = staged.is_some() || !removed.is_empty();
     if is_some {
         root.staging.check_writable(&whole).await.at("write to", &whole)?;

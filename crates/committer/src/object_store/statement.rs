@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 use crate::object_store::control::Root;
 use crate::object_store::lock::Lock;
 use crate::object_store::periodic_task::PeriodicTask;
-use crate::object_store::publish::{Published, Work, publish};
+use crate::object_store::publish::publish;
 use crate::object_store::recover::recover;
-use crate::object_store::{At, Error, Result, Step};
+use crate::object_store::{At, Error, Published, Result, Step, Work};
 
 /// Heartbeats per lease.
 const HEARTBEATS_PER_LEASE: u32 = 6;

@@ -200,11 +200,11 @@ pub fn cannot_stage(error: &harrier_committer::local::Error) -> DataFusionError 
         (_, None) => SqlState::DATA_CORRUPTED,
     };
     let coded = SqlError::new(state, error.to_string());
-    match error.has_happened() {
-        true => coded
+    match error.is_undone() {
+        true => coded.into_datafusion(),
+        false => coded
             .with_detail("The statement has happened; the next one that reads or writes here completes it.")
             .into_datafusion(),
-        false => coded.into_datafusion(),
     }
 }
 

@@ -15,8 +15,9 @@ use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit, when,
 };
 use datafusion::object_store::ObjectMeta;
-use harrier_committer::local::{MergedFile, Root, StagedFile, Statement, Work};
+use harrier_committer::local::{FileVersion, Root, Statement};
 use harrier_committer::object_store::{CancelFlag, Statement as StoreStatement};
+use harrier_committer::work::{MergedFile, StagedFile, Work};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{
     FileRecord, FileShape, NULL_FOLDER, PartitionFolder, ReplacedFiles, WriteSpec, cannot_stage_in_store,
@@ -238,18 +239,16 @@ impl FolderWrite {
         }
         let notice = match statement {
             Staging::Local(statement) => {
-                let files = files(
-                    records,
-                    |record| record.staged.take(),
-                    |staged, folder, name| StagedFile { staged: PathBuf::from(staged), folder, name },
-                )?;
-                let merged = merged.into_iter().map(|(folder, file)| MergedFile {
-                    folder,
+                let files = files(records, |record| record.staged.take().map(PathBuf::from))?;
+                let version = |file: ObjectMeta| FileVersion {
                     name: file.location.filename().unwrap_or_default().to_string(),
                     bytes: file.size,
                     modified: file.last_modified.into(),
-                });
-                let work = Work { files, overwrite, emptied, merged: merged.collect() };
+                };
+                let merged = merged.into_iter();
+                let merged =
+                    merged.map(|(folder, file)| MergedFile { folder, file: version(file) }).collect();
+                let work = Work { files, overwrite, emptied, merged };
                 let published = run_blocking(move || statement.publish(&work)).await?;
                 published.non_atomic_folders.first().map(|folder| {
                     format!(
@@ -260,20 +259,9 @@ impl FolderWrite {
                 })
             }
             Staging::Store(statement) => {
-                let files = files(
-                    records,
-                    |record| record.upload.take(),
-                    |staged, folder, name| harrier_committer::object_store::StagedFile {
-                        staged,
-                        folder,
-                        name,
-                    },
-                )?;
-                let merged = merged
-                    .into_iter()
-                    .map(|(folder, file)| harrier_committer::object_store::MergedFile { folder, file })
-                    .collect();
-                let work = harrier_committer::object_store::Work { files, overwrite, emptied, merged };
+                let files = files(records, |record| record.upload.take())?;
+                let merged = merged.into_iter().map(|(folder, file)| MergedFile { folder, file }).collect();
+                let work = Work { files, overwrite, emptied, merged };
                 // Cancellation no longer interrupts the publication, but prevents its commit.
                 let _guard = CancelOnDrop(statement.cancel_flag());
                 let shown = tokio::spawn(async move { statement.publish(&work).await });
@@ -322,16 +310,15 @@ fn text(path: &std::path::Path) -> Result<String> {
 }
 
 /// The staged files of `records`.
-fn files<S, F>(
+fn files<S>(
     records: Vec<FileRecord>,
     staged: impl Fn(&mut FileRecord) -> Option<S>,
-    file: impl Fn(S, String, String) -> F,
-) -> Result<Vec<F>> {
+) -> Result<Vec<StagedFile<S>>> {
     let one = |mut record: FileRecord| {
         let staged = staged(&mut record)
             .ok_or_else(|| DataFusionError::Internal("a file was not staged".to_string()))?;
         let (folder, name) = record.path.rsplit_once('/').unwrap_or(("", &record.path));
-        Ok(file(staged, folder.to_string(), name.to_string()))
+        Ok(StagedFile { staged, folder: folder.to_string(), name: name.to_string() })
     };
     records.into_iter().map(one).collect()
 }
