@@ -27,16 +27,22 @@
 //! # Crash
 //! See `docs/decisions/0016-hive-folders.md`.
 
-mod control;
+mod entries;
 pub mod journal;
 mod mounts;
+mod perform;
 mod prepare;
 mod publish;
+mod readers;
 mod recover;
+mod root;
 mod staging_paths;
+mod statement;
 
-pub use control::{ReadGuard, Root, Statement};
+pub use readers::ReadGuard;
+pub use root::Root;
 pub use staging_paths::{STAGED, StagingPaths};
+pub use statement::Statement;
 
 use std::fmt;
 use std::io;

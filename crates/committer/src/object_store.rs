@@ -26,17 +26,20 @@
 //! # Crash
 //! See `docs/decisions/0021-hive-folders-on-stores.md`.
 
-mod control;
 pub mod journal;
 mod lock;
+mod perform;
 mod periodic_task;
 mod publish;
+mod readers;
 mod recover;
+mod root;
 mod staged_placement;
 mod statement;
 
-pub use control::{LockState, Root};
 pub use harrier_storage::{Options, Staged, StagedWriter};
+pub use readers::LockState;
+pub use root::Root;
 pub use staged_placement::{ReplacedFiles, StagedPlacement};
 pub use statement::{CancelFlag, Statement};
 

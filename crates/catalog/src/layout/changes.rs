@@ -1,7 +1,7 @@
 //! The changes of a snapshot, in the words of `ducklake_snapshot_changes.changes_made`.
 //!
 //! They show which other commits happened between a transaction and its commit. Where they are too coarse (a
-//! delete names a table, not a file) `conflicts.rs` compares the rows themselves.
+//! delete names a table, not a file) `commit/conflicts.rs` compares the rows themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,6 @@
 //! Plans a statement's actions on each folder, under the lock, and prepares the folders for exchange.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
+use crate::local::entries::{Entry, entries};
 use crate::local::journal::{Action, EntryRecord, Exchange, Kind, Move, Replace, bytes};
 use crate::local::mounts::{can_exchange, sync};
 use crate::local::staging_paths::{Place, StagingPaths};
@@ -60,45 +60,6 @@ impl Replacement<'_, FileVersion> {
             false => Err(Error::Conflict { path: folder.to_path_buf() }),
         }
     }
-}
-
-/// An entry of a folder of the table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
-    pub name: OsString,
-    pub inode: u64,
-    pub is_folder: bool,
-}
-
-impl Entry {
-    /// Readers ignore it.
-    pub fn is_hidden(&self) -> bool {
-        self.name.as_bytes().starts_with(b".") || self.name.as_bytes().starts_with(b"_")
-    }
-
-    fn record(&self) -> EntryRecord {
-        EntryRecord { name: self.name.as_bytes().to_vec(), inode: self.inode }
-    }
-}
-
-/// The entries of a folder, sorted by name.
-pub(crate) fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        match entry.metadata() {
-            Ok(metadata) => found.push(Entry {
-                name: entry.file_name(),
-                inode: metadata.ino(),
-                is_folder: metadata.is_dir(),
-            }),
-            // Removed concurrently.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 impl ChangePlanner<'_> {

@@ -8,14 +8,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::local::control::OWNER;
 use crate::local::journal::Journal;
-use crate::local::publish::{finish, perform};
+use crate::local::perform::{RETIRED, finish, perform};
+use crate::local::root::Root;
 use crate::local::staging_paths::{ELSEWHERE, FILES};
 use crate::local::{At, Result};
 
-/// In a statement's folder: it is completed, and has left folders that readers may be listing.
-pub(crate) const RETIRED: &str = "retired";
+/// In a statement's folder: its process keeps it locked while it lives.
+pub(crate) const OWNER: &str = "owner";
 
 /// No listing takes longer. Only names stay that long: the content is gone or in the new folder.
 const LISTING_MAX: Duration = Duration::from_secs(60);
@@ -31,9 +31,18 @@ pub(crate) fn needs_recovery(control: &Path) -> Result<bool> {
     Ok(false)
 }
 
+impl Root {
+    /// Takes the exclusive lock, and completes or rolls back dead statements.
+    pub(crate) fn clear(&self, step: &dyn Fn(&'static str)) -> Result<Flock<File>> {
+        let lock = self.lock(FlockArg::LockExclusive)?;
+        recover(&self.control, step)?;
+        Ok(lock)
+    }
+}
+
 /// Completes committed statements and removes the staged files of others, if their processes are dead. Call
 /// it under the exclusive lock.
-pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()> {
+fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()> {
     for staging in fs::read_dir(control).at("list", control)? {
         let staging = staging.at("list", control)?.path();
         if !staging.is_dir() || is_alive(&staging)? {

@@ -6,7 +6,7 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use prost::Message;
 
-use crate::object_store::control::Root;
+use crate::object_store::root::Root;
 use crate::object_store::{At, Error, Result};
 
 #[derive(Clone, PartialEq, Message)]

@@ -25,8 +25,8 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::object_store::control::{Control, Root, Since};
 use crate::object_store::periodic_task::PeriodicTask;
+use crate::object_store::root::{Control, Root};
 use crate::object_store::{At, Error, Result};
 
 /// The longest pause between polls of a lock that another statement holds.
@@ -37,7 +37,7 @@ const RENEWALS_PER_LEASE: u32 = 6;
 
 /// The last observed state of a lock, and since when it has been the same.
 #[derive(Debug, Default)]
-pub(crate) struct LockObserver(Option<(u64, ObjectMeta, Option<Since>)>);
+pub(crate) struct LockObserver(Option<(u64, ObjectMeta, Option<Instant>)>);
 
 impl LockObserver {
     /// Observes the lock; returns whether it has not changed for a whole lease.

@@ -4,19 +4,17 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use harrier_storage::{PublishOutcome, Staged};
+use harrier_storage::Staged;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use crate::object_store::control::{Root, child};
-use crate::object_store::journal::{Action, FileVersion, Journal, unfinished};
+use crate::object_store::journal::{Action, FileVersion, Journal};
 use crate::object_store::lock::Lock;
+use crate::object_store::perform::{FOLDERS_MAX, perform};
+use crate::object_store::root::{Root, child};
 use crate::object_store::staged_placement::place;
 use crate::object_store::{At, Error, Published, Result, Step, Work};
 use crate::work::{FolderChange, Replacement};
-
-/// Folders changed concurrently.
-const FOLDERS_MAX: usize = 16;
 
 /// Commits and performs `work`. The lock is held, and other statements are recovered.
 pub(crate) async fn publish(
@@ -187,64 +185,4 @@ async fn compare_stored(root: &Root, path: &Path, journal: &Journal, error: Stor
 fn not_found(path: &Path) -> StoreError {
     let source = "there was a journal, which cannot be read".into();
     StoreError::NotFound { path: path.to_string(), source }
-}
-
-/// Performs a journal; `again` if some of it may have been done.
-pub(crate) async fn perform(
-    root: &Root,
-    lock: &Lock,
-    journal: &Journal,
-    again: bool,
-    step: Step<'_>,
-) -> Result<()> {
-    let folders: Vec<_> =
-        journal.actions.iter().map(|action| apply(root, lock, action, again, step).boxed()).collect();
-    let all = futures::stream::iter(folders).buffer_unordered(FOLDERS_MAX).try_collect::<Vec<()>>();
-    let done = lock.run_while_held(all.boxed());
-    done.await.map(drop).map_err(|error| match error {
-        Error::Store { path, error, .. } => Error::Unfinished { path, error },
-        Error::LeaseExpired { path } => {
-            let source = "the lock was lost".into();
-            Error::Unfinished { path, error: StoreError::Generic { store: "lock", source } }
-        }
-        other => other,
-    })
-}
-
-async fn apply(root: &Root, lock: &Lock, action: &Action, again: bool, step: Step<'_>) -> Result<()> {
-    let folder = Path::parse(&action.folder).unwrap_or_default();
-    if !action.removed.is_empty() {
-        let mut removed = action.removed.clone();
-        if again {
-            let present: Vec<FileVersion> = root.list(&folder).await?.iter().map(FileVersion::from).collect();
-            removed.retain(|seen| present.contains(seen));
-        }
-        lock.check()?;
-        let paths = removed.iter().map(|seen| Path::parse(&seen.path).map_err(StoreError::from));
-        let paths = futures::stream::iter(paths.collect::<Vec<_>>()).boxed();
-        let mut deleting = root.store().delete_stream(paths);
-        while let Some(deleted) = deleting.next().await {
-            match deleted {
-                Ok(_) | Err(StoreError::NotFound { .. }) => step("removed"),
-                Err(error) => return Err(error).at("remove files of", &folder),
-            }
-        }
-    }
-    let Some(staged) = &action.staged else { return Ok(()) };
-    let name = Path::parse(&action.name).unwrap_or_default();
-    lock.check()?;
-    match root.staging.publish(staged, &name).await.at("show", &name)? {
-        PublishOutcome::Published => step("shown"),
-        PublishOutcome::Gone => {
-            let there = root.store().head(&name).await;
-            if !there.is_ok_and(|there| there.size == staged.bytes) {
-                if !again {
-                    let source = "it is not where it was staged any more".into();
-                    return Err(unfinished(&name, StoreError::Generic { store: "folders", source }));
-                }
-                tracing::warn!(%name, "a file that was shown has been changed or removed since");
-            }
-        }
-    }
-    Ok(())
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use object_store::ObjectStoreExt;
 
-use crate::object_store::control::Root;
 use crate::object_store::journal::Journal;
 use crate::object_store::lock::Lock;
-use crate::object_store::publish::perform;
+use crate::object_store::perform::perform;
+use crate::object_store::root::Root;
 use crate::object_store::{At, Result, Step};
 
 /// A statement whose heartbeat is this many leases old is dead. It is written six times in each.

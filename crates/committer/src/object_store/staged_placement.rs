@@ -6,7 +6,7 @@ use harrier_storage::StagedWriter;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use crate::object_store::control::{Root, child};
+use crate::object_store::root::{Root, child};
 use crate::object_store::{At, Result};
 
 /// Suffix of staged files, by which readers ignore them.

@@ -10,11 +10,11 @@ use harrier_storage::PendingWork;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 
-use crate::object_store::control::Root;
 use crate::object_store::lock::Lock;
 use crate::object_store::periodic_task::PeriodicTask;
 use crate::object_store::publish::publish;
 use crate::object_store::recover::recover;
+use crate::object_store::root::Root;
 use crate::object_store::{At, Error, Published, Result, Step, Work};
 
 /// Heartbeats per lease.
