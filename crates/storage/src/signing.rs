@@ -8,7 +8,7 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
 use parking_lot::RwLock;
 
-use crate::s3::element;
+use crate::s3::responses::element;
 
 /// Region and credentials of the requests of one store.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use url::Url;
 
 use crate::options::Limits;
 use crate::retry::Retry;
-use crate::s3::{STORE, element, explain};
+use crate::s3::responses::{STORE, element, explain};
 use crate::store_error;
 
 /// Validity of a signed URL, of which only the address is used.

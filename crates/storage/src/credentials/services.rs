@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::config_files::{ConfigFiles, Section};
 use super::{IssuedCredentials, Variables, credential_error, unsupported};
-use crate::s3::element;
+use crate::s3::responses::element;
 use crate::transfer::Transfer;
 
 /// Timeouts of network services.
