@@ -1,6 +1,6 @@
 //! Errors of the interconnect, grouped by the largest thing that is dead.
 
-use crate::introduction::Difference;
+use crate::configuration::Difference;
 use crate::presence::Attendance;
 use harrier_error::{SqlState, exit};
 use harrier_mpi::MpiError;

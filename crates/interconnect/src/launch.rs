@@ -1,7 +1,7 @@
 //! Launch detection: the single place that distinguishes a rank of MPI, a rank of QUIC and a process alone.
 
+use crate::configuration::ConfigurationFact;
 use crate::error::{PlaceError, StartError};
-use crate::introduction::ConfigurationFact;
 use crate::transport::quic::{Place, hosts};
 use harrier_mpi::LaunchedProcess;
 use std::path::{Path, PathBuf};
