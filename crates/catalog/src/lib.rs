@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `error` | what can go wrong |
 //! | `model` | what a warehouse contains, as values: states, files, sequences, identities, transactions |
-//! | `database` | SQL as text, errors, transactions and pools of both databases, retries, the right to write |
+//! | `database` | SQL as text, errors, transactions, pools of both databases, retries, the right to write |
 //! | `layout` | DuckLake's tables and Harrier's additions: how the values are stored |
 //! | `snapshot` | what is read at a snapshot, the caches of it, and whether the history is still the same |
 //! | `access` | roles and privileges: the rules, and their tables |

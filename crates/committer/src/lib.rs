@@ -10,9 +10,9 @@
 //! The contract is one, and so are its words ([`work`]); a statement of either has the same life:
 //!
 //! ```text
-//!   Root::begin(id) ─► Statement ─► files are staged, on every process ─► publish(&Work) ─► Published
-//!                          │                                                   │ Error: is_undone, or not
-//!                          └─► dropped: what it has staged is removed          └─► the next user completes it
+//! Root::begin(id) ─► Statement ─► files are staged, on every process ─► publish(&Work) ─► Published
+//!                        │                                                   │ Error: is_undone, or not
+//!                        └─► dropped: what it staged is removed              └─► the next user completes it
 //! ```
 //!
 //! It is no trait: one blocks and the other is async, and whoever commits to folders knows to which of them.

@@ -1,8 +1,8 @@
 //! A table's folder, its control folder, and the lock.
 //!
 //! The control folder is `.harrier-<name>` beside the table's, or `.harrier` in it if the parent is not
-//! writable or the table is a mount point. It holds `lock`, `turn` (a queue for the next holder), and a folder
-//! for each statement, with a file `owner` that the statement's process keeps locked while it lives.
+//! writable or the table is a mount point. It holds `lock`, `turn` (a queue for the next holder), and a
+//! folder for each statement, with a file `owner` that the statement's process keeps locked while it lives.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
