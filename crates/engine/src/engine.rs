@@ -17,7 +17,7 @@ use harrier_catalog::{Catalog, Fence};
 use harrier_error::SqlState;
 use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks;
-use harrier_exec::frontend::client::Link;
+use harrier_exec::frontend::link::Link;
 use harrier_exec::frontend::server::Desk;
 use harrier_exec::monitor::statement_history::History;
 use harrier_planner::analyzer::session_time_zone::UTC;

@@ -31,6 +31,7 @@ mod timestamp_range;
 pub mod timestamp_seconds;
 pub(crate) mod write_files;
 pub(crate) mod write_format;
+pub(crate) mod write_spec;
 
 pub use barrier::Barrier;
 pub use checksum::is_intact;
@@ -47,8 +48,6 @@ pub use table_partition::{
     table_partition,
 };
 pub use timestamp_range::{check_catalog_years, check_years};
-pub use write_files::{
-    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
-    write_delete_file,
-};
+pub use write_files::{NULL_FOLDER, WriteFilesExec, check_compression, partition_folder, write_delete_file};
 pub use write_format::WriteFormat;
+pub use write_spec::{FileShape, PartitionFolder, WriteSpec};

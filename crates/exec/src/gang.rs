@@ -12,8 +12,9 @@
 pub(crate) mod ledger;
 pub(crate) mod rank_loss;
 
+use crate::distribution::distribution_config::DistributionConfig;
 use crate::distribution::gang_planner;
-use crate::distribution::task_assignment::{self, DistributionConfig};
+use crate::distribution::task_assignment;
 use crate::functions;
 use crate::operators::cancelable_joins;
 use crate::transport::broadcast::Broadcasts;

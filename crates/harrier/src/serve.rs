@@ -41,7 +41,7 @@ use harrier_engine::limits::Limits as StatementMax;
 use harrier_engine::{
     Engine, EngineOptions, Fence, ServerContext, ServerFunction, ServerTable, WaitingFunction,
 };
-use harrier_exec::frontend::client::Link;
+use harrier_exec::frontend::link::Link;
 use harrier_mpi::descriptors;
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_resources::worker_handover;

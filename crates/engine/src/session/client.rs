@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
 use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::frontend::client::{Admission, Admit};
+use harrier_exec::frontend::admission::{Admission, Admit};
 use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_planner::analyzer::session_time_zone::UTC;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use harrier_catalog::Histograms;
 use harrier_catalog::state::{ObjectId, State, Table};
-use harrier_exec::frontend::client::Admission;
+use harrier_exec::frontend::admission::Admission;
 
 use crate::SqlError;
 use crate::engine::Engine;

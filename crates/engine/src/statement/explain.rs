@@ -15,7 +15,9 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks::AtomicSinkFiles;
-use harrier_exec::frontend::client::{Admission, Explained, RequestKind, on_gang};
+use harrier_exec::frontend::admission::Admission;
+use harrier_exec::frontend::client::{Explained, on_gang};
+use harrier_exec::frontend::protocol::RequestKind;
 use harrier_exec::monitor::resource_usage::UsageBaseline;
 use harrier_exec::monitor::slice_tree::{
     copy_descriptions, copy_estimates, slices, slices_expecting, with_metrics,

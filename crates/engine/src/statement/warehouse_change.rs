@@ -8,7 +8,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::frontend::client::Admission;
+use harrier_exec::frontend::admission::Admission;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::session::Session;

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 
 use super::file_record::FileRecord;
 use super::location::{local, locate};
-use super::write_files::WriteSpec;
+use super::write_spec::WriteSpec;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 

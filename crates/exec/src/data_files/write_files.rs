@@ -8,7 +8,6 @@
 //! partitions. Finished files are closed in the background, a few at a time: closing is a round trip on
 //! object stores, and an fsync on disks.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,7 +39,10 @@ use datafusion::physical_plan::{
 };
 use datafusion_distributed::DistributedTaskContext;
 use futures::StreamExt;
-use harrier_committer::object_store::ReplacedFiles;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::hash::bucket::murmur3;
+use harrier_functions::uuid_text;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 use prost::Message;
 
@@ -56,10 +58,7 @@ use super::interval_parquet::{has_uuids, parquet_schema};
 use super::timestamp_range::check_years;
 use super::timestamp_seconds::declared_schema;
 use super::write_format::{Encoder, WriteFormat};
-use harrier_error::{SqlError, SqlState};
-use harrier_functions::hash::bucket::murmur3;
-use harrier_functions::uuid_text;
-use harrier_sqlstate::IntoDataFusionError;
+use crate::data_files::write_spec::{FileShape, PartitionFolder, WriteSpec};
 
 /// Files of one output partition closed concurrently.
 const CLOSING_MAX: usize = 16;
@@ -77,54 +76,6 @@ const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 /// Casts fail on overflow instead of returning NULL.
 pub(super) const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
-
-/// Sizes and compression of files.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FileShape {
-    /// A Parquet codec name: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
-    pub compression: String,
-    pub row_group_rows: usize,
-    pub target_file_bytes: u64,
-}
-
-/// Layout and destination of new files.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WriteSpec {
-    /// The table's folder, as a location of `location.rs` with a trailing `/`.
-    pub folder: String,
-    /// Prefix of all file names of this statement.
-    pub name: String,
-    /// The table's name, for errors.
-    pub table: String,
-    /// The columns of the files, which are the first of the input, with Parquet field ids in their metadata.
-    /// Non-nullable ones are checked.
-    pub schema: SchemaRef,
-    /// The partition keys: columns of the input after those of the files, by which it is sorted.
-    pub partition: Vec<PartitionFolder>,
-    /// The sort order of rows in files: column index, descending, nulls first.
-    pub sort: Vec<(usize, bool, bool)>,
-    /// The input ends with a column that says whether to write the row, and the position (file, row) of the
-    /// row that it replaces, if any.
-    pub replaces: bool,
-    pub shape: FileShape,
-    /// Overriding shapes, by the value of the first partition key.
-    pub own_shapes: BTreeMap<String, FileShape>,
-    /// A single writer gets all rows, so that there are as few files as possible.
-    pub one_writer: bool,
-    pub format: WriteFormat,
-    /// The statement's folder, for files that are published together at its end; in an object store, the
-    /// statement's id.
-    pub staging: Option<String>,
-    /// The files that staged ones replace, in an object store.
-    pub replaced_files: ReplacedFiles,
-}
-
-/// One level of folders.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PartitionFolder {
-    /// The part before the `=`. Empty: there is no folder, and file names are prefixed with the value.
-    pub name: String,
-}
 
 /// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one per file), or `file` and
 /// `row` (the position of a replaced row) and `rewritten` (whether a new version of it was written).

@@ -35,8 +35,8 @@ use datafusion_distributed::{
 use uuid::Uuid;
 
 use crate::data_files::FileBucket;
-use crate::distribution::gang_planner::sort_by_keys;
-use crate::distribution::task_assignment::DistributionConfig;
+use crate::distribution::distribution_config::DistributionConfig;
+use crate::distribution::window_sorts::sort_by_keys;
 use crate::operators::file_scan::file_scan;
 
 /// Operators allowed in such a plan: serializable, and with the same result on one rank as in one process.

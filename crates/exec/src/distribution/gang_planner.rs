@@ -19,12 +19,13 @@
 //! count over it one count per rank: [`gather_single`] inserts the gather.
 //!
 //! Sorts omit columns that a filter makes constant, and a motion does not propagate constants:
-//! [`sort_by_keys`] adds such columns back where a window function needs them.
+//! `window_sorts.rs` adds such columns back where a window function needs them.
 
 use crate::distribution::bucket_routing::for_ranks;
 use crate::distribution::direct_dispatch::{distribute_dispatch, with_dispatch, without_dispatch};
+use crate::distribution::distribution_config::DistributionConfig;
 use crate::distribution::logical_planner::physical_plan;
-use crate::distribution::task_assignment::DistributionConfig;
+use crate::distribution::window_sorts::sort_by_keys;
 use crate::operators::file_scan::file_scan;
 use crate::operators::unordered::UnorderedExec;
 use datafusion::catalog::Session;
@@ -35,17 +36,13 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{
-    Distribution, ExecutionPlan, ExecutionPlanProperties, InputOrderMode, Partitioning,
-};
+use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::SessionStateBuilderExt;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -224,46 +221,6 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
         Some(limit) => gather(plan, Some(limit)),
         None => plan,
     })
-}
-
-/// Sorts the input of a window function also by those `PARTITION BY` keys that need no sorting because they
-/// are constant or equal to others. A rank that replans the window function above a motion rejects an input
-/// not ordered by all keys. The order of rows does not change.
-pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
-        (Some(window), _) => window.window_expr(),
-        (_, Some(window)) if window.input_order_mode == InputOrderMode::Sorted => window.window_expr(),
-        _ => return Ok(plan),
-    };
-    let keys = windows.first().map(|window| window.partition_by().to_vec()).unwrap_or_default();
-    let [input] = plan.children()[..] else {
-        return Ok(plan);
-    };
-    let sort = input.downcast_ref::<SortExec>();
-    let sorted: Vec<PhysicalSortExpr> = match sort {
-        Some(sort) => sort.expr().iter().cloned().collect(),
-        None => input.output_ordering().into_iter().flatten().cloned().collect(),
-    };
-    let is_sorted = |key: &Arc<dyn PhysicalExpr>| sorted.iter().any(|sorted| sorted.expr.eq(key));
-    if keys.iter().all(is_sorted) {
-        return Ok(plan);
-    }
-    // The keys in the existing order and direction of the rows.
-    let (known, _) = input.equivalence_properties().find_longest_permutation(&keys)?;
-    let first = match known.len() == keys.len() {
-        true => known,
-        false => keys.into_iter().filter(|key| !is_sorted(key)).map(PhysicalSortExpr::new_default).collect(),
-    };
-    let Some(ordering) = LexOrdering::new(first.into_iter().chain(sorted.iter().cloned())) else {
-        return Ok(plan);
-    };
-    let sort = match sort {
-        Some(sort) => SortExec::new(ordering, Arc::clone(sort.input()))
-            .with_fetch(sort.fetch())
-            .with_preserve_partitioning(sort.preserve_partitioning()),
-        None => SortExec::new(ordering, Arc::clone(input)).with_preserve_partitioning(true),
-    };
-    replace_children_if_necessary(plan, vec![Arc::new(sort)])
 }
 
 /// Whether `plan` has one output partition on one rank, and one on every rank when distributed.

@@ -21,7 +21,8 @@ use futures::future::{BoxFuture, ready};
 
 use crate::data_files::barrier::Barrier;
 use crate::data_files::row_filter::VisibleRowsExec;
-use crate::data_files::write_files::{WriteFilesExec, WriteSpec, output_schema};
+use crate::data_files::write_files::{WriteFilesExec, output_schema};
+use crate::data_files::write_spec::WriteSpec;
 use crate::distribution::colocated_joins::colocate;
 use crate::distribution::runtime_filters::{self, RuntimeFilters};
 use harrier_resources::value_account::Account;

@@ -2,11 +2,11 @@
 //! each task.
 
 use crate::distribution::direct_dispatch::DispatchExec;
+use crate::distribution::distribution_config::DistributionConfig;
 use crate::distribution::splits;
 use crate::operators::file_scan::file_scan;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::Result;
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use datafusion_distributed::{
@@ -15,16 +15,6 @@ use datafusion_distributed::{
     get_distributed_worker_resolver,
 };
 use std::sync::Arc;
-
-/// Distribution settings of a statement.
-pub struct DistributionConfig {
-    /// A scan of fewer bytes than this stays on one rank.
-    pub bytes_min: usize,
-    /// Cache of the footers used in planning.
-    pub footers: Arc<FileMetadataCache>,
-    /// The gang's members: the rank at each place.
-    pub members: Vec<usize>,
-}
 
 /// Registers the three decisions. They take precedence over datafusion-distributed's own.
 pub fn register(config: &mut SessionConfig) {

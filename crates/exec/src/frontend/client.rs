@@ -18,12 +18,10 @@
 
 mod retry;
 
-use std::any::Any;
-use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::{fmt, io};
 
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::ipc::reader::StreamDecoder;
@@ -41,203 +39,23 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use harrier_session_api::query_profile::QueryProfile;
-use parking_lot::Mutex;
-use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use harrier_resources::statement_limits::Scope;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 
-use self::retry::PlanRun;
-pub use self::retry::RetryReads;
+use self::retry::{PlanRun, SharedSnapshot};
 use crate::distribution::direct_dispatch::{scanned_bytes, with_dispatch};
 use crate::distribution::gang_planner;
 use crate::distribution::logical_planner::physical_plan;
+use crate::frontend::admission::{Admission, Admitted};
+use crate::frontend::link::Link;
+use crate::frontend::protocol::{
+    Lines, Request, RequestKind, Status, decode, decode_failure, kind, read_frame, send_request,
+};
+use crate::monitor::plan_snapshot::PlanSnapshot;
 use crate::operators::cancelable_joins;
-use crate::transport::local_socket;
-use crate::transport::plan_codec;
-use crate::transport::propagated_settings;
-use crate::transport::stream_metrics::RankCounts;
-use harrier_error::SqlState;
-use harrier_resources::spill_disks::DiskStatus;
-use harrier_resources::statement_limits::{Scope, StatementLimits};
+use crate::transport::{plan_codec, propagated_settings};
 
-/// The largest frame that either side accepts: a batch may be large, a larger length is invalid.
-const FRAME_BYTES_MAX: usize = 1 << 31;
-
-/// The request of a connection.
-#[derive(Clone, PartialEq, Message)]
-pub struct Request {
-    #[prost(enumeration = "RequestKind", tag = "1")]
-    pub kind: i32,
-    /// A one-rank plan.
-    #[prost(bytes = "vec", tag = "2")]
-    pub plan: Vec<u8>,
-    /// The session's settings, as encoded by [`propagated_settings::text`].
-    #[prost(string, tag = "3")]
-    pub settings: String,
-    #[prost(uint64, tag = "4")]
-    pub distribute_bytes_min: u64,
-    #[prost(bool, tag = "5")]
-    pub verbose: bool,
-    /// EXPLAIN ANALYZE of a writing statement needs its rows as well.
-    #[prost(bool, tag = "6")]
-    pub keeps_rows: bool,
-    /// Ranks to mark down; all others are used.
-    #[prost(uint64, repeated, tag = "7")]
-    pub marked_down: Vec<u64>,
-    /// Memory limit of the statement per rank, in bytes; 0: none.
-    #[prost(uint64, tag = "8")]
-    pub memory_bytes: u64,
-    #[prost(uint64, tag = "9")]
-    pub spill_bytes: u64,
-    /// The number under which the statement's progress can be polled, or of the statement to poll; 0: none.
-    #[prost(uint64, tag = "10")]
-    pub run: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-pub enum RequestKind {
-    Nothing = 0,
-    Run = 1,
-    Explain = 2,
-    Analyze = 3,
-    /// A stream of gang statuses. The gang ends with the connection.
-    Hold = 4,
-    /// Marks ranks down for later statements.
-    MarkDown = 5,
-    /// The progress of a running statement.
-    Snapshot = 6,
-}
-
-/// Kinds of response frames; a frame is a byte, four bytes of length, and that many bytes.
-pub(crate) mod kind {
-    /// A part of an Arrow IPC stream: one message with its batch, or the schema.
-    pub(crate) const ROWS: u8 = 1;
-    /// [`super::Lines`].
-    pub(crate) const LINES: u8 = 2;
-    /// [`super::Failure`]: the last frame.
-    pub(crate) const FAILURE: u8 = 3;
-    /// [`super::Status`].
-    pub(crate) const STATUS: u8 = 4;
-    /// Success: the last frame.
-    pub(crate) const END: u8 = 5;
-    /// [`QueryProfile`] of the running statement, before its first row and
-    /// after its last.
-    pub(crate) const SNAPSHOT: u8 = 6;
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Lines {
-    #[prost(string, repeated, tag = "1")]
-    pub lines: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Failure {
-    #[prost(string, tag = "1")]
-    pub sqlstate: String,
-    #[prost(string, tag = "2")]
-    pub message: String,
-}
-
-/// The status of a gang.
-#[derive(Clone, PartialEq, Message)]
-pub struct Status {
-    #[prost(message, repeated, tag = "1")]
-    pub ranks: Vec<RankStatus>,
-    /// The MPI library or protocol, for display.
-    #[prost(string, tag = "2")]
-    pub library: String,
-    #[prost(string, tag = "3")]
-    pub version: String,
-    /// Threads that a statement may use per rank.
-    #[prost(uint64, tag = "4")]
-    pub threads: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct RankStatus {
-    #[prost(string, tag = "1")]
-    pub host: String,
-    #[prost(uint32, tag = "2")]
-    pub pid: u32,
-    /// It takes part in statements; otherwise it is a spare, or lost.
-    #[prost(bool, tag = "3")]
-    pub works: bool,
-    /// The reason, if it is lost.
-    #[prost(string, optional, tag = "4")]
-    pub lost: Option<String>,
-    #[prost(uint64, tag = "5")]
-    pub bytes_sent: u64,
-    #[prost(uint64, tag = "6")]
-    pub frames_sent: u64,
-    #[prost(uint64, tag = "7")]
-    pub process_cpu_ns: u64,
-    #[prost(uint64, tag = "8")]
-    pub reserved_bytes: u64,
-    #[prost(uint64, tag = "9")]
-    pub streams_open: u64,
-    /// Marked down: takes part in no statement until it is marked up.
-    #[prost(bool, tag = "10")]
-    pub marked_down: bool,
-    /// Its spill disks; known for working ranks.
-    #[prost(message, repeated, tag = "11")]
-    pub disks: Vec<DiskStatus>,
-    #[prost(uint64, tag = "12")]
-    pub resident_bytes: u64,
-    /// Known for working ranks.
-    #[prost(message, required, tag = "13")]
-    pub counts: RankCounts,
-    /// Nanoseconds by which its clock is ahead of rank 0's.
-    #[prost(sint64, tag = "14")]
-    pub clock_ahead_ns: i64,
-}
-
-/// The reason shown for a rank that was marked down.
-const MARKED_DOWN: &str = "marked down";
-
-impl RankStatus {
-    /// Whether it can take part in no statement.
-    pub fn is_down(&self) -> bool {
-        self.lost.is_some() || self.marked_down
-    }
-
-    /// The reason, if it is down.
-    pub fn reason(&self) -> Option<String> {
-        self.lost.clone().or_else(|| self.marked_down.then(|| MARKED_DOWN.to_string()))
-    }
-}
-
-/// The socket of a gang's desk, and the number of statements running there.
-#[derive(Debug)]
-pub struct DeskAddress {
-    path: PathBuf,
-    running: AtomicUsize,
-}
-
-impl DeskAddress {
-    /// Statements that the gang runs for this process.
-    pub fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
-    }
-}
-
-/// Counts a statement at a desk until dropped.
-struct RunningGuard(Arc<DeskAddress>);
-
-impl RunningGuard {
-    fn new(place: Arc<DeskAddress>) -> Self {
-        place.running.fetch_add(1, Ordering::Relaxed);
-        Self(place)
-    }
-}
-
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub use self::retry::RetryReads;
 
 /// Holds a gang: it ends when this is dropped.
 pub struct Hold(UnixStream);
@@ -260,51 +78,7 @@ impl Hold {
     }
 }
 
-/// The connection to a gang that may come and go. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Link {
-    inner: Arc<watch::Sender<LinkState>>,
-    /// The number of the last plan.
-    last_run: Arc<AtomicU64>,
-}
-
-#[derive(Debug, Default)]
-struct LinkState {
-    /// `None` while there is no gang.
-    desk: Option<Arc<DeskAddress>>,
-    /// Output partitions of plans for the gang.
-    partitions: usize,
-    /// Number of ranks of the gang.
-    ranks: usize,
-    /// Why the gang was last lost.
-    reason: String,
-}
-
 impl Link {
-    /// Routes later plans to the desk at `path`, planned for `ranks` of `threads`.
-    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<DeskAddress> {
-        let place = Arc::new(DeskAddress { path: path.to_path_buf(), running: AtomicUsize::new(0) });
-        self.inner.send_modify(|inner| {
-            inner.desk = Some(Arc::clone(&place));
-            // With one partition there is no redistribution that could become a motion.
-            inner.partitions = threads.max(2);
-            inner.ranks = ranks;
-        });
-        place
-    }
-
-    /// Runs later plans in this process.
-    pub fn down(&self, reason: &str) {
-        self.inner.send_modify(|inner| {
-            inner.desk = None;
-            inner.reason = reason.to_string();
-        });
-    }
-
-    pub fn is_up(&self) -> bool {
-        self.inner.borrow().desk.is_some()
-    }
-
     /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this
     /// process, whose operators ranks do not know.
     pub fn configure(
@@ -314,15 +88,6 @@ impl Link {
     ) -> SessionStateBuilder {
         let planner = FrontPlanner { link: self.clone(), here_only: here_only.name().to_string() };
         builder.with_physical_optimizer_rule(here_only).with_query_planner(Arc::new(planner))
-    }
-
-    fn gang_lost(&self) -> DataFusionError {
-        let reason = &self.inner.borrow().reason;
-        let message = match reason.is_empty() {
-            true => "the gang is lost".to_string(),
-            false => format!("the gang is lost: {reason}"),
-        };
-        harrier_sqlstate::remote(SqlState::CRASH_SHUTDOWN, message)
     }
 }
 
@@ -340,48 +105,6 @@ pub async fn mark_down(path: &Path, ranks: impl IntoIterator<Item = usize>) -> R
         Some((kind::END, _)) => Ok(()),
         Some((kind::FAILURE, bytes)) => Err(decode_failure(&bytes)),
         _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-    }
-}
-
-async fn send_request(path: &Path, request: &Request) -> Result<UnixStream> {
-    let mut stream = local_socket::connect(path).await?;
-    let bytes = request.encode_to_vec();
-    stream.write_all(&(bytes.len() as u32).to_le_bytes()).await?;
-    stream.write_all(&bytes).await?;
-    Ok(stream)
-}
-
-/// Reads the next frame; `None` if the other side has closed the connection.
-async fn read_frame(stream: &mut UnixStream) -> Result<Option<(u8, Vec<u8>)>> {
-    let mut head = [0; 5];
-    match stream.read_exact(&mut head).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error.into()),
-    }
-    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if length > FRAME_BYTES_MAX {
-        return internal_err!("a frame of {length} bytes from the gang");
-    }
-    let mut bytes = vec![0; length];
-    match stream.read_exact(&mut bytes).await {
-        Ok(_) => Ok(Some((head[0], bytes))),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
-    M::decode(bytes).map_err(|error| DataFusionError::Internal(format!("a frame of the gang: {error}")))
-}
-
-fn decode_failure(bytes: &[u8]) -> DataFusionError {
-    match Failure::decode(bytes) {
-        Ok(Failure { sqlstate, message }) => {
-            let state = SqlState::parse(&sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
-            harrier_sqlstate::remote(state, message)
-        }
-        Err(error) => DataFusionError::Internal(format!("a failure of the gang: {error}")),
     }
 }
 
@@ -445,28 +168,6 @@ impl QueryPlanner for FrontPlanner {
     }
 }
 
-/// Admission control for statements on the gang. An extension of the session's settings.
-#[derive(Clone)]
-pub struct Admission(pub Arc<dyn Admit>);
-
-/// An admission controller: decides when a statement may run on the gang.
-pub trait Admit: Send + Sync {
-    /// Waits for admission of a statement that reads `bytes` bytes. Cancel-safe.
-    fn admit(&self, bytes: u64) -> BoxFuture<'static, Result<Admitted>>;
-
-    /// Notifies that the statement is retried, because a rank was lost before its first row, for this reason.
-    fn notify_retry(&self, reason: &str);
-}
-
-/// An admitted statement.
-#[derive(Default)]
-pub struct Admitted {
-    /// Dropping it releases the admission.
-    pub turn: Option<Box<dyn Any + Send>>,
-    /// Limits of the statement per rank.
-    pub limits: StatementLimits,
-}
-
 /// A scan of fewer bytes than this stays in the front end. An extension of the session's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct DistributeBytesMin(pub usize);
@@ -481,32 +182,6 @@ pub struct GangExec {
     properties: Arc<PlanProperties>,
     /// The gang's last snapshot of the plan.
     last_snapshot: SharedSnapshot,
-}
-
-type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
-
-#[derive(Debug, Default)]
-struct LastSnapshot {
-    snapshot: QueryProfile,
-    /// Number of snapshots received along with the rows: the second is final.
-    with_rows: usize,
-}
-
-impl Request {
-    /// Limits of the statement per rank.
-    pub(crate) fn limits(&self) -> StatementLimits {
-        let limit = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
-        StatementLimits { memory_bytes: limit(self.memory_bytes), spill_bytes: limit(self.spill_bytes) }
-    }
-
-    fn with_limits(self, limits: StatementLimits) -> Self {
-        let StatementLimits { memory_bytes, spill_bytes } = self.limits().lower_of(limits);
-        Self {
-            memory_bytes: memory_bytes.unwrap_or_default(),
-            spill_bytes: spill_bytes.unwrap_or_default(),
-            ..self
-        }
-    }
 }
 
 impl GangExec {
@@ -542,16 +217,6 @@ impl GangExec {
             properties: Arc::new(properties),
             last_snapshot: SharedSnapshot::default(),
         })
-    }
-
-    async fn send(link: &Link, request: &Request) -> Result<(UnixStream, RunningGuard)> {
-        let desk = link.inner.borrow().desk.clone();
-        let Some(desk) = desk else {
-            return Err(link.gang_lost());
-        };
-        let running_guard = RunningGuard::new(desk);
-        let stream = send_request(&running_guard.0.path, request).await.map_err(|_| link.gang_lost())?;
-        Ok((stream, running_guard))
     }
 
     /// The gang's last snapshot of the plan: taken at its beginning, its end, and on every poll. Empty before
@@ -597,7 +262,7 @@ impl GangExec {
         };
         let request = Request { kind: kind.into(), verbose, keeps_rows, ..self.request.clone() };
         let request = request.with_limits(turn.limits);
-        let (mut stream, _running) = Self::send(&self.link, &request).await?;
+        let (mut stream, _running) = self.link.send(&request).await?;
         let mut decoder = StreamDecoder::new();
         let mut explained = Explained::default();
         loop {

@@ -1,7 +1,7 @@
 //! Server side of a front end, on the coordinating rank: accepts plans over a local socket, distributes them
 //! over the gang and returns their rows.
 //!
-//! Every connection carries one request (`client.rs`); all are served concurrently.
+//! Every connection carries one request (`protocol.rs`); all are served concurrently.
 //!
 //! # Cancellation
 //! Closing the connection drops the plan. A thread that does no computing detects it, and sets the
@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::distribution::gang_planner;
 use crate::formats::atomic_sinks::AtomicSinkFiles;
-use crate::frontend::client::{Failure, Lines, RankStatus, Request, RequestKind, Status, kind};
+use crate::frontend::protocol::{Failure, Lines, RankStatus, Request, RequestKind, Status, kind};
 use crate::functions;
 use crate::gang::ledger::Audit;
 use crate::gang::{Gang, StatementOptions, Transport};

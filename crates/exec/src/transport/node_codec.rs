@@ -23,8 +23,9 @@ use prost::Message;
 
 use crate::data_files::delete_filter::{DeletedRows, LiveRowsExec, StoredDeletes};
 use crate::data_files::row_filter::VisibleRowsExec;
-use crate::data_files::write_files::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::data_files::write_files::WriteFilesExec;
 use crate::data_files::write_format::WriteFormat;
+use crate::data_files::write_spec::{FileShape, PartitionFolder, WriteSpec};
 use crate::distribution::direct_dispatch::{Bucket, DispatchExec};
 use crate::formats::arrow_ipc::{ArrowFilesSource, Batches};
 use crate::formats::avro;

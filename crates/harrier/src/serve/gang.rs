@@ -28,7 +28,9 @@ use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use harrier_error::SqlState;
-use harrier_exec::frontend::client::{DeskAddress, Hold, Link, Status, mark_down};
+use harrier_exec::frontend::client::{Hold, mark_down};
+use harrier_exec::frontend::link::{DeskAddress, Link};
+use harrier_exec::frontend::protocol::Status;
 use harrier_mpi::process;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, mpsc};
@@ -503,7 +505,7 @@ fn missing_ranks(status: &Status, wanted: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::frontend::client::RankStatus;
+    use harrier_exec::frontend::protocol::RankStatus;
 
     use super::*;
 

@@ -131,7 +131,7 @@ impl Facts {
             .status_at
             .map(|heard| self.busy.lock().cores(view.generation, heard, processor_ns))
             .unwrap_or_default();
-        let rank = |(number, rank): (usize, &harrier_exec::frontend::client::RankStatus)| RankFacts {
+        let rank = |(number, rank): (usize, &harrier_exec::frontend::protocol::RankStatus)| RankFacts {
             number,
             host: rank.host.clone(),
             process: Some(rank.pid),

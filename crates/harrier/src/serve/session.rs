@@ -21,7 +21,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{CopyIn, CopyInRows, CopyOut, Engine, ParsedStatement, ScrollableRows, ServerContext};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::frontend::client::{Admit, Admitted};
+use harrier_exec::frontend::admission::{Admit, Admitted};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelFlag, CancelOnDrop};
 use harrier_resources::statement_limits::StatementLimits;

@@ -224,7 +224,7 @@ fn ranks(gang: Option<&Supervisor>) -> Columns {
     let view = gang.map(Supervisor::view);
     let ranks = view.as_ref().map(|view| view.status.ranks.clone()).unwrap_or_default();
     let each = || ranks.iter();
-    let state = |rank: &harrier_exec::frontend::client::RankStatus| match (rank.is_down(), rank.works) {
+    let state = |rank: &harrier_exec::frontend::protocol::RankStatus| match (rank.is_down(), rank.works) {
         (true, _) => "down",
         (false, true) => "working",
         (false, false) => "spare",

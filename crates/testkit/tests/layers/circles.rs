@@ -13,7 +13,9 @@ use super::{root, rust_files};
 /// crates without any are not listed.
 const IN_CIRCLES: [(&str, usize); 9] = [
     ("bench", 2),
-    ("exec", 13),
+    ("catalog", 22),
+    ("committer", 10),
+    ("exec", 6),
     ("harrier", 10),
     ("mpi", 4),
     ("mpid", 4),

@@ -23,15 +23,16 @@ use datafusion::datasource::sink::DataSinkExec;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::Stream;
 use futures::stream::try_unfold;
+use harrier_error::SqlState;
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{
-    Admit, DeskAddress, GangExec, Link, Request, RunningGuard, SharedSnapshot, decode, decode_failure, kind,
-    read_frame,
-};
 use crate::data_files::WriteFilesExec;
-use harrier_error::SqlState;
+use crate::frontend::admission::Admit;
+use crate::frontend::link::{DeskAddress, Link, RunningGuard};
+use crate::frontend::protocol::{Request, decode, decode_failure, kind, read_frame};
+use crate::monitor::plan_snapshot::PlanSnapshot;
 
 /// How long a plan waits for the gang to restart, which takes a second or two. Together with the detection of
 /// a silent host (5 s) it stays below the 10 s after which users take a statement for stuck.
@@ -84,7 +85,7 @@ struct ActiveRun {
 
 impl ActiveRun {
     async fn begin(run: &PlanRun) -> Result<Self, RunError> {
-        let begun = GangExec::send(&run.link, &run.request).await;
+        let begun = run.link.send(&run.request).await;
         let (stream, running_guard) = begun.map_err(|_| RunError::Lost)?;
         let (decoder, buffer) = (StreamDecoder::new(), Buffer::from_vec(Vec::<u8>::new()));
         Ok(Self { stream, running_guard, decoder, buffer })
@@ -183,4 +184,13 @@ async fn retry_run(run: &PlanRun, mut gone: Option<Arc<DeskAddress>>) -> Option<
         }
     };
     timeout(GANG_PATIENCE, again).await.ok().flatten()
+}
+
+pub(super) type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
+
+#[derive(Debug, Default)]
+pub(super) struct LastSnapshot {
+    pub(super) snapshot: PlanSnapshot,
+    /// Number of snapshots received along with the rows: the second is final.
+    pub(super) with_rows: usize,
 }
