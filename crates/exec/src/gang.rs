@@ -26,7 +26,7 @@ use crate::transport::messages::{
     self, ClockReport, ClockRequest, GrpcAddress, GrpcRequest, Operation, RankReport, ReportRequest, Request,
     Retained, TaskMetricsList, TaskMetricsRequest,
 };
-use crate::transport::node_codec::NodeCodec;
+use crate::transport::plan_codec::node_codec;
 use crate::transport::propagated_settings;
 use crate::transport::remote_error;
 use crate::transport::running_tasks::{RunningTaskMetrics, Tasks};
@@ -399,7 +399,7 @@ impl Gang {
         let mut builder = builder;
         let config = builder.config().get_or_insert_default();
         task_assignment::register(config);
-        config.set_distributed_user_codec(NodeCodec);
+        config.set_distributed_user_codec(node_codec());
         gang_planner::install(builder)
     }
 
@@ -721,7 +721,7 @@ async fn build_session(
     );
     tasks.register(&context.headers, config, memory);
     config.set_distributed_channel_resolver(channels);
-    config.set_distributed_user_codec(NodeCodec);
+    config.set_distributed_user_codec(node_codec());
     functions::install(&mut context.builder);
     Ok(context.builder.build())
 }

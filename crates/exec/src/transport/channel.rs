@@ -136,7 +136,7 @@ impl RankChannel {
         metrics: &ExecutionPlanMetricsSet,
         context: &TaskContext,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let plan = messages::encode_set_plan(headers, set_plan_request)?;
+        let plan = messages::encode_set_plan(headers, set_plan_request, plan_codec::for_worker)?;
         MetricBuilder::new(metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
         let request = Request { operation: Some(Operation::SetPlan(plan)) }.encode_to_vec();
         let (messages, answers) = self.interconnect.call(self.to, &request);

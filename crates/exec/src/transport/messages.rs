@@ -5,11 +5,11 @@
 //! versioning.
 
 use crate::transport::metrics_codec;
-use crate::transport::plan_codec;
 use crate::transport::running_tasks::RunningTaskMetrics;
 use crate::transport::stream_metrics::RankCounts;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{
     CoordinatorToWorkerMsg, ExecuteTaskRequest, LoadInfo, MaybeEncoded, ProducerHead, SetPlanRequest,
     TaskKey, TaskMetrics, WorkUnitBatch, WorkUnitFeedDeclaration, WorkUnitMsg, WorkerToCoordinatorMsg,
@@ -326,12 +326,17 @@ pub fn decode_headers(headers: Vec<Header>) -> Result<HeaderMap> {
         .collect()
 }
 
-pub fn encode_set_plan(headers: &HeaderMap, request: SetPlanRequest) -> Result<SetPlan> {
+/// `encode_plan`: as `for_worker` in `plan_codec.rs`, which is above this file.
+pub fn encode_set_plan(
+    headers: &HeaderMap,
+    request: SetPlanRequest,
+    encode_plan: impl FnOnce(MaybeEncoded<Arc<dyn ExecutionPlan>>) -> Result<Vec<u8>>,
+) -> Result<SetPlan> {
     Ok(SetPlan {
         headers: encode_headers(headers),
         key: request.task_key.into(),
         task_count: request.task_count as u64,
-        plan: plan_codec::for_worker(request.plan)?,
+        plan: encode_plan(request.plan)?,
         feeds: request
             .work_unit_feed_declarations
             .into_iter()

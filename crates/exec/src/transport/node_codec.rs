@@ -40,13 +40,24 @@ use crate::operators::file_scan::file_scan;
 use crate::operators::runtime_filter::RuntimeFilterExec;
 use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
-use crate::transport::plan_codec;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
 /// [`RuntimeFilterExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
 /// [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
-pub struct NodeCodec;
+pub struct NodeCodec {
+    decode_plan: DecodePlan,
+}
+
+/// Decodes a nested plan, with the functions of a session.
+type DecodePlan = fn(&[u8], &TaskContext) -> Result<Arc<dyn ExecutionPlan>>;
+
+impl NodeCodec {
+    /// `decode_plan`: for the plans that [`nested_plan`] wraps.
+    pub fn new(decode_plan: DecodePlan) -> Self {
+        Self { decode_plan }
+    }
+}
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
@@ -80,7 +91,7 @@ enum Kind {
     /// In DataFusion's own encoding.
     #[prost(message, tag = "11")]
     ParquetScan(Box<protobuf::PhysicalPlanNode>),
-    /// In the encoding of [`plan_codec::encode`].
+    /// A plan that `plan_codec.rs` has encoded.
     #[prost(bytes, tag = "12")]
     WholePlan(Vec<u8>),
     #[prost(message, tag = "13")]
@@ -89,7 +100,7 @@ enum Kind {
     RuntimeFilter(RuntimeFilter),
 }
 
-/// Wraps the bytes of [`plan_codec::encode`] in an extension node.
+/// Wraps the bytes of a plan in an extension node; [`NodeCodec`] decodes it by the function given to it.
 pub(crate) fn nested_plan(plan: Vec<u8>) -> Vec<u8> {
     Node { kind: Some(Kind::WholePlan(plan)) }.encode_to_vec()
 }
@@ -411,7 +422,7 @@ impl PhysicalExtensionCodec for NodeCodec {
         let node: Node = messages::decode(buf)?;
         let kind = node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))?;
         if let Kind::WholePlan(plan) = &kind {
-            return plan_codec::decode(plan, context);
+            return (self.decode_plan)(plan, context);
         }
         let scan = match &kind {
             Kind::OrcScan(scan) | Kind::AvroScan(scan) | Kind::ArrowScan(scan) => Some(Some(scan)),

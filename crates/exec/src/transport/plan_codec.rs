@@ -52,7 +52,12 @@ const LEVELS: usize = 8;
 /// The codecs of extension nodes, in the order in which [`crate::distribution::task_assignment::register`]
 /// registers them in datafusion-distributed.
 fn codec() -> ComposedPhysicalExtensionCodec {
-    ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(NodeCodec)])
+    ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(node_codec())])
+}
+
+/// The codec of this crate's operators and scans.
+pub(crate) fn node_codec() -> NodeCodec {
+    NodeCodec::new(decode)
 }
 
 /// The index of [`NodeCodec`] among them.

@@ -15,7 +15,7 @@ const IN_CIRCLES: [(&str, usize); 9] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
-    ("exec", 6),
+    ("exec", 3),
     ("harrier", 10),
     ("mpi", 4),
     ("mpid", 4),
