@@ -63,40 +63,16 @@ impl WriteFormat {
     ///
     /// Errors: the format does not support a type or a name (0A000).
     pub fn check(&self, schema: &Schema) -> Result<()> {
-        match (self, self.encoding()) {
-            (_, Some(encoding)) => encoding.written_schema(schema).map(drop),
-            (Self::Delimited(_), None) => delimited::check(schema),
-            (_, None) => Ok(()),
-        }
-    }
-
-    /// `None`: the format is not encoded on a thread.
-    fn encoding(&self) -> Option<Encoding> {
         match self {
-            Self::Parquet | Self::Csv(_) | Self::Json(_) | Self::Delimited(_) => None,
-            Self::Orc(codec) => Some(Encoding::Orc(*codec)),
-            Self::Avro(codec) => Some(Encoding::Avro(*codec)),
+            Self::Orc(codec) => codec.written_schema(schema).map(drop),
+            Self::Avro(codec) => codec.written_schema(schema).map(drop),
+            Self::Delimited(_) => delimited::check(schema),
+            Self::Parquet | Self::Csv(_) | Self::Json(_) => Ok(()),
         }
     }
 
     /// Begins a non-Parquet file that is written to `sink`.
     pub(super) fn begin<S: AsyncFileWriter + 'static>(&self, schema: &Schema, sink: S) -> Result<Encoder<S>> {
-        if let Some(encoding) = self.encoding() {
-            let schema = encoding.written_schema(schema)?;
-            let (rows, batches) = mpsc::channel(QUEUE);
-            let (pieces, encoded) = mpsc::channel(QUEUE);
-            let encode = SpawnedTask::spawn_blocking(move || encoding.encode(batches, pieces, &schema));
-            let task = async move {
-                let mut sink = sink;
-                write_all(receiver_stream(encoded), &mut sink).await?;
-                encode
-                    .join_unwind()
-                    .await
-                    .map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
-                Ok(sink.complete().await?)
-            };
-            return Ok(Encoder::Queued { input: Input::Batches(rows), task: SpawnedTask::spawn(task) });
-        }
         let (input, task) = match self {
             Self::Csv(options) => {
                 let writer = CsvWriterOptions::try_from(options.as_ref())?.writer_options;
@@ -110,7 +86,9 @@ impl WriteFormat {
                 let lines = Arc::new(Lines(layout.clone()));
                 text(lines, CompressionTypeVariant::UNCOMPRESSED, sink)?
             }
-            _ => return Err(internal_datafusion_err!("Parquet has a writer of its own")),
+            Self::Orc(codec) => on_thread(*codec, schema, sink)?,
+            Self::Avro(codec) => on_thread(*codec, schema, sink)?,
+            Self::Parquet => return Err(internal_datafusion_err!("Parquet has a writer of its own")),
         };
         Ok(Encoder::Queued { input, task })
     }
@@ -140,6 +118,24 @@ fn text<S: AsyncFileWriter + 'static>(
         Ok(sink.complete().await?)
     };
     Ok((Input::Text { serializer, sender, begun: false }, SpawnedTask::spawn(task)))
+}
+
+fn on_thread<E: Encoding, S: AsyncFileWriter + 'static>(
+    encoding: E,
+    schema: &Schema,
+    sink: S,
+) -> Result<(Input, SpawnedTask<Result<()>>)> {
+    let schema = encoding.written_schema(schema)?;
+    let (rows, batches) = mpsc::channel(QUEUE);
+    let (pieces, encoded) = mpsc::channel(QUEUE);
+    let encode = SpawnedTask::spawn_blocking(move || encoding.encode(batches, pieces, &schema));
+    let task = async move {
+        let mut sink = sink;
+        write_all(receiver_stream(encoded), &mut sink).await?;
+        encode.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+        Ok(sink.complete().await?)
+    };
+    Ok((Input::Batches(rows), SpawnedTask::spawn(task)))
 }
 
 fn receiver_stream(receiver: mpsc::Receiver<Bytes>) -> BoxStream<'static, Result<Bytes>> {

@@ -25,8 +25,7 @@ mod encode;
 
 use crate::formats::damaged_files;
 use crate::formats::format_adapter::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::formats::threaded_encoder::{self, Encoding};
-pub(crate) use encode::{encode, written_schema};
+use crate::formats::threaded_encoder;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -145,7 +144,7 @@ impl OwnFormat for Codec {
     }
 
     fn sink(&self, config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
-        threaded_encoder::sink(config, Encoding::Avro(*self))
+        threaded_encoder::sink(config, *self)
     }
 }
 

@@ -29,8 +29,7 @@ mod source;
 
 use crate::formats::format_adapter::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::formats::merged_schemas::merge;
-use crate::formats::threaded_encoder::{self, Encoding};
-pub(crate) use encode::{encode, written_schema};
+use crate::formats::threaded_encoder;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 pub use source::Stripes;
@@ -159,7 +158,7 @@ impl OwnFormat for Codec {
     }
 
     fn sink(&self, config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
-        threaded_encoder::sink(config, Encoding::Orc(*self))
+        threaded_encoder::sink(config, *self)
     }
 }
 

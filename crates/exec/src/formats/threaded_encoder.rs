@@ -22,49 +22,34 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::JoinSet;
 
-use crate::formats::avro;
 use crate::formats::format_adapter::{FilesSink, OwnSink};
-use crate::formats::orc;
 
 /// Queue capacity, in encoded pieces.
 const QUEUE: usize = 8;
 
-/// The format and compression of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Encoding {
-    Orc(orc::Codec),
-    Avro(avro::Codec),
-}
+/// The format and compression of a file, as its codec.
+pub(crate) trait Encoding: Copy + fmt::Debug + Send + Sync + 'static {
+    /// The name of a sink, for display.
+    const SINK: &'static str;
 
-impl Encoding {
     /// The schema as it is written.
     ///
     /// Errors: a type or a name cannot be written (0A000).
-    pub(crate) fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
-        match self {
-            Self::Orc(_) => orc::written_schema(schema),
-            Self::Avro(_) => avro::written_schema(schema),
-        }
-    }
+    fn written_schema(self, schema: &Schema) -> Result<SchemaRef>;
 
     /// Encodes one file with columns of [`Encoding::written_schema`]; returns the number of rows. Blocks.
-    pub(crate) fn encode(
+    fn encode(
         self,
         batches: Receiver<RecordBatch>,
         output: mpsc::Sender<Bytes>,
         schema: &SchemaRef,
-    ) -> Result<u64> {
-        match self {
-            Self::Orc(codec) => orc::encode(batches, output, schema, codec),
-            Self::Avro(codec) => avro::encode(batches, output, schema, codec),
-        }
-    }
+    ) -> Result<u64>;
 }
 
 /// A sink that writes rows to files as DataFusion's demuxer distributes them.
 ///
 /// Errors: a type or a name cannot be written (0A000).
-pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn DataSink>> {
+pub(crate) fn sink<E: Encoding>(config: FileSinkConfig, encoding: E) -> Result<Arc<dyn DataSink>> {
     let keys: Vec<&String> = config.table_partition_cols.iter().map(|(name, _)| name).collect();
     let all = config.output_schema().fields().iter();
     let own = all.filter(|field| config.keep_partition_by_columns || !keys.contains(&field.name()));
@@ -74,22 +59,19 @@ pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn
 }
 
 #[derive(Debug)]
-struct EncodedFiles {
-    encoding: Encoding,
+struct EncodedFiles<E> {
+    encoding: E,
     /// The schema as it is encoded.
     schema: SchemaRef,
 }
 
-impl fmt::Display for EncodedFiles {
+impl<E: Encoding> fmt::Display for EncodedFiles<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.encoding {
-            Encoding::Orc(codec) => write!(f, "OrcSink(compression={codec:?})"),
-            Encoding::Avro(codec) => write!(f, "AvroSink(compression={codec:?})"),
-        }
+        write!(f, "{}(compression={:?})", E::SINK, self.encoding)
     }
 }
 
-impl OwnSink for EncodedFiles {
+impl<E: Encoding> OwnSink for EncodedFiles<E> {
     fn write<'a>(
         &'a self,
         _: &'a Arc<TaskContext>,
@@ -115,12 +97,12 @@ impl OwnSink for EncodedFiles {
 }
 
 /// Writes one file, encoded on a dedicated thread.
-async fn write_file(
+async fn write_file<E: Encoding>(
     store: Arc<dyn ObjectStore>,
     path: Path,
     batches: Receiver<RecordBatch>,
     schema: SchemaRef,
-    encoding: Encoding,
+    encoding: E,
 ) -> Result<u64> {
     let mut output = BufWriter::new(store, path);
     let (sender, mut pieces) = mpsc::channel(QUEUE);

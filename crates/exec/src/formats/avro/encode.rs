@@ -19,7 +19,7 @@ use datafusion::common::{DataFusionError, Result};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
-use crate::formats::threaded_encoder::Pieces;
+use crate::formats::threaded_encoder::{Encoding, Pieces};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -53,10 +53,27 @@ const RESERVED: &[&str] = &[
     AVRO_ROOT_RECORD_DEFAULT_NAME,
 ];
 
+impl Encoding for Codec {
+    const SINK: &'static str = "AvroSink";
+
+    fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
+        written_schema(schema)
+    }
+
+    fn encode(
+        self,
+        batches: Receiver<RecordBatch>,
+        output: mpsc::Sender<Bytes>,
+        schema: &SchemaRef,
+    ) -> Result<u64> {
+        encode(batches, output, schema, self)
+    }
+}
+
 /// The schema as the library encodes it.
 ///
 /// Errors: a type or name is not supported by Avro (0A000).
-pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
+fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     let mut names = Names::default();
     schema.fields().iter().for_each(|field| names.register(field));
     let mut fields = Vec::with_capacity(schema.fields().len());
@@ -222,7 +239,7 @@ fn begin<W: std::io::Write>(output: W, schema: &Schema, codec: Codec) -> Result<
 }
 
 /// Returns the number of rows.
-pub(crate) fn encode(
+fn encode(
     mut batches: Receiver<RecordBatch>,
     output: mpsc::Sender<Bytes>,
     schema: &SchemaRef,

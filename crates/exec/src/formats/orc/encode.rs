@@ -12,7 +12,7 @@ use harrier_orc::{Error, Options, Writer};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
-use crate::formats::threaded_encoder::Pieces;
+use crate::formats::threaded_encoder::{Encoding, Pieces};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -22,10 +22,27 @@ const BUFFER_BYTES: usize = 256 << 10;
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
+impl Encoding for Codec {
+    const SINK: &'static str = "OrcSink";
+
+    fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
+        written_schema(schema)
+    }
+
+    fn encode(
+        self,
+        batches: Receiver<RecordBatch>,
+        output: mpsc::Sender<Bytes>,
+        schema: &SchemaRef,
+    ) -> Result<u64> {
+        encode(batches, output, schema, self)
+    }
+}
+
 /// The schema as it is written.
 ///
 /// Errors: a type is not supported by the format (0A000).
-pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
+fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     harrier_orc::check(schema).map_err(explain)?;
     let fields =
         schema.fields().iter().map(|field| Field::new(field.name(), field.data_type().clone(), true));
@@ -35,7 +52,7 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
 /// Returns the number of rows. Memory bound: a stripe and a batch.
 ///
 /// Errors: a value is out of the format's range (22003, 22008); the receiver of the bytes is gone.
-pub(crate) fn encode(
+fn encode(
     mut batches: Receiver<RecordBatch>,
     output: mpsc::Sender<Bytes>,
     schema: &SchemaRef,
