@@ -18,6 +18,7 @@ mod expressions;
 mod guards;
 mod intervals;
 mod lists;
+mod maker;
 mod numbers;
 mod orders;
 mod queries;
@@ -25,7 +26,7 @@ mod rewrites;
 mod scope;
 
 use choices::Choices;
-use expressions::Maker;
+use maker::Maker;
 
 pub use rewrites::{Rewrite, shrink_rewrite};
 

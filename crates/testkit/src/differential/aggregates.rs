@@ -1,6 +1,6 @@
 //! Ordered and filtered aggregates, and expressions over the keys of a group.
 
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::scope::{Column, Kind, Scope};
 
 /// Types whose text form is the same in every engine.

@@ -1,6 +1,6 @@
 //! Expressions of BYTEA.
 
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::scope::{Kind, Scope};
 
 pub(super) const BYTES: &[&str] =

@@ -2,7 +2,7 @@
 
 use super::Statement;
 use super::choices::Choices;
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::scope::{Column, Kind, Scope};
 
 /// Columns of the changed table, except the first, which identifies a row.

@@ -1,32 +1,13 @@
 //! Generator of expressions of each type, conditions, and the subqueries in them.
 
 use super::choices::Choices;
-use super::scope::{KINDS, Kind, Scope};
+use super::scope::Kind;
+use super::scope::Scope;
 use super::{bytes, intervals, numbers};
-
-/// Generates the parts of one statement.
-pub(super) struct Maker<'a> {
-    pub(super) choices: &'a mut Choices,
-    pub(super) aliases: usize,
-    /// Number of subqueries that the statement may still have.
-    pub(super) subqueries: usize,
-}
+use crate::differential::maker::Maker;
+use crate::differential::scope::name_of;
 
 impl Maker<'_> {
-    pub(super) fn new(choices: &mut Choices) -> Maker<'_> {
-        Maker { choices, aliases: 0, subqueries: 4 }
-    }
-
-    /// A name that is unique in the statement.
-    pub(super) fn alias(&mut self) -> String {
-        self.aliases += 1;
-        format!("q{}", self.aliases)
-    }
-
-    pub(super) fn kind(&mut self) -> Kind {
-        KINDS[self.choices.choose(KINDS.len())]
-    }
-
     /// An expression of a type, of limited depth.
     pub(super) fn expr(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
         if depth == 0 || self.choices.happens(1, 3) {
@@ -323,22 +304,6 @@ impl Maker<'_> {
             }
             _ => format!("({} ORDER BY 1 LIMIT 1)", self.plain_select(&[kind], 1, &inside)),
         }
-    }
-}
-
-/// The name of a type in casts.
-pub(super) fn name_of(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Int => "int",
-        Kind::Numeric => "numeric(8,2)",
-        Kind::Text => "text",
-        Kind::Date => "date",
-        Kind::Time => "timestamp",
-        Kind::Bool => "boolean",
-        Kind::Real => "real",
-        Kind::Double => "double precision",
-        Kind::Interval => "interval",
-        Kind::Bytes => "bytea",
     }
 }
 

@@ -4,8 +4,8 @@
 //! PostgreSQL folds constants in any branch that may be taken before it has seen a row, so those appear only
 //! where no row can take the branch.
 
-use super::expressions::{Maker, name_of};
-use super::scope::{Kind, Scope};
+use super::maker::Maker;
+use super::scope::{Kind, Scope, name_of};
 
 /// Conditions that are never true, without reading a row.
 const NEVER: &[&str] = &["5 < 3", "false", "NULL", "1 = 2 AND true", "NOT (2 IN (1, 2))", "'a' = 'b'"];

@@ -3,7 +3,7 @@
 //! Equal intervals may have several text forms (`24:00:00` is `1 day`), and which one DISTINCT keeps is
 //! unspecified. So days, months and times are chosen such that few of them are equal.
 
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::scope::{Kind, Scope};
 
 pub(super) const INTERVALS: &[&str] = &[

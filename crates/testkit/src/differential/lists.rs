@@ -2,7 +2,7 @@
 //! and whole rows.
 
 use super::Statement;
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::scope::{Column, Kind, Scope};
 
 /// Types with the same text form inside a row and alone.

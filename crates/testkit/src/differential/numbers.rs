@@ -3,8 +3,8 @@
 //! -0 and 0 are equal: which of them an answer contains is unspecified, and [`super::compare`] treats them as
 //! one.
 
-use super::expressions::{Maker, name_of};
-use super::scope::{Kind, Scope};
+use super::maker::Maker;
+use super::scope::{Kind, Scope, name_of};
 
 /// Numbers of 24 bits, and some whose digits differ in a double.
 pub(super) const REALS: &[&str] = &[

@@ -1,6 +1,6 @@
 //! Queries whose answer depends on the row order of a subquery, and on the rows that its limit keeps.
 
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::queries::with_names;
 use super::scope::{Kind, Scope};
 

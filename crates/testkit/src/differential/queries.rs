@@ -2,7 +2,7 @@
 
 use super::Statement;
 use super::choices::Choices;
-use super::expressions::Maker;
+use super::maker::Maker;
 use super::numbers::summable;
 use super::scope::{Column, Kind, Scope};
 

@@ -13,9 +13,9 @@
 
 use super::Statement;
 use super::choices::Choices;
-use super::expressions::{Maker, name_of};
+use super::maker::Maker;
 use super::queries::with_names;
-use super::scope::{Kind, Scope};
+use super::scope::{Kind, Scope, name_of};
 
 /// Placeholder of the subquery's value in [`Rewrite::rewritten`].
 const VALUE: &str = "{value}";

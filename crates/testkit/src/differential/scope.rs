@@ -71,3 +71,19 @@ impl Scope {
         self.outer.iter().filter(|column| column.kind == kind).collect()
     }
 }
+
+/// The name of a type in casts.
+pub(super) fn name_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Int => "int",
+        Kind::Numeric => "numeric(8,2)",
+        Kind::Text => "text",
+        Kind::Date => "date",
+        Kind::Time => "timestamp",
+        Kind::Bool => "boolean",
+        Kind::Real => "real",
+        Kind::Double => "double precision",
+        Kind::Interval => "interval",
+        Kind::Bytes => "bytea",
+    }
+}

@@ -11,7 +11,7 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 12] = [
+const IN_CIRCLES: [(&str, usize); 11] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
@@ -20,7 +20,7 @@ const IN_CIRCLES: [(&str, usize); 12] = [
     ("mpid", 4),
     ("pgcatalog", 15),
     ("servers", 2),
-    ("testkit", 4),
+    ("storage", 4),
 ];
 
 /// Whom each module of a crate uses, by their paths: `a::b`.
