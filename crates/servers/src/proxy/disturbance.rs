@@ -5,7 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use super::{Fault, Request};
+use super::fault::{Fault, Request};
 
 /// The longest random delay. Concurrent requests may be reordered.
 const DELAY_MS_MAX: u64 = 120;

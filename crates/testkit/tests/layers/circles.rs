@@ -11,7 +11,7 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 11] = [
+const IN_CIRCLES: [(&str, usize); 10] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
@@ -19,7 +19,7 @@ const IN_CIRCLES: [(&str, usize); 11] = [
     ("mpi", 4),
     ("mpid", 4),
     ("pgcatalog", 15),
-    ("servers", 2),
+    ("server", 21),
     ("storage", 4),
 ];
 
