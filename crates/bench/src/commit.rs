@@ -34,8 +34,8 @@ use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, Warehous
 use harrier_error::SqlState;
 use serde_json::{Value, json};
 
+use super::cell::median;
 use super::configuration::{self, Configuration};
-use super::measure::median;
 use super::progress::Progress;
 use super::report::letter;
 use super::worker_process::{WorkerError, WorkerProcess};

@@ -17,8 +17,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::cell::Cell;
 use super::configuration::Configuration;
-use super::measure::{self, Cell, quantile};
+use super::measure::{self, quantile};
 use super::report::{self, Pair, letter};
 use super::workload::{self, Numbers, Workload};
 use super::{Failure, data_at, keep, require_none_wrong};

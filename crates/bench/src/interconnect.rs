@@ -30,8 +30,8 @@ use harrier_error::{SqlError, SqlState};
 use harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 use serde_json::{Value, json};
 
+use super::cell::median;
 use super::configuration::{Configuration, GRPC, INPROCESS, MPI};
-use super::measure::median;
 use super::progress::Progress;
 use super::protocol::{Latency, Moved};
 use super::worker_process::{WorkerError, WorkerProcess};

@@ -21,6 +21,7 @@
 //! Crash: workers end when their standard input ends, so none outlives the driver.
 
 mod answers;
+mod cell;
 mod chart;
 mod commit;
 mod configuration;

@@ -23,10 +23,11 @@ use arrow::datatypes::SchemaRef;
 use harrier_engine::{Engine, EngineOptions, Outcome, SqlError};
 use serde_json::json;
 
+use super::cell::Cell;
 use super::commit::sql_columns;
 use super::configuration::{self, Configuration};
 use super::folder::Folder;
-use super::measure::{self, Cell, Measured};
+use super::measure::{self, Measured};
 use super::progress::Progress;
 use super::worker_process::{Run, WorkerError, WorkerProcess};
 use super::workload::{Numbers, Query, Workload};

@@ -32,9 +32,9 @@ use harrier_catalog::{Catalog, CommitNote, Transaction};
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, SqlState, WarehouseOptions};
 use serde_json::{Value, json};
 
+use super::cell::median;
 use super::commit::{one, to_failure};
 use super::folder::Folder;
-use super::measure::median;
 use super::progress::Progress;
 use super::{Failure, keep, machine, require_none_wrong};
 

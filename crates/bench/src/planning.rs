@@ -34,8 +34,8 @@ use harrier_error::SqlError;
 use serde_json::{Value, json};
 
 use super::answers::Rows;
+use super::cell::Cell;
 use super::configuration::Configuration;
-use super::measure::Cell;
 use super::progress::Progress;
 use super::report::{CONFIGURATIONS_MAX, letter};
 use super::worker_process::{Run, WorkerError, WorkerProcess};

@@ -30,8 +30,8 @@ use std::time::Duration;
 use harrier_error::{SqlError, SqlState};
 use serde_json::{Value, json};
 
+use super::cell::median;
 use super::configuration::Configuration;
-use super::measure::median;
 use super::progress::Progress;
 use super::protocol::{Latency, Moved};
 use super::worker_process::{WorkerError, WorkerProcess};

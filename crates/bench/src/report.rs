@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::cell::Cell;
 use super::configuration::{Configuration, GRPC, MPI, UDP};
-use super::measure::Cell;
 use super::worker_process::WorkerProcess;
 use super::workload::Workload;
 

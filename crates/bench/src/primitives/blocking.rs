@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::cell::median;
 use crate::configuration::{self, this_binary};
-use crate::measure::median;
 use crate::progress::Progress;
 
 const RANKS: usize = 2;

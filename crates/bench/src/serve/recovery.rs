@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::systems::System;
 use super::wire::{ClientError, PgClient};
 use crate::answers::Rows;
-use crate::measure::median;
+use crate::cell::median;
 
 /// The statement sent.
 const STATEMENT: &str = "SELECT l_returnflag, count(*), sum(l_quantity) FROM lineitem GROUP BY l_returnflag ORDER BY l_returnflag";

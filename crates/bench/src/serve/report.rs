@@ -10,7 +10,7 @@ use super::recovery::Recovery;
 use super::statements::Load;
 use super::streaming::StreamingResult;
 use super::systems::System;
-use crate::measure::median;
+use crate::cell::median;
 use crate::report::letter;
 
 /// One kind of load with one number of clients, on all servers.

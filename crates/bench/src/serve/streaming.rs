@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::systems::{Protocol, System};
 use super::wire::{ClientError, PgClient};
+use crate::cell::median;
 use crate::configuration::Configuration;
-use crate::measure::median;
 
 /// The query.
 pub const STATEMENT: &str = "SELECT * FROM lineitem";

@@ -11,8 +11,7 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 10] = [
-    ("bench", 2),
+const IN_CIRCLES: [(&str, usize); 9] = [
     ("catalog", 22),
     ("committer", 10),
     ("harrier", 10),
