@@ -51,7 +51,7 @@ pub const O_TASKS_MAX: usize = 1 << 20;
 
 /// Variables with the settings' prefix that are not settings: the library that Python loads, the file for the
 /// exit status, and the programs that a benchmark starts.
-const OTHER_VARIABLES: [&str; 3] = ["HARRIER_MPID_LIBRARY", crate::world::OUTCOME, "HARRIER_MPID_PROGRAMS"];
+const OTHER_VARIABLES: [&str; 3] = ["HARRIER_MPID_LIBRARY", crate::outcome::OUTCOME, "HARRIER_MPID_PROGRAMS"];
 
 /// Execution mode of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

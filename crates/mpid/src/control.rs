@@ -20,7 +20,8 @@
 //!   the next epoch on this rank. Messages of earlier epochs are ignored.
 
 use crate::checkpoint::Commits;
-use crate::error::{Damaged, Error};
+use crate::error::Error;
+use crate::wire::Damaged;
 use crate::wire::{Reader, Writer};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,6 +1,7 @@
 //! Counters of a job, summed over all ranks, and the timeline of its tasks.
 
-use crate::error::{Damaged, Side};
+use crate::error::Side;
+use crate::wire::Damaged;
 use crate::wire::{Reader, Writer};
 use std::collections::VecDeque;
 use std::fmt;

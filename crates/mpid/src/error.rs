@@ -1,20 +1,8 @@
 //! Errors of a job, grouped by the largest unit that is dead.
 
-use crate::wire::{Reader, Writer};
+use crate::wire::{Damaged, Reader, Writer};
 use harrier_interconnect::StartError;
 use std::fmt;
-
-/// Bytes that this library did not write: a bug, or corrupted memory or disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged(pub &'static str);
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Damaged {}
 
 /// Error type of user functions.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -6,7 +6,7 @@
 //! ```
 //! Runs on disk and checkpoints have the same layout, so received bytes are written unchanged.
 
-use crate::error::Damaged;
+use crate::wire::Damaged;
 
 /// Bytes between the frame header and the pairs.
 pub const BLOCK_HEADER_BYTES: usize = 32;

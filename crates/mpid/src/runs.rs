@@ -4,10 +4,10 @@
 //! contains short keys entirely. Sorting and merging read the blocks only for longer keys with equal
 //! prefixes. No pair is copied.
 
-use crate::error::Damaged;
 use crate::origin::PanicKeys;
 use crate::records::{self, Place};
 use crate::spill::{DiskCursor, DiskRun, SpillError};
+use crate::wire::Damaged;
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -13,8 +13,8 @@
 //! # Crash
 //! Runs disappear with their process; data that must survive belongs in a checkpoint.
 
-use crate::error::Damaged;
 use crate::records::{self, Place};
+use crate::wire::Damaged;
 use parking_lot::Mutex;
 use std::fmt;
 use std::fs::{File, OpenOptions};

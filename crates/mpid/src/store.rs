@@ -13,13 +13,13 @@
 //! ([`Store::bytes`]); that frees all of the store's memory. Reading back takes one buffer per run.
 
 use crate::datum::Rejected;
-use crate::error::Damaged;
 use crate::hash::hash;
 use crate::origin::PanicKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
 use crate::spill::{DiskCursor, DiskRun, SpillError, Spiller, WriteError};
 use crate::table::{Combine, Table, Upsert};
+use crate::wire::Damaged;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;

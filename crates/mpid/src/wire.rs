@@ -1,6 +1,6 @@
 //! Encoding of numbers and strings in control messages.
 
-use crate::error::Damaged;
+use std::fmt;
 
 /// Message writer.
 #[derive(Default)]
@@ -66,3 +66,15 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 }
+
+/// Bytes that this library did not write: a bug, or corrupted memory or disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged(pub &'static str);
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
