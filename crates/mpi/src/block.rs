@@ -1,7 +1,7 @@
 //! A block of bytes aligned for Arrow and for vector instructions: the unit passed to and from MPI.
 #![allow(unsafe_code)]
 
-use crate::shared::ArenaRange;
+use crate::arena::ArenaRange;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
 use std::ptr::NonNull;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::ancestry::{Ancestor, Family, MpiAncestor, ancestors, launcher, mpi_ancestor};
-use crate::{Abi, LibraryInfo, MpiError, discovery};
+use crate::{Abi, LibraryInfo, MpiError, pmi};
 
 /// This process as one of those that a launcher started, as far as the launcher's variables say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -272,7 +272,7 @@ impl Launch {
         let Some(tasks) = tasks.filter(|_| library.abi == Abi::OpenMpi && !self.has_pmix) else {
             return Ok(());
         };
-        match self.has_pmi && discovery::may_speak_pmi(library) {
+        match self.has_pmi && pmi::may_speak_pmi(library) {
             true => Ok(()),
             false => Err(MpiError::NoProcessManager { tasks }),
         }

@@ -51,6 +51,7 @@
 
 pub mod allocator;
 mod ancestry;
+mod arena;
 mod block;
 pub mod descriptors;
 mod discovery;
@@ -58,6 +59,7 @@ mod endpoint;
 mod environment;
 mod error;
 mod ffi;
+mod pmi;
 pub mod process;
 pub mod processor;
 pub mod schedule;
