@@ -7,6 +7,7 @@
 mod catalog;
 mod extensions;
 mod functions;
+mod key_texts;
 mod keys;
 mod live;
 mod relations;

@@ -6,30 +6,22 @@ mod information;
 mod keys;
 mod sequences;
 mod stored_types;
+mod view;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int16Array, Int32Array, Int64Array, ListBuilder,
-    RecordBatch, RecordBatchOptions, StringArray, StringBuilder, TimestampMicrosecondArray, new_null_array,
-};
-use datafusion::arrow::compute::{cast, concat_batches};
-use datafusion::arrow::datatypes::{DataType, Int32Type};
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::Int32Type;
 use datafusion::error::Result;
-use datafusion::scalar::ScalarValue;
 
-pub(crate) use self::keys::qualified_name;
 use self::stored_types::{type_oid, types};
 use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
 use crate::extensions::EXTENSIONS;
-use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, microseconds, oid};
+use crate::live::view::{Attribute, Columns, PG_CLASS, View, system_relations};
+use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
 use crate::view_texts::{definition, reads};
 
-/// The oid of `pg_class`, the class of relations in comments and dependencies.
-pub(crate) const PG_CLASS: i32 = 1259;
 const PG_NAMESPACE: i32 = 2615;
 const PG_AUTHID: i32 = 1260;
 const PG_REWRITE: i32 = 2618;
@@ -104,82 +96,6 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
     }
 }
 
-struct View<'a> {
-    catalog: &'a Catalog,
-    relation: &'a SystemRelation,
-}
-
-/// Some columns of a batch; the others have defaults.
-#[derive(Default)]
-struct Columns(Vec<(&'static str, ArrayRef)>);
-
-impl Columns {
-    fn texts<T: AsRef<str>>(mut self, name: &'static str, values: impl IntoIterator<Item = T>) -> Self {
-        let values: StringArray = values.into_iter().map(|value| Some(value.as_ref().to_string())).collect();
-        self.0.push((name, Arc::new(values)));
-        self
-    }
-
-    fn maybe_texts<T: AsRef<str>>(
-        mut self,
-        name: &'static str,
-        values: impl IntoIterator<Item = Option<T>>,
-    ) -> Self {
-        let values: StringArray = values.into_iter().collect();
-        self.0.push((name, Arc::new(values)));
-        self
-    }
-
-    fn numbers(mut self, name: &'static str, values: impl IntoIterator<Item = i32>) -> Self {
-        self.0.push((name, Arc::new(Int32Array::from_iter_values(values))));
-        self
-    }
-
-    fn small(mut self, name: &'static str, values: impl IntoIterator<Item = i16>) -> Self {
-        self.0.push((name, Arc::new(Int16Array::from_iter_values(values))));
-        self
-    }
-
-    fn big(mut self, name: &'static str, values: impl IntoIterator<Item = Option<i64>>) -> Self {
-        self.0.push((name, Arc::new(values.into_iter().collect::<Int64Array>())));
-        self
-    }
-
-    fn bools(mut self, name: &'static str, values: impl IntoIterator<Item = bool>) -> Self {
-        self.0.push((name, Arc::new(values.into_iter().map(Some).collect::<BooleanArray>())));
-        self
-    }
-
-    fn floats(mut self, name: &'static str, values: impl IntoIterator<Item = f32>) -> Self {
-        self.0.push((name, Arc::new(Float32Array::from_iter_values(values))));
-        self
-    }
-
-    fn times(mut self, name: &'static str, values: impl IntoIterator<Item = Option<i64>>) -> Self {
-        let values: TimestampMicrosecondArray = values.into_iter().collect();
-        self.0.push((name, Arc::new(values.with_timezone("+00:00"))));
-        self
-    }
-
-    fn lists(mut self, name: &'static str, values: impl IntoIterator<Item = Option<Vec<String>>>) -> Self {
-        let mut list = ListBuilder::new(StringBuilder::new());
-        for value in values {
-            match value {
-                Some(texts) => list.append_value(texts.into_iter().map(Some)),
-                None => list.append_null(),
-            }
-        }
-        self.0.push((name, Arc::new(list.finish())));
-        self
-    }
-
-    /// Adds a column with one value repeated for all `rows`.
-    fn all(mut self, name: &'static str, value: impl Into<ScalarValue>, rows: usize) -> Result<Self> {
-        self.0.push((name, value.into().to_array_of_size(rows)?));
-        Ok(self)
-    }
-}
-
 /// Initial settings of a role's sessions, as `name=value`.
 fn settings(role: &Role) -> Option<Vec<String>> {
     let settings = role.settings.iter().map(|(name, value)| format!("{name}={value}"));
@@ -187,38 +103,6 @@ fn settings(role: &Role) -> Option<Vec<String>> {
 }
 
 impl View<'_> {
-    /// A batch with all columns of the relation.
-    fn batch(&self, rows: usize, columns: Columns) -> Result<RecordBatch> {
-        let known: HashMap<_, _> = columns.0.into_iter().collect();
-        let arrays =
-            self.relation.columns.iter().zip(self.relation.schema.fields()).map(|(column, field)| {
-                let Some(array) = known.get(column.name) else {
-                    return if column.not_null {
-                        default_value(column.type_name, field.data_type())?.to_array_of_size(rows)
-                    } else {
-                        Ok(new_null_array(field.data_type(), rows))
-                    };
-                };
-                match array.data_type() == field.data_type() {
-                    true => Ok(Arc::clone(array)),
-                    false => Ok(cast(array, field.data_type())?),
-                }
-            });
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.relation.schema), arrays, &options)?)
-    }
-
-    /// The built-in rows followed by these.
-    fn with_system(&self, own: RecordBatch) -> Result<RecordBatch> {
-        Ok(concat_batches(&self.relation.schema, [self.relation.rows()?, &own])?)
-    }
-
-    fn may(&self, object: &Object<'_>, privileges: &[&str]) -> bool {
-        let user = self.catalog.source.user();
-        privileges.iter().any(|privilege| self.catalog.source.may(&user, object, privilege))
-    }
-
     fn pg_class(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let roles = self.catalog.source.roles()?;
@@ -803,23 +687,6 @@ impl View<'_> {
     }
 }
 
-struct Attribute<'a> {
-    relation: i32,
-    name: &'a str,
-    type_oid: i32,
-    modifier: i32,
-    number: i16,
-    not_null: bool,
-    default: bool,
-    identity: &'static str,
-    acl: Option<Vec<String>>,
-}
-
-/// The relations in `pg_class`.
-fn system_relations() -> impl Iterator<Item = &'static SystemRelation> {
-    SYSTEM.relations.iter().filter(|relation| relation.kind != "f")
-}
-
 fn kind(relation: &Relation) -> &'static str {
     match relation.kind {
         Kind::View => "v",
@@ -834,11 +701,4 @@ fn is_table(relation: &Relation) -> bool {
 
 fn privileges(relation: &Relation) -> &'static str {
     if relation.kind == Kind::Sequence { sequences::SEQUENCE_PRIVILEGES } else { TABLE_PRIVILEGES }
-}
-
-fn default_value(type_name: &str, data_type: &DataType) -> Result<ScalarValue> {
-    Ok(match data_type {
-        DataType::Utf8 => ScalarValue::from(if type_name == "xid" { "0" } else { "" }),
-        other => ScalarValue::new_default(other)?,
-    })
 }

@@ -27,6 +27,7 @@ mod column_order;
 mod columns;
 mod domains;
 mod empty;
+mod expressions;
 mod json;
 mod lateral;
 mod numbers;
@@ -42,22 +43,24 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, LimitClause, Merge, ObjectName, ObjectNamePart, OutputClause,
-    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor,
-    Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
+    Array, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, LimitClause, Merge, ObjectName, ObjectNamePart, OutputClause, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor, Value, ValueWithSpan,
+    Visit, VisitMut, VisitorMut, visit_relations,
 };
+use harrier_sql::ast_builder::argument_list;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 use self::domains::base_type_of;
 use self::empty::{empty_relation, is_count, is_empty_array, is_empty_function, unfolds_nothing};
 use self::objects::{cast, name_objects, plain_type, show_object, show_objects, text_of_name};
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
+use crate::rewrite::expressions::{
+    array_of_text, call, cast_to, empty_array, null, table_alias, text_literal,
+};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
-use harrier_sql::ast_builder::argument_list;
-use harrier_sql::ast_builder::function_call;
-use harrier_sql::column_names::parts;
-use harrier_sql::identifier::plain;
 
 pub use objects::{cast_type, planned_type};
 
@@ -514,32 +517,6 @@ fn make_arrays_distinct(arrays: &mut [Expr]) {
 /// Functions with another name in DataFusion.
 const OTHER_NAMES: [(&str, &str); 3] = [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")];
 
-fn null() -> Expr {
-    Expr::value(Value::Null)
-}
-
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    Expr::Function(function_call(name, arguments))
-}
-
-fn table_alias(name: &str) -> TableAlias {
-    TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: vec![], at: None }
-}
-
-fn text_array() -> DataType {
-    DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None))
-}
-
-/// `CAST(ARRAY[] AS text[])`.
-fn empty_array() -> Expr {
-    let array = Expr::Array(Array { elem: vec![], named: true });
-    cast_to(array, text_array())
-}
-
-fn cast_to(expr: Expr, data_type: DataType) -> Expr {
-    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
-}
-
 /// `OPERATOR(pg_catalog.~)` is `~`.
 fn plain_operator(op: &mut BinaryOperator) {
     let BinaryOperator::PGCustomBinaryOperator(parts) = op else { return };
@@ -701,14 +678,6 @@ fn is_byte_order(collation: &ObjectName) -> bool {
         && (name.len() == 1 || name[0] == CATALOG_SCHEMA)
 }
 
-fn text_literal(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
-        Expr::Nested(inner) => text_literal(inner),
-        _ => None,
-    }
-}
-
 /// `a > ANY ('{1,2}')` as comparisons with the elements, each of which is a literal of no type yet then:
 /// an array of them would be one of texts. `None`: it is another comparison, or with another array.
 fn compared_with_each(expr: &Expr) -> Option<Expr> {
@@ -749,28 +718,6 @@ fn joined(mut conditions: Vec<Expr>, op: &BinaryOperator) -> Option<Expr> {
         op: op.clone(),
         right: Box::new(Expr::Nested(Box::new(joined(others, op)?))),
     })
-}
-
-/// Converts an array literal, `'{a,b}'` or `'{1,2}'::int[]`, to an SQL array.
-fn array_of_text(expr: &Expr) -> Option<Expr> {
-    match expr {
-        Expr::Nested(inner) => array_of_text(inner),
-        Expr::Cast { expr, data_type: data_type @ DataType::Array(_), .. } => {
-            Some(cast_to(array_of_text(expr)?, data_type.clone()))
-        }
-        _ => {
-            let text = text_literal(expr).filter(|text| text.starts_with('{') && text.ends_with('}'))?;
-            let elem = elements(text).into_iter().map(|element| match element {
-                Some(element) => Expr::value(Value::SingleQuotedString(element)),
-                None => null(),
-            });
-            let elem = elem.collect::<Vec<_>>();
-            Some(match elem.is_empty() {
-                true => empty_array(),
-                false => Expr::Array(Array { elem, named: true }),
-            })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
-use super::{Call, Value, int, text};
 use crate::catalog::{Catalog, LETTERS, role_item};
+use crate::functions::call::{Call, Value, int, text};
 use crate::source::Role;
 use crate::types::catalog_field;
 

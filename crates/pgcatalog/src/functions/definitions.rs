@@ -1,18 +1,19 @@
 //! The table of functions: name, arguments, result and implementation of each.
 
+use crate::functions::formats::quote_literal;
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int32Type;
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 
-use super::Argument::{Any, Big, Bool, Either, Int, Ints, Text, Texts};
+use super::call::Argument::{Any, Big, Bool, Either, Int, Ints, Text, Texts};
 use super::formats::format_values;
 use super::lookups::{
     argument_types, array_bound, comment, function_arguments, function_result, of_system, proc_by_text,
     proc_text, procedure_by_text, system_comment, type_by_text, type_text,
 };
-use super::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::catalog::{DATABASE_OID, Found, quote_identifier, split_name};
+use crate::functions::call::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::source::{Kind, Object, Relation, Schema, oid};
 use crate::system::elements;
 use crate::types::format_type;
@@ -613,12 +614,4 @@ pub(super) fn size_pretty(bytes: i64) -> String {
         size = (size + size.signum()) / 2;
     }
     format!("{size} {}", UNITS[unit])
-}
-
-pub(super) fn quote_literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    match quoted.contains('\\') {
-        true => format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_string(),
-        false => format!("'{quoted}'"),
-    }
 }

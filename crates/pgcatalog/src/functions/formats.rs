@@ -6,9 +6,8 @@ use std::str::Chars;
 use datafusion::common::exec_err;
 use datafusion::error::Result;
 
-use super::definitions::quote_literal;
-use super::{Value, text};
 use crate::catalog::quote_identifier;
+use crate::functions::call::{Value, text};
 
 /// A format specifier: `%[position][flags][width]type`.
 #[derive(Default)]
@@ -144,5 +143,13 @@ fn width(value: &Value) -> Result<i32> {
         (Value::Text(_), Ok(width)) if width > i32::MIN => Ok(width),
         (Value::Text(text), _) => exec_err!("invalid input syntax for type integer: \"{text}\""),
         _ => Ok(0),
+    }
+}
+
+pub(super) fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    match quoted.contains('\\') {
+        true => format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_string(),
+        false => format!("'{quoted}'"),
     }
 }

@@ -2,9 +2,8 @@
 
 use datafusion::error::Result;
 
-use super::{Call, Value, int, is_true};
-use crate::keys::constraint_definition;
-use crate::live::qualified_name;
+use crate::functions::call::{Call, Value, int, is_true};
+use crate::key_texts::{constraint_definition, qualified_name};
 use crate::source::oid;
 
 /// `pg_get_indexdef(index [, column, pretty])`.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::Int32Type;
 
-use super::{Call, Value, value};
 use crate::catalog::{Found, quote_identifier, split_name};
+use crate::functions::call::{Call, Value, value};
 use crate::system::{SYSTEM, elements};
 use crate::types::format_type;
 

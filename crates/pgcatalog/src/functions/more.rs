@@ -4,11 +4,11 @@
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 
-use super::Argument::{Either, Int, Ints, Text};
+use super::call::Argument::{Either, Int, Ints, Text};
 use super::definitions::{NOTHING, object_in, object_out};
 use super::lookups::{by_name, text_of_system, type_text};
-use super::{Call, Definition, Value, int, text};
 use crate::catalog::{quote_identifier, split_name};
+use crate::functions::call::{Call, Definition, Value, int, text};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     // Transactions. The system columns of catalogs contain the id of the current snapshot:

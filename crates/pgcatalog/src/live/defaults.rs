@@ -4,8 +4,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 
 use super::keys::Dependency;
-use super::{Columns, PG_CLASS, View};
 use crate::catalog::{Index, split_name};
+use crate::live::view::{Columns, PG_CLASS, View};
 use crate::source::{Relation, oid};
 
 const PG_ATTRDEF: i32 = 2604;

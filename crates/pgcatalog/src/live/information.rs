@@ -6,8 +6,8 @@ use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use datafusion::error::Result;
 
 use super::stored_types::{type_oid, types};
-use super::{Columns, View, system_relations};
 use crate::catalog::{Index, system_schemas};
+use crate::live::view::{Columns, View, system_relations};
 use crate::source::{Column, Grant, Kind, Object, Relation, Role, Schema, Sequence};
 use crate::types::{format_type, postgres_type_of_field};
 use crate::view_texts::definition;

@@ -1,5 +1,6 @@
 //! Rows about keys and indexes.
 
+use crate::key_texts::qualified_name;
 use std::collections::HashSet;
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
@@ -7,9 +8,10 @@ use datafusion::arrow::datatypes::Int32Type;
 use datafusion::error::Result;
 
 use super::stored_types::types;
-use super::{Attribute, Columns, PG_CLASS, View};
 use crate::catalog::Index as Known;
-use crate::keys::{Constraint, ConstraintKind, Index, IndexItem, Indexed, action_words, column_name};
+use crate::key_texts::{action_words, column_name};
+use crate::keys::{Constraint, ConstraintKind, Index, IndexItem, Indexed};
+use crate::live::view::{Attribute, Columns, PG_CLASS, View};
 use crate::source::{Relation, Schema, oid};
 use crate::system::SYSTEM;
 use crate::types::postgres_type_of_field;
@@ -431,12 +433,6 @@ impl View<'_> {
             .texts("delete_rule", found.iter().map(|f| action_words(f.2.on_delete)));
         self.batch(rows, columns)
     }
-}
-
-/// A table's qualified SQL name.
-pub(crate) fn qualified_name(relation: &Relation, schema: &Schema) -> String {
-    use crate::catalog::quote_identifier;
-    format!("{}.{}", quote_identifier(&schema.name), quote_identifier(&relation.name))
 }
 
 fn relation_of(known: &Known, id: i64) -> Option<(&Relation, &Schema)> {

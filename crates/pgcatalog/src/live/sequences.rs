@@ -6,8 +6,8 @@ use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use datafusion::error::Result;
 
 use super::stored_types::type_oid;
-use super::{Columns, View};
 use crate::catalog::Index;
+use crate::live::view::{Columns, View};
 use crate::source::{Column, Object, Relation, Schema, Sequence, oid};
 
 /// The letters of all privileges on a sequence.

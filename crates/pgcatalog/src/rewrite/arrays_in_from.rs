@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::sets::{no_query, unfold};
-use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
+use crate::rewrite::expressions::{call, table_alias};
 use harrier_sql::ast_builder::table_named;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;

@@ -9,10 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     Visitor,
 };
 
-use super::table_alias;
-use harrier_sql::column_names::duplicate_alias;
-use harrier_sql::column_names::expression_name;
-use harrier_sql::column_names::parts;
+use crate::rewrite::expressions::table_alias;
+use harrier_sql::column_names::{duplicate_alias, expression_name, parts};
 use harrier_sql::identifier::plain;
 
 /// Gives PostgreSQL's names to unnamed columns of a query. Duplicates keep the planner's names, or with

@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::sets::no_query;
-use super::{cast_to, null, table_alias};
 use crate::CATALOG_SCHEMA;
+use crate::rewrite::expressions::{cast_to, null, table_alias};
 use crate::system::SYSTEM;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;

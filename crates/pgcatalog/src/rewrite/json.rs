@@ -12,12 +12,10 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
-use super::call;
 use crate::CATALOG_SCHEMA;
+use crate::rewrite::expressions::call;
 use crate::system::SYSTEM;
-use harrier_sql::column_names::client_name;
-use harrier_sql::column_names::expression_name;
-use harrier_sql::column_names::parts;
+use harrier_sql::column_names::{client_name, expression_name, parts};
 use harrier_sql::identifier::plain;
 
 /// The columns of a name in FROM.

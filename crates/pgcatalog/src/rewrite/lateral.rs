@@ -14,9 +14,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::sets::no_query;
-use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::functions::ACL_COLUMNS;
+use crate::rewrite::expressions::{call, table_alias};
 use crate::system::SYSTEM;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;

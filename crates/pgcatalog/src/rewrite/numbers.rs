@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     DataType, Expr, Select, SelectItem, TableFactor, UnaryOperator, Value, ValueWithSpan,
 };
 
-use super::{cast_to, null};
+use crate::rewrite::expressions::{cast_to, null};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use harrier_sql::column_names::parts;
 

@@ -13,8 +13,9 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, TableFactor, VisitMut, VisitorMut,
 };
 
+use super::json;
 use super::objects::{MAKE_TEXT, names_of};
-use super::{call, json};
+use crate::rewrite::expressions::call;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 

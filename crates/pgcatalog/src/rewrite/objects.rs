@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_sql::column_names::{self, OBJECT_TYPES, custom_type, parts};
 use harrier_sql::identifier::plain;
 
-use super::{array_of_text, call, null};
+use crate::rewrite::expressions::{array_of_text, call, null};
 use crate::system::SYSTEM;
 
 /// Types stored like others but reported to clients by their own names. Casts to them, and to arrays of them,

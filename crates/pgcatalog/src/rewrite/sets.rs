@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan, visit_expressions,
 };
 
-use super::{array_of_text, call, cast_to, table_alias};
+use crate::rewrite::expressions::{array_of_text, call, cast_to, table_alias};
 use crate::system::SYSTEM;
 use harrier_sql::ast_builder::{argument_list, function_call, query_of};
 use harrier_sql::column_names::parts;

@@ -19,11 +19,10 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
+use crate::rewrite::expressions::{call, table_alias};
 use crate::system::{SYSTEM, SystemRelation};
-use harrier_sql::column_names::expression_name;
-use harrier_sql::column_names::parts;
+use harrier_sql::column_names::{expression_name, parts};
 use harrier_sql::identifier::plain;
 
 /// The relations of a subquery by their names in it.

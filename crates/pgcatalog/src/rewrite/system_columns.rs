@@ -8,8 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Value, VisitMut, VisitorMut,
 };
 
-use super::call;
 use crate::CATALOG_SCHEMA;
+use crate::rewrite::expressions::call;
 use crate::system::{SYSTEM, SystemRelation};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;

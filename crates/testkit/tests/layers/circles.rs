@@ -11,12 +11,11 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 7] = [
+const IN_CIRCLES: [(&str, usize); 6] = [
     ("catalog", 22),
     ("committer", 10),
     ("harrier", 10),
     ("interconnect", 2),
-    ("pgcatalog", 15),
     ("server", 21),
     ("storage", 4),
 ];
