@@ -15,6 +15,7 @@ mod interrupt;
 mod lines;
 mod manual;
 mod meta;
+mod option_values;
 mod output;
 mod reference;
 mod runner;

@@ -8,7 +8,7 @@
 //! Client I/O has threads of its own, so that statements that compute block no client. This process loads no
 //! MPI and does not end with a rank.
 
-mod authentication;
+pub(crate) mod authentication;
 mod gang;
 mod hosts;
 mod launcher;
@@ -19,16 +19,18 @@ mod options;
 mod orphan;
 mod overview;
 mod own_folder;
-mod plan_probe;
+pub(crate) mod plan_probe;
 mod queues;
 mod rank;
 mod segments;
+mod serve_error;
 mod session;
 pub(crate) mod settings;
 mod sockets;
 mod standby;
 mod views;
 
+use crate::serve::serve_error::ServeError;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -62,12 +64,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::authentication::password_verifier;
 pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 use crate::freed_memory;
-use crate::serve::authentication::Authenticator;
+use crate::serve::authentication::{Authenticator, password_verifier};
 use crate::serve::gang::Supervisor;
 use crate::serve::launcher::Plan;
 use crate::serve::locks::Locks;
@@ -147,22 +148,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
             eprintln!("{message}");
             ExitCode::from(status)
         }
-    }
-}
-
-/// Why the server did not start, or ended.
-struct ServeError {
-    message: String,
-    status: u8,
-}
-
-impl ServeError {
-    fn broken(message: String) -> Self {
-        Self { message, status: exit::BROKEN }
-    }
-
-    fn usage(message: String) -> Self {
-        Self { message, status: exit::USAGE }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `harrier sql`: SQL from the command line, files, standard input, or a shell.
 
+use crate::option_values::key_value;
+use crate::option_values::memory_size;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -101,22 +103,6 @@ impl fmt::Display for Input {
             Input::File(path) => write!(f, "-f {}", path.display()),
         }
     }
-}
-
-pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => {
-            Ok((key.trim().to_string(), value.trim().to_string()))
-        }
-        _ => Err("expected KEY=VALUE".to_string()),
-    }
-}
-
-pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
-    memory_size::parse_bytes(text).map_err(|error| match error.hint {
-        Some(hint) => format!("{}; {hint}", error.message),
-        None => error.message,
-    })
 }
 
 /// Runs the command; `matches` has the order of `-c` and `-f`.
@@ -340,7 +326,7 @@ async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop>
 /// Engine options. Ranks on one host divide its cores and its memory, unless the options set them.
 fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     let mut options = EngineOptions::default();
-    options.password_verifier = Some(crate::serve::password_verifier);
+    options.password_verifier = Some(crate::serve::authentication::password_verifier);
     if let Some(gang) = gang {
         let ranks_here = gang::ranks_here(&gang);
         options.threads = (options.threads / ranks_here).max(1);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use harrier_engine::WarehouseOptions;
 
-use crate::sql::memory_size;
+use crate::option_values::memory_size;
 
 /// Value of `--warehouse` for no warehouse.
 const IN_MEMORY: &str = ":memory:";

@@ -7,7 +7,8 @@ use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, Warehous
 use harrier_session_api::session::Identity;
 
 use crate::output::{Format, row_writer};
-use crate::serve::{Additions, password_verifier};
+use crate::serve::Additions;
+use crate::serve::authentication::password_verifier;
 use crate::sql::{SHUTDOWN, runtime};
 
 /// Temporary folder, the current directory of the process until dropped; removed on drop.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use harrier_server::config::Config;
 use harrier_server::config::values::{Address, Launcher, OrAuto, OrOff, Period, Size};
 
-use crate::sql::{key_value, memory_size};
+use crate::option_values::{key_value, memory_size};
 use crate::warehouse_args::WarehouseArgs;
 
 #[derive(clap::Args, Debug)]

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use super::segments::Segments;
 use crate::freed_memory;
 use crate::gang;
-use crate::sql::{memory_size, on_ranks};
+use crate::option_values::memory_size;
+use crate::sql::on_ranks;
 use harrier_error::exit;
 
 #[derive(clap::Args, Debug)]

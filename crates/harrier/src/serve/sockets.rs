@@ -11,7 +11,7 @@ use harrier_server::config::values::Address;
 use harrier_server::pg::listen::LocalListener;
 use tokio::net::TcpListener;
 
-use super::ServeError;
+use crate::serve::serve_error::ServeError;
 
 /// A bound address and its listener.
 pub(super) type Socket = (SocketAddr, TcpListener);

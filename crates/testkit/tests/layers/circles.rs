@@ -14,7 +14,7 @@ use super::{root, rust_files};
 const IN_CIRCLES: [(&str, usize); 6] = [
     ("catalog", 22),
     ("committer", 10),
-    ("harrier", 10),
+    ("harrier", 2),
     ("interconnect", 2),
     ("server", 21),
     ("storage", 4),
