@@ -19,6 +19,7 @@ mod option_values;
 mod output;
 mod reference;
 mod runner;
+mod scripts;
 mod serve;
 mod shell;
 mod sink;

@@ -66,13 +66,22 @@ impl<T: Into<RunError>> From<T> for MetaError {
     }
 }
 
+/// What the script does after a command.
+pub(crate) enum Then {
+    NextLine,
+    /// It runs the statements of this file.
+    RunFile(PathBuf),
+    /// It runs this text as its next lines.
+    RunLines(String),
+}
+
 /// Runs one backslash command; `script` holds the statement before it, if any.
 pub(crate) async fn run(
     runner: &mut Runner,
     script: &mut Script,
     line: &str,
     file: Option<&str>,
-) -> Result<(), MetaError> {
+) -> Result<Then, MetaError> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = argument.trim().trim_end_matches(';').trim_end();
     let argument = &*runner.variables.interpolate(argument).into_owned();
@@ -112,7 +121,7 @@ pub(crate) async fn run(
         "\\g" => go(runner, script, argument, runner.display.expanded, file).await?,
         "\\gx" => go(runner, script, argument, Expanded::On, file).await?,
         "\\watch" => watch(runner, script, &words(runner)?, file).await?,
-        "\\e" | "\\edit" => edit(runner, script, unquote(argument), file).await?,
+        "\\e" | "\\edit" => return Ok(Then::RunLines(edit(runner, script, unquote(argument))?)),
         "\\p" | "\\print" => {
             let text = match script.splitter.incomplete_text() {
                 "" => runner.last.as_ref().map(|last| last.text.clone()).unwrap_or_default(),
@@ -129,7 +138,7 @@ pub(crate) async fn run(
             if path.is_empty() {
                 return Err(needs_argument(name).into());
             }
-            runner.run_file(Path::new(path)).await.map_err(MetaError::Stop)?;
+            return Ok(Then::RunFile(PathBuf::from(path)));
         }
         "\\o" | "\\out" => output(runner, unquote(argument))?,
         "\\copy" => {
@@ -215,7 +224,7 @@ pub(crate) async fn run(
                 .into());
         }
     }
-    Ok(())
+    Ok(Then::NextLine)
 }
 
 /// The unfinished statement before the command, otherwise the last one that ran.
@@ -290,14 +299,9 @@ async fn watch(
     Ok(())
 }
 
-/// Opens a statement or a file in the editor, then runs its complete statements; the rest becomes the current
-/// statement.
-async fn edit(
-    runner: &mut Runner,
-    script: &mut Script,
-    path: &str,
-    file: Option<&str>,
-) -> Result<(), MetaError> {
+/// Opens a statement or a file in the editor. Returns the text, whose complete statements are run; the rest
+/// becomes the current statement.
+fn edit(runner: &mut Runner, script: &mut Script, path: &str) -> Result<String, MetaError> {
     let own = path.is_empty().then(|| {
         Scratch::new(
             &previous_statement(runner, script)
@@ -324,7 +328,7 @@ async fn edit(
     if !text.is_empty() {
         runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
     }
-    runner.run_line(script, &format!("{text}\n"), file).await.map_err(MetaError::Stop)
+    Ok(format!("{text}\n"))
 }
 
 /// Temporary file, removed on drop.
