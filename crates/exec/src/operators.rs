@@ -2,5 +2,5 @@
 
 pub mod cancelable_joins;
 pub mod file_scan;
-pub mod runtime_filter;
+pub(crate) mod pass_through;
 pub mod unordered;

@@ -8,14 +8,12 @@ use datafusion::arrow::array::{AsArray, BooleanArray, BooleanBufferBuilder, Reco
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use datafusion::catalog::memory::DataSourceExec;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Result, Statistics, internal_datafusion_err, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::functions::core::file_row_index;
-use datafusion::parquet::arrow::ParquetRecordBatchStreamBuilder;
-use datafusion::parquet::arrow::ProjectionMask;
+use datafusion::parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, ScalarFunctionExpr};
@@ -198,23 +196,10 @@ impl DisplayAs for LiveRowsExec {
 }
 
 impl ExecutionPlan for LiveRowsExec {
-    fn name(&self) -> &str {
-        "LiveRowsExec"
-    }
+    crate::one_input!("LiveRowsExec", input);
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
     }
 
     fn with_new_children(

@@ -4,13 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::operators::pass_through::properties_without_order;
 
 /// N → N output partitions: passes its input through.
 ///
@@ -24,13 +22,8 @@ pub struct VisibleRowsExec {
 
 impl VisibleRowsExec {
     pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(input.schema()),
-            input.output_partitioning().clone(),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        );
-        Self { input, properties: Arc::new(properties) }
+        let properties = properties_without_order(&input);
+        Self { input, properties }
     }
 }
 
@@ -41,30 +34,10 @@ impl DisplayAs for VisibleRowsExec {
 }
 
 impl ExecutionPlan for VisibleRowsExec {
-    fn name(&self) -> &str {
-        "VisibleRowsExec"
-    }
+    crate::one_input!("VisibleRowsExec", input, |_, input| Self::new(input));
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(children.swap_remove(0))))
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {

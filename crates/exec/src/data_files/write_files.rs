@@ -17,7 +17,6 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{CastOptions, cast_with_options, filter_record_batch, partition};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -144,16 +143,10 @@ impl DisplayAs for WriteFilesExec {
 }
 
 impl ExecutionPlan for WriteFilesExec {
-    fn name(&self) -> &str {
-        "WriteFilesExec"
-    }
+    crate::one_input!("WriteFilesExec", input, |own, input| Self::new(input, Arc::clone(&own.spec)));
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
     }
 
     /// Rows of one table partition go to one writer, so that it gets no more files than needed.
@@ -180,20 +173,6 @@ impl ExecutionPlan for WriteFilesExec {
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(children.swap_remove(0), Arc::clone(&self.spec))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
