@@ -1,16 +1,18 @@
 //! Errors of backups. The call is dead; existing backups and warehouses are unchanged.
 
-use std::{fmt, io};
+use std::io;
 
 use harrier_error::SqlState;
 
 /// An error of a backup, a check or a restore.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The catalog could not be read or created.
-    Catalog(harrier_catalog::Error),
+    #[error("{0}")]
+    Catalog(#[from] harrier_catalog::Error),
     /// An I/O error of the operating system. `action`: the operation, as in `write`.
+    #[error("cannot {action} \"{place}\": {source}")]
     Io {
         /// The operation that failed.
         action: &'static str,
@@ -20,6 +22,7 @@ pub enum Error {
         source: io::Error,
     },
     /// An error of the object store.
+    #[error("cannot {action} \"{place}\": {source}")]
     Store {
         /// The operation that failed.
         action: &'static str,
@@ -29,11 +32,13 @@ pub enum Error {
         source: object_store::Error,
     },
     /// A file is missing (58P01).
+    #[error("file \"{place}\" is missing")]
     Missing {
         /// The file.
         place: String,
     },
     /// A file is corrupt (XX001). `what`: how it differs, as in `has 5 bytes instead of 6`.
+    #[error("file \"{place}\" is damaged: it {what}")]
     Damaged {
         /// The file.
         place: String,
@@ -41,6 +46,7 @@ pub enum Error {
         what: String,
     },
     /// The operation is not allowed; nothing was changed.
+    #[error("{message}")]
     Refused {
         /// The SQLSTATE.
         state: SqlState,
@@ -82,35 +88,5 @@ impl Error {
 
     pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Damaged { place: place.into(), what: what.into() }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Catalog(error) => error.fmt(f),
-            Self::Io { action, place, source } => write!(f, "cannot {action} \"{place}\": {source}"),
-            Self::Store { action, place, source } => write!(f, "cannot {action} \"{place}\": {source}"),
-            Self::Missing { place } => write!(f, "file \"{place}\" is missing"),
-            Self::Damaged { place, what } => write!(f, "file \"{place}\" is damaged: it {what}"),
-            Self::Refused { message, .. } => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Catalog(source) => Some(source),
-            Self::Io { source, .. } => Some(source),
-            Self::Store { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl From<harrier_catalog::Error> for Error {
-    fn from(source: harrier_catalog::Error) -> Self {
-        Self::Catalog(source)
     }
 }

@@ -1,6 +1,5 @@
 //! Errors of the generator. The call fails; files already finished stay.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,32 +9,48 @@ use parquet::errors::ParquetError;
 use crate::{Benchmark, SCALE_MAX, SCALE_MIN};
 
 /// Error of a generator run. Only [`Error::Busy`] and [`Error::Stopped`] are transient and worth retrying.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The scale is out of range. Nothing was changed.
+    #[error("scale {scale} is out of range")]
     Scale { scale: f64 },
     /// The number of parts is out of range. Nothing was changed.
+    #[error("number of parts is out of range")]
     Parts,
     /// The benchmark has no table of this name. Nothing was changed.
+    #[error("{} has no table \"{table}\"", .benchmark.name())]
     NoTable { benchmark: Benchmark, table: String },
     /// Another call, in this process or another, holds the folder's lock. Nothing was changed.
+    #[error("another process is generating into folder \"{}\"", .folder.display())]
     Busy { folder: PathBuf },
     /// A table's folder has a file that was not generated. The folder is not touched.
+    #[error("folder \"{}\" has other files", .folder.display())]
     ForeignFile { folder: PathBuf, file: String },
     /// A table's folder has data of other parameters. The folder is not touched. `present` and `wanted`:
     /// JSON, as recorded beside the files; `present` is `None` if the record is missing.
+    #[error("folder \"{}\" has other data", .folder.display())]
     OtherData { folder: PathBuf, present: Option<String>, wanted: String },
     /// [`crate::Progress::is_stopped`] returned true.
+    #[error("canceling generation due to user request")]
     Stopped,
     /// An I/O error. `action`: the failed operation, as in `create file`.
+    #[error("could not {action} \"{}\": {}", .path.display(), reason(.source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The rows of a file could not be generated or encoded.
+    #[error("could not write file \"{}\": {source}", .path.display())]
     Write { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Any error while a file is written.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The text of an I/O error, without its number.
+fn reason(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    text.truncate(text.find(" (os error").unwrap_or(text.len()));
+    text
+}
 
 impl Error {
     /// Returns further facts as a sentence.
@@ -91,40 +106,6 @@ impl Error {
             Ok(ArrowError::ExternalError(inner)) => Self::of_writing(path, inner),
             Ok(error) => Self::Write { path: path.to_owned(), source: Box::new(error) },
             Err(source) => Self::Write { path: path.to_owned(), source },
-        }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scale { scale } => write!(f, "scale {scale} is out of range"),
-            Self::Parts => f.write_str("number of parts is out of range"),
-            Self::NoTable { benchmark, table } => write!(f, "{} has no table \"{table}\"", benchmark.name()),
-            Self::Busy { folder } => {
-                write!(f, "another process is generating into folder \"{}\"", folder.display())
-            }
-            Self::ForeignFile { folder, .. } => write!(f, "folder \"{}\" has other files", folder.display()),
-            Self::OtherData { folder, .. } => write!(f, "folder \"{}\" has other data", folder.display()),
-            Self::Stopped => f.write_str("canceling generation due to user request"),
-            Self::Io { action, path, source } => {
-                let reason = source.to_string();
-                let reason = reason.split(" (os error").next().unwrap_or(&reason);
-                write!(f, "could not {action} \"{}\": {reason}", path.display())
-            }
-            Self::Write { path, source } => {
-                write!(f, "could not write file \"{}\": {source}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::Write { source, .. } => Some(source.as_ref()),
-            _ => None,
         }
     }
 }

@@ -58,59 +58,24 @@ pub enum StartError {
 }
 
 /// An error in the hosts file, the token, or the variables that define a process's place.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
-    Unreadable {
-        what: &'static str,
-        path: PathBuf,
-        error: std::io::Error,
-    },
+    #[error("the {what} {} cannot be read: {error}", .path.display())]
+    Unreadable { what: &'static str, path: PathBuf, error: std::io::Error },
     /// `line` is counted from 1.
-    Line {
-        path: PathBuf,
-        line: usize,
-        what: String,
-    },
-    Missing {
-        variable: &'static str,
-    },
-    Variable {
-        variable: &'static str,
-        value: String,
-        wanted: &'static str,
-    },
-    ShortToken {
-        bytes: usize,
-    },
-    Ranks {
-        ranks: u64,
-        places: usize,
-    },
-    Rank {
-        rank: u64,
-        ranks: usize,
-    },
-}
-
-impl fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlaceError::Unreadable { what, path, error } => {
-                write!(f, "the {what} {} cannot be read: {error}", path.display())
-            }
-            PlaceError::Line { path, line, what } => {
-                write!(f, "line {line} of the hosts file {}: {what}", path.display())
-            }
-            PlaceError::Missing { variable } => write!(f, "{variable} is not set"),
-            PlaceError::Variable { variable, value, .. } => write!(f, "{variable} is \"{value}\""),
-            PlaceError::ShortToken { bytes } => write!(f, "the token has {bytes} bytes"),
-            PlaceError::Ranks { ranks, places } => {
-                write!(f, "the hosts file has places for {places} ranks, not for {ranks}")
-            }
-            PlaceError::Rank { rank, ranks } => write!(f, "there is no rank {rank} of {ranks}"),
-        }
-    }
+    #[error("line {line} of the hosts file {}: {what}", .path.display())]
+    Line { path: PathBuf, line: usize, what: String },
+    #[error("{variable} is not set")]
+    Missing { variable: &'static str },
+    #[error("{variable} is \"{value}\"")]
+    Variable { variable: &'static str, value: String, wanted: &'static str },
+    #[error("the token has {bytes} bytes")]
+    ShortToken { bytes: usize },
+    #[error("the hosts file has places for {places} ranks, not for {ranks}")]
+    Ranks { ranks: u64, places: usize },
+    #[error("there is no rank {rank} of {ranks}")]
+    Rank { rank: u64, ranks: usize },
 }
 
 impl PlaceError {
@@ -235,8 +200,6 @@ impl std::error::Error for StartError {
         }
     }
 }
-
-impl std::error::Error for PlaceError {}
 
 impl StartError {
     /// 58000 for the environment of the gang, 55000 for incompatible ranks, F0000 for their configuration.

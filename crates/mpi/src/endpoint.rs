@@ -288,7 +288,7 @@ impl<H: Handle> Endpoint<H> {
         }
         let source = usize::try_from(self.statuses.source(0)).expect("a message has a source");
         let tag = self.statuses.tag(0);
-        let channel = Channel::from_tag(tag).ok_or(MpiError::UnexpectedTag { source, tag })?;
+        let channel = Channel::from_tag(tag).ok_or(MpiError::UnexpectedTag { sender: source, tag })?;
 
         // SAFETY: nothing reads the block until it leaves its operation, which is when MPI has completed the
         // request and so written all of it.

@@ -1,21 +1,22 @@
 //! Errors of MPI and of finding its library.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Abi;
 
 /// An error of MPI or of finding it. The rank is dead; sent messages may have arrived; retrying within the
 /// same process does not help.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
     /// No MPI library could be loaded.
+    #[error("no MPI library found")]
     LibraryNotFound {
         /// The files that were tried, each with the dynamic loader's message.
         tried: Vec<String>,
     },
     /// The library lacks a symbol that its binary interface requires.
+    #[error("MPI library \"{}\" has no symbol \"{symbol}\"", .library.display())]
     SymbolMissing {
         /// The library.
         library: PathBuf,
@@ -23,6 +24,7 @@ pub enum MpiError {
         symbol: String,
     },
     /// The library was loaded but is none of the known kinds of MPI.
+    #[error("{}", unknown_kind(.library, .version))]
     UnknownAbi {
         /// The library.
         library: PathBuf,
@@ -30,6 +32,7 @@ pub enum MpiError {
         version: String,
     },
     /// The configured library is of another kind than `HARRIER_MPI_ABI` requires.
+    #[error("MPI library \"{}\" is of kind \"{found}\", not \"{wanted}\"", .library.display())]
     AbiMismatch {
         /// The library.
         library: PathBuf,
@@ -39,6 +42,7 @@ pub enum MpiError {
         wanted: Abi,
     },
     /// An environment variable has an invalid value.
+    #[error("invalid value \"{value}\" for environment variable {name}: expected {expected}")]
     InvalidSetting {
         /// The variable.
         name: &'static str,
@@ -48,13 +52,16 @@ pub enum MpiError {
         expected: &'static str,
     },
     /// MPI was already initialised in this process.
+    #[error("MPI was already initialised in this process")]
     AlreadyInitialized,
     /// The library does not support programs with threads, even if one thread makes all calls.
+    #[error("MPI library does not support programs with threads (level {provided})")]
     ThreadsUnsupported {
         /// The level of `MPI_Init_thread` that it offers.
         provided: i32,
     },
     /// The launcher started another number of ranks than MPI reports: the library is not the launcher's.
+    #[error("the launcher started {launched} ranks but MPI knows of {world}")]
     WorldMismatch {
         /// The number of ranks in the launcher's environment.
         launched: usize,
@@ -65,6 +72,7 @@ pub enum MpiError {
     },
     /// The number of ranks that the launcher started is unknown, and the library, which may not be the
     /// launcher's, reports only one.
+    #[error("a launcher started this process ({sign}), and MPI does not know of how many ranks")]
     WorldUnknown {
         /// The variable that shows the launcher, as `KEY=value`.
         sign: String,
@@ -72,11 +80,15 @@ pub enum MpiError {
         library: PathBuf,
     },
     /// A Slurm step whose tasks have no process manager through which Open MPI could connect them.
+    #[error("srun started {tasks} tasks without a process manager that Open MPI knows")]
     NoProcessManager {
         /// The tasks of the step.
         tasks: usize,
     },
     /// The launcher started another process, which uses MPI and started this one.
+    #[error(
+        "this process was started by a rank that uses MPI itself ({name}, process {pid}), and has its {sign}"
+    )]
     Nested {
         /// That process.
         pid: u32,
@@ -86,11 +98,15 @@ pub enum MpiError {
         sign: String,
     },
     /// The connection to the launcher that a variable names is not open: it belongs to another process.
+    #[error(
+        "{sign} is the launcher's connection to another process, which this one has inherited the variable of"
+    )]
     Inherited {
         /// The variable, as `KEY=value`.
         sign: String,
     },
     /// An MPI function failed.
+    #[error("{function} failed: {message}")]
     Call {
         /// Its name.
         function: &'static str,
@@ -102,6 +118,7 @@ pub enum MpiError {
         message: String,
     },
     /// There is no such rank.
+    #[error("rank {rank} does not exist among {size} ranks")]
     NoSuchRank {
         /// The rank asked for.
         rank: usize,
@@ -109,24 +126,34 @@ pub enum MpiError {
         size: usize,
     },
     /// More bytes than one MPI call can take.
+    #[error("{bytes} bytes exceed the {} bytes that one MPI call can take", i32::MAX)]
     TooLarge {
         /// The bytes.
         bytes: u64,
     },
     /// A message arrived with a tag that Harrier does not use.
+    #[error("message from rank {sender} has the unexpected tag {tag}")]
     UnexpectedTag {
         /// The rank that sent it.
-        source: usize,
+        sender: usize,
         /// Its tag.
         tag: i32,
     },
     /// MPI cannot be finalised while messages are in flight.
+    #[error("cannot finalise MPI with {sends} sends and {receives} receives in flight")]
     InFlight {
         /// Sends not complete.
         sends: usize,
         /// Messages not delivered.
         receives: usize,
     },
+}
+
+fn unknown_kind(library: &Path, version: &str) -> String {
+    match version {
+        "" => format!("library \"{}\" is no MPI library", library.display()),
+        _ => format!("MPI library \"{}\" is of an unknown kind: {version}", library.display()),
+    }
 }
 
 impl MpiError {
@@ -181,68 +208,3 @@ impl MpiError {
         }
     }
 }
-
-impl fmt::Display for MpiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MpiError::LibraryNotFound { .. } => write!(f, "no MPI library found"),
-            MpiError::SymbolMissing { library, symbol } => {
-                write!(f, "MPI library \"{}\" has no symbol \"{symbol}\"", library.display())
-            }
-            MpiError::UnknownAbi { library, version } if version.is_empty() => {
-                write!(f, "library \"{}\" is no MPI library", library.display())
-            }
-            MpiError::UnknownAbi { library, version } => {
-                write!(f, "MPI library \"{}\" is of an unknown kind: {version}", library.display())
-            }
-            MpiError::AbiMismatch { library, found, wanted } => {
-                write!(f, "MPI library \"{}\" is of kind \"{found}\", not \"{wanted}\"", library.display())
-            }
-            MpiError::InvalidSetting { name, value, expected } => {
-                write!(f, "invalid value \"{value}\" for environment variable {name}: expected {expected}")
-            }
-            MpiError::AlreadyInitialized => {
-                write!(f, "MPI was already initialised in this process")
-            }
-            MpiError::ThreadsUnsupported { provided } => {
-                write!(f, "MPI library does not support programs with threads (level {provided})")
-            }
-            MpiError::WorldMismatch { launched, world, .. } => {
-                write!(f, "the launcher started {launched} ranks but MPI knows of {world}")
-            }
-            MpiError::WorldUnknown { sign, .. } => {
-                write!(f, "a launcher started this process ({sign}), and MPI does not know of how many ranks")
-            }
-            MpiError::NoProcessManager { tasks } => {
-                write!(f, "srun started {tasks} tasks without a process manager that Open MPI knows")
-            }
-            MpiError::Nested { pid, name, sign } => {
-                write!(
-                    f,
-                    "this process was started by a rank that uses MPI itself ({name}, process {pid}), and has its {sign}"
-                )
-            }
-            MpiError::Inherited { sign } => {
-                write!(
-                    f,
-                    "{sign} is the launcher's connection to another process, which this one has inherited the variable of"
-                )
-            }
-            MpiError::Call { function, message, .. } => write!(f, "{function} failed: {message}"),
-            MpiError::NoSuchRank { rank, size } => {
-                write!(f, "rank {rank} does not exist among {size} ranks")
-            }
-            MpiError::TooLarge { bytes } => {
-                write!(f, "{bytes} bytes exceed the {} bytes that one MPI call can take", i32::MAX)
-            }
-            MpiError::UnexpectedTag { source, tag } => {
-                write!(f, "message from rank {source} has the unexpected tag {tag}")
-            }
-            MpiError::InFlight { sends, receives } => {
-                write!(f, "cannot finalise MPI with {sends} sends and {receives} receives in flight")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MpiError {}

@@ -8,19 +8,11 @@
 //!   that is byte order, and sorts and merges decode nothing.
 
 use std::cmp::Ordering;
-use std::fmt;
 
 /// Bytes that are not a value of the expected type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Rejected(pub String);
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Rejected {}
 
 /// Codec of a key or value type. See the module's invariants for implementations.
 pub trait Datum {
@@ -446,6 +438,8 @@ tuple!(A 0, B 1, C 2; D 3);
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};

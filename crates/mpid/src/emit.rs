@@ -19,7 +19,6 @@ use crate::records::{self, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, pair_byte
 use crate::table::{Combine, CombineError, Table, Upsert};
 use harrier_interconnect::limits::{BLOCK_BYTES_HARD_MAX, HEADER_BYTES};
 use harrier_interconnect::transport::Block;
-use std::fmt;
 use std::sync::Arc;
 
 /// Chooses the A task of a key.
@@ -42,41 +41,19 @@ const WINDOWS_MAX: usize = 32;
 const BATCH_BYTES_MAX: usize = 4096;
 
 /// Why a pair was not sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
     /// The job is stopping; the function should return.
+    #[error("the job is to stop")]
     Stopped,
     /// The partitioner or the combiner rejects the pair, or it is too large.
-    Rejected(Rejected),
-}
-
-impl fmt::Display for EmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EmitError::Stopped => f.write_str("the job is to stop"),
-            EmitError::Rejected(rejected) => rejected.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for EmitError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            EmitError::Stopped => None,
-            EmitError::Rejected(rejected) => Some(rejected),
-        }
-    }
+    #[error("{0}")]
+    Rejected(#[from] Rejected),
 }
 
 impl From<JobStopped> for EmitError {
     fn from(_: JobStopped) -> EmitError {
         EmitError::Stopped
-    }
-}
-
-impl From<Rejected> for EmitError {
-    fn from(rejected: Rejected) -> EmitError {
-        EmitError::Rejected(rejected)
     }
 }
 

@@ -65,23 +65,32 @@ impl std::error::Error for TaskError {}
 
 /// Why a job has no result. The text includes that of its source; `Debug` prints the same text, because Rust
 /// prints an error returned by `main` that way.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The rendezvous of the ranks failed: no job can run.
-    Start(StartError),
+    #[error("{0}")]
+    Start(#[from] StartError),
     /// The configuration is invalid for the job or this process: nothing has run.
+    #[error("{0}")]
     Configuration(String),
     /// The job is dead: one of its tasks failed.
-    Task(TaskError),
+    #[error("{0}")]
+    Task(#[source] TaskError),
     /// The job is dead: the program ended it on a rank before the rank's tasks were done.
+    #[error("rank {rank} ended the job before its tasks were done: {message}")]
     Unfinished { rank: usize, message: String },
     /// The job is dead: spilling pairs to disk failed.
+    #[error("rank {rank} could not spill pairs: {message}")]
     Spill { rank: usize, message: String },
     /// The job is dead: a checkpoint could not be written or read.
+    #[error("the checkpoint of rank {rank}: {message}")]
     Checkpoint { rank: usize, message: String },
     /// The rank is dead, and with it every job.
+    #[error("rank {rank} is lost: {reason}")]
     RankLost { rank: usize, reason: String },
     /// The job is dead: bytes in transit or on disk were corrupted. A bug, or damaged hardware.
+    #[error("rank {rank} met {message}")]
     Damaged { rank: usize, message: String },
 }
 
@@ -153,40 +162,6 @@ impl Clone for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Start(error) => error.fmt(f),
-            Error::Configuration(message) => f.write_str(message),
-            Error::Task(error) => error.fmt(f),
-            Error::Spill { rank, message } => write!(f, "rank {rank} could not spill pairs: {message}"),
-            Error::Checkpoint { rank, message } => write!(f, "the checkpoint of rank {rank}: {message}"),
-            Error::RankLost { rank, reason } => write!(f, "rank {rank} is lost: {reason}"),
-            Error::Damaged { rank, message } => write!(f, "rank {rank} met {message}"),
-            Error::Unfinished { rank, message } => {
-                write!(f, "rank {rank} ended the job before its tasks were done: {message}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Start(error) => Some(error),
-            Error::Task(error) => Some(error),
-            // An error of another rank arrives as text.
-            _ => None,
-        }
-    }
-}
-
-impl From<StartError> for Error {
-    fn from(error: StartError) -> Error {
-        Error::Start(error)
     }
 }
 

@@ -560,34 +560,12 @@ impl BatchSink {
 }
 
 /// Why a log of received pairs could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum LogError {
-    Io(std::io::Error),
-    Other(Error),
-}
-
-impl From<std::io::Error> for LogError {
-    fn from(error: std::io::Error) -> LogError {
-        LogError::Io(error)
-    }
-}
-
-impl std::fmt::Display for LogError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            LogError::Io(error) => error.fmt(f),
-            LogError::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(match self {
-            LogError::Io(error) => error,
-            LogError::Other(error) => error,
-        })
-    }
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Other(#[source] Error),
 }
 
 impl LogError {

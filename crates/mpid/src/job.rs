@@ -17,7 +17,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::any::TypeId;
 use std::cmp::Ordering;
-use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -642,33 +641,18 @@ fn check_value<V: Datum + ?Sized>(required: bool, value: &[u8]) -> Result<(), Re
 }
 
 /// Why an A task cannot get its next pair. Its function should return the error; the task fails in any case.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// A codec rejects the bytes of a key or a value.
-    Rejected(Rejected),
+    #[error("{0}")]
+    Rejected(#[from] Rejected),
     /// Spilled pairs cannot be read back.
+    #[error("{0}")]
     Spill(String),
     /// The bytes read are not those written.
+    #[error("{0}")]
     Damaged(String),
-}
-
-impl fmt::Display for ReceiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReceiveError::Rejected(rejected) => rejected.fmt(f),
-            ReceiveError::Spill(message) | ReceiveError::Damaged(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for ReceiveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReceiveError::Rejected(rejected) => Some(rejected),
-            ReceiveError::Spill(_) | ReceiveError::Damaged(_) => None,
-        }
-    }
 }
 
 impl From<StoreError> for ReceiveError {
@@ -678,12 +662,6 @@ impl From<StoreError> for ReceiveError {
             StoreError::Spill(error) => ReceiveError::Spill(error.to_string()),
             StoreError::Damaged(error) => ReceiveError::Damaged(error.to_string()),
         }
-    }
-}
-
-impl From<Rejected> for ReceiveError {
-    fn from(rejected: Rejected) -> ReceiveError {
-        ReceiveError::Rejected(rejected)
     }
 }
 

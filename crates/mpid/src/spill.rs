@@ -16,7 +16,6 @@
 use crate::records::{self, Place};
 use crate::wire::Damaged;
 use parking_lot::Mutex;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -35,40 +34,18 @@ const PIECE_HEADER_BYTES: usize = 8;
 const SHARED_FILE_BYTES: u64 = 64 << 20;
 
 /// Why pairs could not be spilled or read back.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// Every folder has failed; the error of the last one.
+    #[error("no folder is left to spill to: {0}")]
     NoFolder(String),
     /// Out of file descriptors, in this process or the system.
-    Descriptors(io::Error),
-    Read(io::Error),
-    Damaged(Damaged),
-}
-
-impl fmt::Display for SpillError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SpillError::NoFolder(last) => write!(f, "no folder is left to spill to: {last}"),
-            SpillError::Descriptors(error) => {
-                write!(
-                    f,
-                    "a run cannot be spilled: {error} (see ulimit -n; fewer A tasks, or more memory, take fewer files)"
-                )
-            }
-            SpillError::Read(error) => write!(f, "a spilled run cannot be read: {error}"),
-            SpillError::Damaged(what) => write!(f, "a spilled run is damaged: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for SpillError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SpillError::NoFolder(_) => None,
-            SpillError::Descriptors(error) | SpillError::Read(error) => Some(error),
-            SpillError::Damaged(damaged) => Some(damaged),
-        }
-    }
+    #[error("a run cannot be spilled: {0} (see ulimit -n; fewer A tasks, or more memory, take fewer files)")]
+    Descriptors(#[source] io::Error),
+    #[error("a spilled run cannot be read: {0}")]
+    Read(#[source] io::Error),
+    #[error("a spilled run is damaged: {0}")]
+    Damaged(#[source] Damaged),
 }
 
 /// A rank's spill folders.
@@ -153,28 +130,12 @@ impl SpillFolders {
 
 /// Why a run was not written: a failed folder, which is dropped and retried elsewhere, or another error,
 /// which is final.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WriteError<E> {
-    Folder(io::Error),
-    Other(E),
-}
-
-impl<E: fmt::Display> fmt::Display for WriteError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Folder(error) => write!(f, "a folder for spilled pairs cannot be written: {error}"),
-            WriteError::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for WriteError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(match self {
-            WriteError::Folder(error) => error,
-            WriteError::Other(error) => error,
-        })
-    }
+    #[error("a folder for spilled pairs cannot be written: {0}")]
+    Folder(#[source] io::Error),
+    #[error("{0}")]
+    Other(#[source] E),
 }
 
 /// Whether the error means too many open files, in this process (EMFILE) or in the system (ENFILE).

@@ -22,7 +22,6 @@ use crate::table::{Combine, Table, Upsert};
 use crate::wire::Damaged;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 /// Number of runs on disk above which they are merged into one: each needs a buffer when read. For unordered
@@ -63,44 +62,15 @@ pub struct Shape {
 }
 
 /// Why pairs cannot be stored or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    Spill(SpillError),
-    Damaged(Damaged),
+    #[error("{0}")]
+    Spill(#[from] SpillError),
+    #[error("{0}")]
+    Damaged(#[from] Damaged),
     /// The combiner rejected a value.
-    Rejected(Rejected),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Spill(error) => error.fmt(f),
-            StoreError::Damaged(damaged) => damaged.fmt(f),
-            StoreError::Rejected(rejected) => rejected.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(match self {
-            StoreError::Spill(error) => error,
-            StoreError::Damaged(damaged) => damaged,
-            StoreError::Rejected(rejected) => rejected,
-        })
-    }
-}
-
-impl From<SpillError> for StoreError {
-    fn from(error: SpillError) -> StoreError {
-        StoreError::Spill(error)
-    }
-}
-
-impl From<Damaged> for StoreError {
-    fn from(error: Damaged) -> StoreError {
-        StoreError::Damaged(error)
-    }
+    #[error("{0}")]
+    Rejected(#[source] Rejected),
 }
 
 /// The received pairs of one A task; when streaming, of one window of it.

@@ -1,7 +1,5 @@
 //! Encoding of numbers and strings in control messages.
 
-use std::fmt;
-
 /// Message writer.
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
@@ -68,13 +66,6 @@ impl<'a> Reader<'a> {
 }
 
 /// Bytes that this library did not write: a bug, or corrupted memory or disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Damaged(pub &'static str);
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Damaged {}
