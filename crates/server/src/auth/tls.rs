@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::peer;
 
-mod der;
+mod certificate;
 
 /// Paths of the server's PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub fn is_of(certificate: &CertificateDer<'_>, user: &str) -> bool {
 
 /// The common name of a verified certificate, if it has exactly one.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
-    let mut names = der::common_names(certificate)?;
+    let mut names = certificate::common_names(certificate)?;
     names.pop().filter(|_| names.is_empty())
 }
 
@@ -117,7 +117,8 @@ fn load_files(files: &TlsFiles) -> Result<LoadedTls, TlsError> {
         Some(path) => builder.with_client_cert_verifier(verifier(path, &provider)?),
     };
     let binding = chain.first().and_then(binding);
-    let is_first_version = chain.first().is_some_and(|certificate| der::is_first_version(certificate));
+    let is_first_version =
+        chain.first().is_some_and(|certificate| certificate::is_first_version(certificate));
     let config = builder.with_single_cert(chain, key).map_err(|error| {
         let (certificate, key) = (files.certificate.display(), files.key.display());
         match error {
@@ -220,10 +221,10 @@ fn tls_error(message: String) -> TlsError {
 
 /// RFC 5929, section 4.1: the hash in the certificate's signature, or SHA-256 instead of MD5 and SHA-1.
 fn binding(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
-    let algorithm = match der::signature_algorithm(certificate)? {
-        der::Hash::Sha256 => &digest::SHA256,
-        der::Hash::Sha384 => &digest::SHA384,
-        der::Hash::Sha512 => &digest::SHA512,
+    let algorithm = match certificate::signature_algorithm(certificate)? {
+        certificate::Hash::Sha256 => &digest::SHA256,
+        certificate::Hash::Sha384 => &digest::SHA384,
+        certificate::Hash::Sha512 => &digest::SHA512,
     };
     Some(digest::digest(algorithm, certificate).as_ref().to_vec())
 }

@@ -100,8 +100,8 @@ fn the_common_name_is_whose_certificate_it_is() {
         let whole: &[u8] = &chain[0];
         for end in 0..whole.len() {
             // Truncated certificates give `None` without a panic.
-            assert_eq!(der::common_names(&whole[..end]), None);
-            assert_eq!(der::signature_algorithm(&whole[..end]), None);
+            assert_eq!(certificate::common_names(&whole[..end]), None);
+            assert_eq!(certificate::signature_algorithm(&whole[..end]), None);
         }
     }
 }
