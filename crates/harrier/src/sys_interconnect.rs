@@ -15,9 +15,7 @@ use harrier_engine::{ServerTable, Viewer};
 use harrier_exec::Gang;
 use harrier_exec::monitor::statement_history::History;
 use harrier_exec::transport::stream_metrics::RankCounts;
-use harrier_server::query_profile::QueryProfile;
-
-use crate::serve::plan_probe::work;
+use harrier_session_api::query_profile::QueryProfile;
 
 /// Traffic of a rank.
 pub(crate) struct RankTraffic {

@@ -13,8 +13,6 @@ use harrier_exec::transport::clock_offset::now_ns;
 use harrier_server::trace::{Trace, Traced};
 use parking_lot::Mutex;
 
-use crate::serve::plan_probe::work;
-
 const HEAD: &str = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
 const TAIL: &str = "\n]}\n";
 

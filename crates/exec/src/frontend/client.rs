@@ -40,6 +40,7 @@ use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_resources::statement_limits::Scope;
+use harrier_session_api::query_profile::QueryProfile;
 use tokio::net::UnixStream;
 
 use self::retry::{PlanRun, SharedSnapshot};
@@ -51,7 +52,6 @@ use crate::frontend::link::Link;
 use crate::frontend::protocol::{
     Lines, Request, RequestKind, Status, decode, decode_failure, kind, read_frame, send_request,
 };
-use crate::monitor::plan_snapshot::PlanSnapshot;
 use crate::operators::cancelable_joins;
 use crate::transport::{plan_codec, propagated_settings};
 

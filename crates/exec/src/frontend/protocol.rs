@@ -74,7 +74,7 @@ pub(crate) mod kind {
     pub(crate) const STATUS: u8 = 4;
     /// Success: the last frame.
     pub(crate) const END: u8 = 5;
-    /// [`crate::monitor::plan_snapshot::PlanSnapshot`] of the running statement, before its first row and
+    /// [`harrier_session_api::query_profile::QueryProfile`] of the running statement, before its first row and
     /// after its last.
     pub(crate) const SNAPSHOT: u8 = 6;
 }

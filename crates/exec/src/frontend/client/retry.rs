@@ -32,7 +32,7 @@ use crate::data_files::WriteFilesExec;
 use crate::frontend::admission::Admit;
 use crate::frontend::link::{DeskAddress, Link, RunningGuard};
 use crate::frontend::protocol::{Request, decode, decode_failure, kind, read_frame};
-use crate::monitor::plan_snapshot::PlanSnapshot;
+use harrier_session_api::query_profile::QueryProfile;
 
 /// How long a plan waits for the gang to restart, which takes a second or two. Together with the detection of
 /// a silent host (5 s) it stays below the 10 s after which users take a statement for stuck.
@@ -190,7 +190,7 @@ pub(super) type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
 
 #[derive(Debug, Default)]
 pub(super) struct LastSnapshot {
-    pub(super) snapshot: PlanSnapshot,
+    pub(super) snapshot: QueryProfile,
     /// Number of snapshots received along with the rows: the second is final.
     pub(super) with_rows: usize,
 }
