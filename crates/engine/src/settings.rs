@@ -246,8 +246,9 @@ impl SetBy {
 /// enforce limits on roles. PostgreSQL's parameters and unknown names return true.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 12] = [
         "datafusion.execution.time_zone",
+        "datafusion.optimizer.join_reordering",
         "harrier.analyze_bytes",
         "harrier.auto_analyze",
         "harrier.distribute_bytes_min",
