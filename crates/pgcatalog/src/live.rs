@@ -17,7 +17,7 @@ use self::stored_types::{type_oid, types};
 use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
 use crate::extensions::EXTENSIONS;
 use crate::live::view::{Attribute, Columns, PG_CLASS, View, system_relations};
-use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, oid};
+use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, microseconds, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
 use crate::view_texts::{definition, reads};
