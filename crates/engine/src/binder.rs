@@ -6,6 +6,7 @@ pub(crate) mod create_table_like;
 pub(crate) mod declared_types;
 pub(crate) mod information_schema;
 pub(crate) mod json;
+pub(crate) mod on_conflict;
 pub(crate) mod parameter_types;
 pub(crate) mod sql_types;
 pub(crate) mod type_names;

@@ -3,5 +3,6 @@
 pub mod check_constraint;
 pub mod never_true;
 pub mod opaque;
+pub mod repeated_key;
 pub mod row_filter_check;
 pub mod single_row_value;

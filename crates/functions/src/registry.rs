@@ -9,13 +9,13 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
 use crate::datetime::{clock, date_part, date_trunc, duration, interval_span, time_unit, time_zone};
-use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
+use crate::guard::{check_constraint, never_true, opaque, repeated_key, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
 use crate::math::{checked, decimal_to_double, float_to_decimal, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
-use crate::window::{option_wrappers, ranking, row_offset};
+use crate::window::{first_of_keys, option_wrappers, ranking, row_offset};
 use crate::{
     array_or_empty, array_remove, array_slice, bounded_result, format, interruptible, json, nested_order,
     parse, postgres_functions, signed_counts, to_char,
@@ -54,6 +54,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         row_filter_check::function(),
     ];
     checked::functions()
+        repeated_key::function(),
         .chain(own)
         .chain(json::functions())
         .chain(declared_type::functions())
@@ -88,7 +89,7 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let aggregates =
         own.into_iter().chain(extremes::functions()).chain(growing_state::functions()).chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
-    let windows = ranking::functions().chain(row_offset::functions());
+    let windows = ranking::functions().chain(row_offset::functions()).chain([first_of_keys::function()]);
     builder.window_functions().get_or_insert_default().extend(windows);
     option_wrappers::install(builder);
 }

@@ -1,5 +1,7 @@
-//! Window functions: ranks, aggregates over frames, and workarounds for options that the plan codec drops.
+//! Window functions: ranks, aggregates over frames, rows with new keys, and workarounds for options that the
+//! plan codec drops.
 
+pub mod first_of_keys;
 pub mod frame_aggregates;
 pub mod option_wrappers;
 pub mod ranking;

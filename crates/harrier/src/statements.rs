@@ -205,6 +205,8 @@ COMMENT ON COLUMN table.column IS { 'text' | NULL }",
         "Adds rows to a table, or puts them in the place of those that it has",
         "INSERT INTO table [ ( column [, ...] ) ] [ OVERRIDING { SYSTEM | USER } VALUE ]
   { query | VALUES ( { expression | DEFAULT } [, ...] ) [, ...] }
+  [ ON CONFLICT [ ( column [, ...] ) | ON CONSTRAINT name ]
+    { DO NOTHING | DO UPDATE SET { column = { expression | DEFAULT } } [, ...] [ WHERE condition ] } ]
   [ RETURNING { * | expression [ [ AS ] name ] } [, ...] ]
 INSERT OVERWRITE [ INTO ] table { query | VALUES ... }
 INSERT OVERWRITE [ INTO ] external_table PARTITION ( column [ = value ] [, ...] ) { query | VALUES ... }",

@@ -11,6 +11,7 @@ pub mod interval_arithmetic;
 pub mod map_subscript;
 pub mod merge;
 pub mod nested_call_names;
+pub mod on_conflict;
 pub mod operator_chains;
 pub mod outer_qualifiers;
 pub mod table_functions;

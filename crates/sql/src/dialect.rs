@@ -67,6 +67,11 @@ impl Dialect for SqlDialect {
         POSTGRES.is_reserved_for_identifier(word)
     }
 
+    /// `INSERT INTO t SELECT 1 ON CONFLICT …`: ON is no name.
+    fn is_column_alias(&self, word: &Keyword, parser: &mut Parser) -> bool {
+        *word != Keyword::ON && POSTGRES.is_column_alias(word, parser)
+    }
+
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         match nesting::count_step() {
             Ok(()) => POSTGRES.get_next_precedence(parser),

@@ -16,6 +16,7 @@ pub mod dialect;
 pub mod file_names;
 pub mod identifier;
 pub mod nesting;
+pub mod on_conflict;
 pub mod parser;
 pub mod splitter;
 pub mod tokens;

@@ -17,10 +17,12 @@ use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, V
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
+use harrier_planner::binder::on_conflict::inserted_rows;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::json;
 use harrier_sql::identifier::plain;
+use harrier_sql::on_conflict;
 
 const HINT: &str = "you will need to rewrite or cast the expression";
 
@@ -98,6 +100,11 @@ pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> R
                 check_rows(dml)?;
                 check_listed(dml, insert)
             }
+            (WriteOp::MergeInto(merge), Some(ast::Statement::Insert(insert))) => {
+                check_rows(dml)?;
+                check_listed(dml, insert)?;
+                check_merge(dml, merge)
+            }
             (WriteOp::Insert(_), _) => check_rows(dml),
             (WriteOp::Update, Some(ast::Statement::Update(update))) => check_update(dml, &update.assignments),
             (WriteOp::MergeInto(merge), _) => check_merge(dml, merge),
@@ -113,6 +120,7 @@ pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> R
 pub(crate) fn check_targets(statement: &ast::Statement) -> Result<()> {
     match statement {
         ast::Statement::Update(update) => check_distinct_targets(&update.assignments),
+        ast::Statement::Insert(insert) => check_distinct_targets(on_conflict::assignments(insert)),
         ast::Statement::Merge(merge) => merge.clauses.iter().try_for_each(|clause| match &clause.action {
             ast::MergeAction::Update(update) => check_distinct_targets(&update.assignments),
             _ => Ok(()),
@@ -134,7 +142,8 @@ fn check_distinct_targets(assignments: &[ast::Assignment]) -> Result<()> {
 
 /// Checks the casts that the planner puts above the source rows of an INSERT.
 fn check_rows(dml: &DmlStatement) -> Result<()> {
-    let LogicalPlan::Projection(projection) = dml.input.as_ref() else { return Ok(()) };
+    let rows = inserted_rows(&dml.input).unwrap_or(&dml.input);
+    let LogicalPlan::Projection(projection) = rows else { return Ok(()) };
     let schema = dml.target.schema();
     for (field, value) in schema.fields().iter().zip(&projection.expr) {
         // Any other expression than a column is a default.
@@ -160,7 +169,8 @@ fn check_listed(dml: &DmlStatement, insert: &ast::Insert) -> Result<()> {
         false => insert.columns.iter().filter_map(named).collect(),
     };
     let no_columns = DFSchema::empty();
-    dml.input.apply(|node| {
+    let rows = inserted_rows(&dml.input).unwrap_or(&dml.input);
+    rows.apply(|node| {
         let LogicalPlan::Values(values) = node else { return Ok(TreeNodeRecursion::Continue) };
         for (row, listed) in values.values.iter().enumerate() {
             for (at, (field, value)) in fields.iter().zip(listed).enumerate() {

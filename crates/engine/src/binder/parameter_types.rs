@@ -15,6 +15,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
+use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::expr::{
     AggregateFunction, BinaryExpr, Case, InList, Like, ScalarFunction, WindowFunction,
 };
@@ -27,6 +28,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::declared_types::{declared_fields, declared_schema};
 use crate::types::names::plain_type;
+use harrier_planner::binder::on_conflict::inserted_rows;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::input_schema;
 
@@ -141,19 +143,50 @@ impl Inference {
 
     fn in_plan(&mut self, plan: &LogicalPlan) -> Result<()> {
         if let LogicalPlan::Dml(dml) = plan
-            && matches!(dml.op, WriteOp::Insert(_) | WriteOp::Update)
+            && matches!(dml.op, WriteOp::Insert(_) | WriteOp::Update | WriteOp::MergeInto(_))
         {
             let fields = match source_as_provider(&dml.target) {
                 Ok(table) => declared_fields(table.as_ref()),
                 Err(_) => dml.target.schema().fields().iter().cloned().collect(),
             };
-            self.in_rows(&dml.input, &fields);
+            match (&dml.op, inserted_rows(&dml.input)) {
+                (_, Some(rows)) => self.in_rows(rows, &fields),
+                (WriteOp::MergeInto(_), None) => {}
+                (_, None) => self.in_rows(&dml.input, &fields),
+            }
+            if let WriteOp::MergeInto(merge) = &dml.op {
+                self.in_merge(merge, &fields);
+            }
         }
         plan.apply_with_subqueries(|node| {
             self.in_node(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(())
+    }
+
+    /// Values that a MERGE sets and inserts.
+    fn in_merge(&mut self, merge: &MergeIntoOp, fields: &[FieldRef]) {
+        let wanted = |name: &str| fields.iter().find(|field| field.name() == name);
+        let mut in_value = |value: &Expr, wanted: Option<&FieldRef>| {
+            if let (Expr::Placeholder(placeholder), Some(wanted)) = (without_casts(value), wanted) {
+                self.infer(&placeholder.id, || Parameter::of(wanted));
+            }
+        };
+        for clause in &merge.clauses {
+            match &clause.action {
+                MergeIntoAction::Update(assignments) => {
+                    assignments.iter().for_each(|(column, value)| in_value(value, wanted(column)));
+                }
+                MergeIntoAction::Insert { columns, values } if columns.is_empty() => {
+                    values.iter().zip(fields).for_each(|(value, field)| in_value(value, Some(field)));
+                }
+                MergeIntoAction::Insert { columns, values } => {
+                    columns.iter().zip(values).for_each(|(column, value)| in_value(value, wanted(column)));
+                }
+                MergeIntoAction::Delete => {}
+            }
+        }
     }
 
     /// Rows written to the columns `wanted`, through any nodes that the planner puts between.

@@ -11,7 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 const MERGE: &str = "MERGE INTO … USING … ON … WHEN MATCHED THEN … WHEN NOT MATCHED THEN INSERT … \
                      does one thing for rows that are there and another for those that are not";
 
-/// Errors: the statement, also within EXPLAIN or PREPARE, has ON CONFLICT or an equivalent, a data-modifying
+/// Errors: the statement, also within EXPLAIN or PREPARE, has an equivalent of ON CONFLICT, a data-modifying
 /// WITH, RETURNING in a PREPARE, or creates an unsupported kind of object (0A000).
 pub(crate) fn check(statement: &Statement) -> Result<()> {
     match statement {
@@ -65,7 +65,8 @@ fn check_conflicts(statement: &ast::Statement) -> Result<()> {
     let ast::Statement::Insert(Insert { on, or, .. }) = statement else { return Ok(()) };
     match (on, or) {
         (Some(OnInsert::DuplicateKeyUpdate(_)), _) => refuse("ON DUPLICATE KEY UPDATE", MERGE),
-        (Some(_), _) => refuse("ON CONFLICT", MERGE),
+        (Some(OnInsert::OnConflict(_)), None) | (None, None) => Ok(()),
+        (Some(_), _) => refuse("ON CONFLICT of INSERT OR …", MERGE),
         (None, Some(SqliteOnConflict::Replace)) => refuse("INSERT OR REPLACE", MERGE),
         (None, Some(SqliteOnConflict::Ignore)) => refuse("INSERT OR IGNORE", MERGE),
         _ => Ok(()),

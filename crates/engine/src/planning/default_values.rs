@@ -17,6 +17,7 @@ use datafusion::sql::unparser::expr_to_sql;
 use harrier_exec::data_files::text_of;
 use harrier_sql::ast_builder::values_of;
 use harrier_sql::identifier::plain;
+use harrier_sql::on_conflict;
 
 /// Replaces DEFAULT by the defaults of the target table.
 ///
@@ -53,11 +54,14 @@ fn may_have_default(statement: &Statement) -> bool {
 fn dml_has_default(statement: &ast::Statement) -> bool {
     let is_set = |assignments: &[Assignment]| assignments.iter().any(|one| is_default(&one.value));
     match statement {
-        ast::Statement::Insert(insert) => match insert.source.as_deref().map(|source| source.body.as_ref()) {
-            None => insert.assignments.is_empty(),
-            Some(SetExpr::Values(values)) => has_default(values),
-            Some(_) => false,
-        },
+        ast::Statement::Insert(insert) => {
+            is_set(on_conflict::assignments(insert))
+                || match insert.source.as_deref().map(|source| source.body.as_ref()) {
+                    None => insert.assignments.is_empty(),
+                    Some(SetExpr::Values(values)) => has_default(values),
+                    Some(_) => false,
+                }
+        }
         ast::Statement::Update(update) => is_set(&update.assignments),
         ast::Statement::Merge(merge) => merge.clauses.iter().any(|clause| match &clause.action {
             MergeAction::Insert(insert) => {
@@ -120,19 +124,24 @@ pub(crate) async fn table_provider(
 
 fn fill(statement: &mut ast::Statement, table: &dyn TableProvider) -> Result<()> {
     match statement {
-        ast::Statement::Insert(insert) => match insert.source.as_deref_mut() {
-            None => {
-                let columns = columns_of(&[], table);
-                let row =
-                    columns.iter().map(|column| default_of(column, table)).collect::<Result<Vec<_>>>()?;
-                insert.source = if row.is_empty() { None } else { Some(Box::new(values_of(row))) };
+        ast::Statement::Insert(insert) => {
+            if let Some(assignments) = on_conflict::assignments_mut(insert) {
+                fill_assignments(assignments, table)?;
             }
-            Some(source) => {
-                if let SetExpr::Values(values) = source.body.as_mut() {
-                    fill_rows(values, &columns_of(&insert.columns, table), table)?;
+            match insert.source.as_deref_mut() {
+                None => {
+                    let columns = columns_of(&[], table);
+                    let row =
+                        columns.iter().map(|column| default_of(column, table)).collect::<Result<Vec<_>>>()?;
+                    insert.source = if row.is_empty() { None } else { Some(Box::new(values_of(row))) };
+                }
+                Some(source) => {
+                    if let SetExpr::Values(values) = source.body.as_mut() {
+                        fill_rows(values, &columns_of(&insert.columns, table), table)?;
+                    }
                 }
             }
-        },
+        }
         ast::Statement::Update(update) => fill_assignments(&mut update.assignments, table)?,
         ast::Statement::Merge(merge) => {
             for clause in &mut merge.clauses {

@@ -85,6 +85,8 @@ pub(crate) fn ddl_tag(ddl: &DdlStatement) -> &'static str {
 pub(crate) fn write_verb(plan: &LogicalPlan, parsed: Option<&ast::Statement>) -> Option<&'static str> {
     match plan {
         LogicalPlan::Dml(_) if parsed.is_some_and(update_from::is_update_from) => Some("UPDATE"),
+        // ON CONFLICT DO UPDATE is planned as a MERGE.
+        LogicalPlan::Dml(_) if matches!(parsed, Some(ast::Statement::Insert(_))) => Some("INSERT"),
         LogicalPlan::Copy(_) => Some("COPY"),
         LogicalPlan::Dml(dml) => Some(match dml.op {
             WriteOp::Insert(_) => "INSERT",

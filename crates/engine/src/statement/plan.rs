@@ -12,9 +12,10 @@ use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::rewrite_view;
 
 use crate::binder::{
-    assignment_casts, create_table_like, declared_types, information_schema, json, unsupported_statements,
+    assignment_casts, create_table_like, declared_types, information_schema, json, on_conflict,
+    unsupported_statements,
 };
-use crate::planning::{default_values, delete_alias, unknown_literals};
+use crate::planning::{default_values, unknown_literals};
 use crate::session::Session;
 use crate::statement::describe;
 use crate::statement::returning::Returning;
@@ -53,7 +54,7 @@ impl Session {
             }
             _ => {
                 let state = information_schema::restrict(&state, statement)?.unwrap_or(state);
-                let plan = Box::pin(delete_alias::plan(&state, statement.clone())).await?;
+                let plan = Box::pin(on_conflict::plan(&state, statement.clone())).await?;
                 rewrite_view(
                     describe::with_values(plan, values)?,
                     &[

@@ -100,9 +100,12 @@ impl Returning {
                 insert.returning = None;
                 let ast::TableObject::TableName(name) = &insert.table else { return Err(no_table()) };
                 let mut from = ast_builder::table_named(name).pop().ok_or_else(no_table)?;
-                if let (Some(given), TableFactor::Table { alias, .. }) =
-                    (insert.table_alias.take(), &mut from.relation)
-                {
+                // DO UPDATE may use it, too.
+                let given = match insert.on {
+                    Some(_) => insert.table_alias.clone(),
+                    None => insert.table_alias.take(),
+                };
+                if let (Some(given), TableFactor::Table { alias, .. }) = (given, &mut from.relation) {
                     let name = given.alias;
                     *alias = Some(ast::TableAlias { explicit: true, name, columns: vec![], at: None });
                 }

@@ -37,6 +37,7 @@ use harrier_exec::data_files::{
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
 use harrier_planner::binder::merge::{self, IS_WRITTEN};
+use harrier_planner::binder::on_conflict::{inserted_rows, map_inserted};
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
@@ -193,8 +194,7 @@ impl RowChanges {
         }
         let table = target.table();
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
-        let input = assignment::assign_rows(table, input)?;
-        let input = row_checks::add_checks(&target, input, None)?;
+        let input = Self::checked_rows(&target, input)?;
         // Inlined rows have no bucket, so scans would have to redistribute them. Rows of ranges and lists are
         // checked when they are written to files.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
@@ -204,6 +204,14 @@ impl RowChanges {
         }
         let pending = PendingWrite::new(target, Work::Files { overwrite }, Count::Written);
         Ok(Self { rows: input, pending })
+    }
+
+    /// The rows of an INSERT with casts to the declared types and checks, before those of ON CONFLICT are
+    /// found.
+    fn checked_rows(target: &WarehouseTable, input: LogicalPlan) -> Result<LogicalPlan> {
+        map_inserted(input, |rows| {
+            row_checks::add_checks(target, assignment::assign_rows(target.table(), rows)?, None)
+        })
     }
 
     fn delete(
@@ -252,6 +260,8 @@ impl RowChanges {
         merge: &MergeIntoOp,
         returns: bool,
     ) -> Result<Self> {
+        let is_insert = inserted_rows(&source).is_some();
+        let source = if is_insert { Self::checked_rows(&target, source)? } else { source };
         let changed = merge::Target {
             name,
             schema: schema_of(&target.table().columns)?,
@@ -261,7 +271,7 @@ impl RowChanges {
                 let default = target.get_column_default(column)?;
                 Some(assignment::assign_default(target.table(), column, default))
             },
-            returns,
+            returns: returns && !is_insert,
         };
         let input = changed.plan(source, &assignment::assign_merge(target.table(), merge))?;
         let rows = row_checks::add_checks(&target, input, Some(column(IS_WRITTEN)))?;
@@ -304,9 +314,9 @@ pub(crate) fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
 }
 
-/// The number of rows of an INSERT with a VALUES list.
-fn rows_of_values(plan: &LogicalPlan) -> Option<usize> {
-    match plan {
+/// The number of rows of an INSERT with a VALUES list, of which ON CONFLICT may leave out some.
+pub(crate) fn rows_of_values(plan: &LogicalPlan) -> Option<usize> {
+    match inserted_rows(plan).unwrap_or(plan) {
         LogicalPlan::Values(values) => Some(values.values.len()),
         LogicalPlan::Projection(projection) => rows_of_values(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => rows_of_values(&alias.input),

@@ -154,6 +154,17 @@ pub(crate) struct Expression {
     pub(crate) columns: BTreeMap<String, ColumnId>,
 }
 
+/// A key of columns, by their names.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct UniqueKey {
+    /// The name of its constraint; `None` for an index.
+    pub(crate) constraint: Option<String>,
+    pub(crate) columns: Vec<String>,
+    /// NULLS NOT DISTINCT: a NULL equals another.
+    pub(crate) nulls_equal: bool,
+    pub(crate) is_deferrable: bool,
+}
+
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -206,18 +217,32 @@ impl Keys {
             || self.indexes.iter().any(|index| index.name == name)
     }
 
+    /// The keys of whole columns for all rows: of constraints, then of unique indexes.
+    pub(crate) fn unique(&self, table: &Table) -> Vec<UniqueKey> {
+        let names = |ids: &[ColumnId]| ids.iter().map(|id| name_of(table, *id).to_string()).collect();
+        let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
+        let constraints = constraints.map(|constraint| UniqueKey {
+            constraint: Some(constraint.name.clone()),
+            columns: names(&constraint.columns),
+            nulls_equal: constraint.kind == Kind::Unique { nulls_not_distinct: true },
+            is_deferrable: constraint.deferrable,
+        });
+        let indexes = self.indexes.iter().filter_map(|index| {
+            Some(UniqueKey {
+                constraint: None,
+                columns: names(&index.key_columns()?),
+                nulls_equal: index.nulls_not_distinct,
+                is_deferrable: false,
+            })
+        });
+        constraints.chain(indexes).collect()
+    }
+
     /// The keys that foreign keys may refer to: numbers and columns.
     fn candidates(&self) -> impl Iterator<Item = (u32, Vec<ColumnId>)> {
         let constraints = self.constraints.iter().filter(|constraint| constraint.is_index());
         let constraints = constraints.map(|constraint| (constraint.number, constraint.columns.clone()));
-        let indexes = self.indexes.iter().filter(|index| index.unique && index.predicate.is_none());
-        let indexes = indexes.filter_map(|index| {
-            let columns = index.items.iter().map(|item| match item.what {
-                IndexKey::Column(id) => Some(id),
-                IndexKey::Expression(_) => None,
-            });
-            Some((index.number, columns.collect::<Option<Vec<_>>>()?))
-        });
+        let indexes = self.indexes.iter().filter_map(|index| Some((index.number, index.key_columns()?)));
         constraints.chain(indexes).collect::<Vec<_>>().into_iter()
     }
 
@@ -251,6 +276,15 @@ impl Constraint {
 }
 
 impl Index {
+    /// The columns of a unique index of whole columns for all rows; `None` for others.
+    fn key_columns(&self) -> Option<Vec<ColumnId>> {
+        let columns = self.items.iter().map(|item| match item.what {
+            IndexKey::Column(id) => Some(id),
+            IndexKey::Expression(_) => None,
+        });
+        columns.collect::<Option<Vec<_>>>().filter(|_| self.unique && self.predicate.is_none())
+    }
+
     /// All columns that it uses.
     pub(crate) fn columns(&self) -> Vec<ColumnId> {
         let mut columns = self.include.clone();

@@ -202,6 +202,13 @@ impl WarehouseTable {
         provider_as_source(Arc::new(table))
     }
 
+    /// The table with the rows that row filters hide from the viewer. `reads_all`: whatever columns the
+    /// viewer may read.
+    pub(crate) fn with_all_rows(&self, reads_all: bool) -> Arc<dyn TableSource> {
+        let readable = if reads_all { Columns::All } else { self.readable.clone() };
+        provider_as_source(Arc::new(Self { visible: None, readable, ..self.clone() }))
+    }
+
     /// Restricts the table to some of its files, or inlined rows of some schema versions.
     pub(crate) fn with_sources(&self, sources: BTreeSet<RowSource>) -> Self {
         Self { only_sources: Some(Arc::new(sources)), ..self.clone() }

@@ -1,4 +1,5 @@
-//! Planner of MERGE: computes the rows of the table to delete, insert and update.
+//! Planner of MERGE, and of `INSERT … ON CONFLICT DO UPDATE`, which becomes one: computes the rows of the
+//! table to delete, insert and update.
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Column, ScalarValue, TableReference};
@@ -9,6 +10,10 @@ use datafusion::logical_expr::{
     Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableSource, cast, lit, when,
 };
 use std::sync::Arc;
+
+use harrier_functions::guard::repeated_key;
+
+use crate::binder::on_conflict::Repeats;
 
 /// The column that flags rows to write; the others are only deleted.
 pub const IS_WRITTEN: &str = "_harrier_write";
@@ -47,16 +52,31 @@ impl Target<'_> {
         let joined = LogicalPlanBuilder::from(own).join_on(source, join_type(merge), [merge.on.clone()])?;
         let joined = joined.build()?;
         let all: Vec<Expr> = columns_of(&joined).chain([self.clause(merge)?.alias(CLAUSE)]).collect();
+        let decided = LogicalPlanBuilder::from(joined).project(all)?.build()?;
+        let (decided, repeats) = Repeats::find(decided, merge, &column(CLAUSE))?;
         let no_ops = clauses_where(merge, does_nothing);
         let is_taken = match no_ops.is_empty() {
             true => column(CLAUSE).is_not_null(),
             // This also filters out NULL.
             false => column(CLAUSE).in_list(no_ops, true),
         };
-        let applicable = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?;
+        // A repeated key fails, whether or not something would be done.
+        let is_taken = match &repeats.is_repeated {
+            Some(is_repeated) => is_taken.or(is_repeated.clone()),
+            None => is_taken,
+        };
+        let applicable = LogicalPlanBuilder::from(decided).filter(is_taken)?;
+        let applicable = match &repeats.order {
+            Some(order) => applicable.sort([order.clone().sort(true, false)])?,
+            None => applicable,
+        };
         let mut written = Vec::with_capacity(self.schema.fields().len() + 1 + self.places.len());
         for (at, field) in self.schema.fields().iter().enumerate() {
             let value = self.value(at, merge)?;
+            let value = match &repeats.is_repeated {
+                Some(is_repeated) if at == 0 => repeated_key::enforce(is_repeated.clone(), value),
+                _ => value,
+            };
             written.push(value.alias(field.name()));
         }
         if self.returns {

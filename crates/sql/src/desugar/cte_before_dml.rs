@@ -39,8 +39,9 @@ fn push_down_with(with: &With, change: &mut Statement) {
     let mut relations = Relations { names, depth: 0 };
     let mut queries = Queries { with, depth: 0 };
     let _ = match change {
-        Statement::Insert(Insert { source, returning, .. }) => {
+        Statement::Insert(Insert { source, returning, on, .. }) => {
             let _ = returning.visit(&mut queries);
+            let _ = on.visit(&mut queries);
             source.visit(&mut queries)
         }
         Statement::Update(update) => {

@@ -12,14 +12,20 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::exact_number::exact_decimal;
+use crate::on_conflict;
 
 /// Rewrites the values that a statement writes.
 pub(super) fn rewrite(statement: &mut Statement) {
     let _ = match statement {
-        Statement::Insert(insert) => match &mut insert.source {
-            Some(source) => source.visit(&mut Items),
-            None => ControlFlow::Continue(()),
-        },
+        Statement::Insert(insert) => {
+            for assignment in on_conflict::assignments_mut(insert).into_iter().flatten() {
+                rewrite_literal(&mut assignment.value);
+            }
+            match &mut insert.source {
+                Some(source) => source.visit(&mut Items),
+                None => ControlFlow::Continue(()),
+            }
+        }
         Statement::Update(update) => {
             update.assignments.iter_mut().for_each(|assignment| rewrite_results(&mut assignment.value));
             update.from.visit(&mut Items)

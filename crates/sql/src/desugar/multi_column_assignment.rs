@@ -1,4 +1,5 @@
-//! `SET (a, b) = …` of UPDATE and MERGE, as single-column assignments, which the planner supports.
+//! `SET (a, b) = …` of UPDATE, MERGE and ON CONFLICT DO UPDATE, as single-column assignments, which the
+//! planner supports.
 
 use std::ops::ControlFlow;
 
@@ -11,6 +12,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::ast_builder::{derived_table, query_of, table_alias_of};
+use crate::on_conflict;
 
 /// Rewrites such a statement in place. A subquery is evaluated once per column.
 /// Errors: the numbers of columns and values differ (42601).
@@ -18,6 +20,7 @@ pub(super) fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Prepare { statement, .. } => rewrite(statement),
         Statement::Update(update) => split_assignments(&mut update.assignments),
+        Statement::Insert(insert) => on_conflict::assignments_mut(insert).map_or(Ok(()), split_assignments),
         Statement::Merge(merge) => merge.clauses.iter_mut().try_for_each(|clause| match &mut clause.action {
             MergeAction::Update(update) => split_assignments(&mut update.assignments),
             MergeAction::Insert(_) | MergeAction::Delete { .. } => Ok(()),

@@ -9,6 +9,7 @@ use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, WriteOp};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
+use harrier_planner::binder::on_conflict::{inserted_rows, map_inserted};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, is_open, no_array, parse_text};
@@ -32,9 +33,15 @@ pub(crate) fn coerce_written_values(plan: LogicalPlan) -> Result<LogicalPlan> {
             if has_json(&schema) {
                 match &mut dml.op {
                     WriteOp::Insert(_) | WriteOp::Update | WriteOp::Ctas => {
-                        dml.input = Arc::new(coerce_columns(Arc::unwrap_or_clone(dml.input), &schema)?);
+                        dml.input = Arc::new(map_inserted(Arc::unwrap_or_clone(dml.input), |rows| {
+                            coerce_columns(rows, &schema)
+                        })?);
                     }
                     WriteOp::MergeInto(merge) => {
+                        if inserted_rows(&dml.input).is_some() {
+                            let input = Arc::unwrap_or_clone(dml.input);
+                            dml.input = Arc::new(map_inserted(input, |rows| coerce_columns(rows, &schema))?);
+                        }
                         let own = datafusion::common::DFSchema::try_from_qualified_schema(
                             dml.table_name.clone(),
                             &schema,

@@ -7,6 +7,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
 use harrier_catalog::access::{Columns, Privilege};
+use harrier_planner::binder::on_conflict::inserted_rows;
 
 use crate::warehouse::access::permission_denied;
 use crate::warehouse::table::WarehouseTable;
@@ -29,7 +30,7 @@ pub(crate) fn check(target: &WarehouseTable, dml: &DmlStatement, inserted: Optio
             check_columns(target, Privilege::Select, &columns_in_plan(&dml.input)?)
         }
         WriteOp::Update => check_update(target, &dml.input),
-        WriteOp::MergeInto(merge) => check_merge(target, merge),
+        WriteOp::MergeInto(merge) => check_merge(target, merge, &dml.input, inserted),
         _ => check_whole(target, Privilege::Truncate),
     }
 }
@@ -68,7 +69,14 @@ fn check_update(target: &WarehouseTable, input: &LogicalPlan) -> Result<()> {
     check_columns(target, Privilege::Select, &read)
 }
 
-fn check_merge(target: &WarehouseTable, merge: &MergeIntoOp) -> Result<()> {
+/// `inserted`: the column list of an INSERT that is planned as this MERGE.
+fn check_merge(
+    target: &WarehouseTable,
+    merge: &MergeIntoOp,
+    input: &LogicalPlan,
+    inserted: Option<&[String]>,
+) -> Result<()> {
+    let is_insert = inserted_rows(input).is_some();
     let mut read = columns_in_expr(&merge.on)?;
     for clause in &merge.clauses {
         if let Some(predicate) = &clause.predicate {
@@ -76,6 +84,8 @@ fn check_merge(target: &WarehouseTable, merge: &MergeIntoOp) -> Result<()> {
         }
         match &clause.action {
             MergeIntoAction::Delete => check_whole(target, Privilege::Delete)?,
+            // The values are those of the rows to insert.
+            MergeIntoAction::Insert { .. } if is_insert => check_insert(target, inserted, false)?,
             MergeIntoAction::Insert { columns, values } => {
                 check_insert(target, Some(columns), false)?;
                 for value in values {

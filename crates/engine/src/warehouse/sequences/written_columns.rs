@@ -17,6 +17,7 @@ use crate::planning::default_values::is_default;
 use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::relation::reference;
 use harrier_sql::identifier::plain;
+use harrier_sql::on_conflict;
 use harrier_sql::parser::sequence::{Identity, Overriding};
 
 const ALWAYS: SqlState = SqlState::GENERATED_ALWAYS;
@@ -27,6 +28,13 @@ pub(crate) fn check_identity_values(
     overriding: Option<Overriding>,
     names: &NameResolver,
 ) -> Result<()> {
+    if let ast::Statement::Insert(insert) = statement
+        && let TableObject::TableName(name) = &insert.table
+        && let assignments @ [_, ..] = on_conflict::assignments(insert)
+        && let Some(table) = with_identity(name, names)?
+    {
+        check_assignments(&table, assignments)?;
+    }
     match statement {
         ast::Statement::Insert(insert) if overriding.is_none() => {
             let TableObject::TableName(name) = &insert.table else { return Ok(()) };
