@@ -34,7 +34,7 @@ pub mod table_clauses;
 pub mod transaction_mode;
 
 use access::AccessStatement;
-use analyze::SampleSize;
+use analyze::AnalyzeClauses;
 use copy::Copy;
 use index::{ReindexStatement, RenameIndexStatement, SetConstraintsStatement};
 use insert_partition::InsertPartition;
@@ -76,8 +76,7 @@ pub struct Parsed {
     pub clauses: Option<TableClauses>,
     /// The PARTITION clause of an INSERT.
     pub partition: Option<InsertPartition>,
-    /// The sample size of ANALYZE.
-    pub sample: SampleSize,
+    pub analyze: AnalyzeClauses,
     /// The options of EXPLAIN.
     pub explain: ExplainOptions,
     /// ALTER VIEW … RENAME, parsed as ALTER TABLE.
@@ -90,7 +89,7 @@ impl Parsed {
             statement,
             clauses: None,
             partition: None,
-            sample: SampleSize::default(),
+            analyze: AnalyzeClauses::default(),
             explain: ExplainOptions::default(),
             renames_view: false,
         }
@@ -121,7 +120,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     {
         return Ok(Parsed::of(statement));
     }
-    let sample = analyze::take(&mut tokens)?;
+    let analyze = analyze::take(&mut tokens)?;
     let mut clauses = None;
     if options.has_warehouse {
         index::rewrite(&mut tokens);
@@ -134,7 +133,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     let explain = explain_options::rewrite(&mut tokens);
     let renames_view = rewrite(&mut tokens)?;
     if let Some(copy) = copy::parse(&tokens)? {
-        return Ok(Parsed { partition, sample, ..Parsed::of(Statement::Copy(Box::new(copy))) });
+        return Ok(Parsed { partition, analyze, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
     let mut statement = parse_planner_statement(tokens, options.levels.min(NESTING_MAX))?;
     if let Some(row_format) = row_format {
@@ -143,7 +142,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if clauses.as_ref().is_some_and(|clauses| clauses.no_data) {
         without_rows(&mut statement);
     }
-    Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, sample, explain, renames_view })
+    Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, analyze, explain, renames_view })
 }
 
 /// Parses a statement that only a warehouse supports.

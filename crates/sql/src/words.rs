@@ -1,7 +1,7 @@
 //! Token cursor of the statement parsers.
 
 use datafusion::error::{DataFusionError, Result};
-use datafusion::sql::sqlparser::ast::ObjectName;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
@@ -136,6 +136,20 @@ impl StatementWords<'_> {
             names.push(self.object()?);
         }
         Ok(names)
+    }
+
+    /// `table [(column, …)]`
+    pub fn table_with_columns(&mut self) -> Result<(ObjectName, Vec<Ident>)> {
+        let name = self.object()?;
+        let columns = match self.0.consume_token(&Token::LParen) {
+            true => {
+                let columns = self.0.parse_comma_separated(|parser| parser.parse_identifier())?;
+                self.0.expect_token(&Token::RParen)?;
+                columns
+            }
+            false => vec![],
+        };
+        Ok((name, columns))
     }
 
     /// Errors: tokens other than semicolons are left (42601).

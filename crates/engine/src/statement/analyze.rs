@@ -12,7 +12,7 @@ use harrier_catalog::Analysis;
 use harrier_catalog::access::Object;
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::identifier;
-use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::parser::analyze::{AnalyzeClauses, SampleSize};
 use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -29,7 +29,7 @@ use crate::warehouse::{self, relation};
 const SAMPLE_GROWTH: f64 = 8.0;
 
 impl Session {
-    /// ANALYZE: collects the statistics of one table or of all. They survive a rollback.
+    /// ANALYZE: collects the statistics of the given tables or of all. They survive a rollback.
     pub(crate) async fn analyze(
         &self,
         analyze: &ast::Analyze,
@@ -39,7 +39,11 @@ impl Session {
         match self.warehouse() {
             Some(warehouse) => {
                 let table = analyze.table_name.as_ref();
-                self.analyze_tables(table, &analyze.columns, statement.sample, warehouse).await?;
+                let AnalyzeClauses { sample, others } = &statement.analyze;
+                self.analyze_tables(table, &analyze.columns, *sample, warehouse).await?;
+                for (table, columns) in others {
+                    self.analyze_tables(Some(table), columns, *sample, warehouse).await?;
+                }
                 Ok(command("ANALYZE"))
             }
             None => Box::pin(self.run_planned(sql, statement)).await,

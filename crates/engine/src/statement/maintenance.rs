@@ -6,6 +6,7 @@ use datafusion::common::TableReference;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
 use harrier_catalog::access::Object;
+use harrier_catalog::state::{ObjectId, Table};
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use harrier_sql::parser::analyze::SampleSize;
@@ -20,15 +21,22 @@ use crate::warehouse::dml::Dml;
 use crate::warehouse::maintenance::vacuum;
 use crate::warehouse::relation;
 use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::snapshot::StatementSnapshot;
 use crate::warehouse::table::WarehouseTable;
 
 impl Session {
-    /// OPTIMIZE: compacts the small files of a table.
+    /// OPTIMIZE: compacts the small files of a table, or of all tables of the warehouse that the role owns.
+    ///
+    /// Errors: without a table, it is in a transaction that BEGIN has opened (25001).
     pub(crate) async fn optimize(
         &self,
         optimize: &OptimizeStatement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
+        if let (None, Some(warehouse)) = (&optimize.table, self.warehouse()) {
+            check_alone(warehouse, "OPTIMIZE")?;
+            return self.optimize_all(statement, warehouse).await;
+        }
         match self.compact_or_vacuum(optimize.table.as_ref(), statement).await? {
             Some(outcome) => Ok(outcome),
             None => {
@@ -38,13 +46,47 @@ impl Session {
         }
     }
 
+    /// OPTIMIZE of all tables that the role owns. Each is committed before the next begins; one that another
+    /// session drops meanwhile is left out.
+    async fn optimize_all(
+        &self,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let snapshot = warehouse.names.snapshot();
+        let tables: Vec<ObjectId> =
+            snapshot.state.iter().flat_map(|state| state.tables.keys()).copied().collect();
+        let mut rows = 0;
+        for (at, id) in tables.into_iter().enumerate() {
+            if at > 0 {
+                warehouse.transactions.begin_statement().await?;
+            }
+            let snapshot = warehouse.names.snapshot();
+            let table = snapshot.state.as_ref().and_then(|state| state.tables.get(&id)).cloned();
+            let Some(table) = table.filter(|table| snapshot.viewer.owns(Object::Table(table.id))) else {
+                continue;
+            };
+            self.begin_distributed().await?;
+            if let Outcome::Write(write) = self.compact(table, &snapshot, statement, warehouse).await? {
+                let written = write.finish().await.map_err(IntoDataFusionError::into_datafusion)?;
+                rows += written.rows;
+            }
+        }
+        Ok(command(&format!("OPTIMIZE {rows}")))
+    }
+
     /// VACUUM: with tables like OPTIMIZE of each, without one removes unreferenced files. With
     /// ANALYZE the tables, or all of them, are analyzed, too: before, for rows stay the same.
+    ///
+    /// Errors: it is in a transaction that BEGIN has opened (25001).
     pub(crate) async fn vacuum(
         &self,
         vacuum: &VacuumStatement,
         statement: &ParsedStatement,
     ) -> Result<Outcome> {
+        if let Some(warehouse) = self.warehouse() {
+            check_alone(warehouse, "VACUUM")?;
+        }
         if let (true, Some(warehouse)) = (vacuum.analyzes, self.warehouse()) {
             if vacuum.tables.is_empty() {
                 self.analyze_tables(None, &[], SampleSize::Default, warehouse).await?;
@@ -144,7 +186,18 @@ impl Session {
         if let Some(state) = &snapshot.state {
             snapshot.viewer.check_owner(Object::Table(table.id), state)?;
         }
-        let target = WarehouseTable::try_new(self.context().state(), &snapshot, table)?;
+        self.compact(table, &snapshot, statement, warehouse).await
+    }
+
+    /// Starts the compaction of a table.
+    async fn compact(
+        &self,
+        table: Arc<Table>,
+        snapshot: &StatementSnapshot,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let target = WarehouseTable::try_new(self.context().state(), snapshot, table)?;
         let sources = target.compaction_sources().await?;
         if sources.is_empty() {
             return Ok(command("OPTIMIZE 0"));
@@ -181,5 +234,16 @@ impl Session {
         let findings = table.check(&state.task_ctx()).await?;
         let rows = findings.iter().map(|finding| [finding.object.as_str(), finding.problem.as_str()]);
         texts(CHECK_COLUMNS, rows)
+    }
+}
+
+/// Errors: BEGIN has opened a transaction (25001): the statement commits on its own.
+fn check_alone(warehouse: &WarehouseSession, what: &str) -> Result<()> {
+    match warehouse.transactions.is_open() {
+        true => {
+            let message = format!("{what} cannot run inside a transaction block");
+            Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion())
+        }
+        false => Ok(()),
     }
 }

@@ -75,7 +75,7 @@ impl Session {
 
     /// Desugars a parsed statement for the planner.
     fn desugar_statement(&self, parsed: Parsed, text: &StatementText) -> Result<ParsedStatement> {
-        let Parsed { statement: mut form, clauses, partition, sample, explain, renames_view } = parsed;
+        let Parsed { statement: mut form, clauses, partition, analyze, explain, renames_view } = parsed;
         // The original statement, before any rewrite, if PostgreSQL's column names are used.
         let mut original = None;
         if let harrier_sql::Statement::Copy(copy) = &mut form {
@@ -108,7 +108,7 @@ impl Session {
             form,
             clauses,
             partition,
-            sample,
+            analyze,
             explain,
             renames_view,
             temporary,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast;
-use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::parser::analyze::AnalyzeClauses;
 use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sql::parser::table_clauses::TableClauses;
 use harrier_sql::tokens::explain_options::ExplainOptions;
@@ -24,8 +24,8 @@ pub struct ParsedStatement {
     pub(crate) clauses: Option<TableClauses>,
     /// The table partitions that an INSERT names.
     pub(crate) partition: Option<InsertPartition>,
-    /// Sample size of ANALYZE.
-    pub(crate) sample: SampleSize,
+    /// Options of ANALYZE, and its tables after the first.
+    pub(crate) analyze: AnalyzeClauses,
     /// Options of EXPLAIN.
     pub(crate) explain: ExplainOptions,
     /// The renamed relation is written as a view.

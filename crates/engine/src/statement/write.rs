@@ -34,6 +34,17 @@ pub struct Write {
     pub(crate) abort_guard: AbortGuard,
 }
 
+/// Result of a completed write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// PostgreSQL's command tag, such as `COPY 5`.
+    pub tag: String,
+    /// The number in the tag.
+    pub rows: u64,
+    /// A notice for the user.
+    pub notice: Option<String>,
+}
+
 impl Write {
     /// Runs the statement to its end. Dropping the future cancels it.
     pub fn finish(self) -> BoxFuture<'static, Result<Completion, SqlError>> {
@@ -79,7 +90,7 @@ impl Write {
         abort_guard.disarm();
         // The 0 stands for the row identifier (OID) of older PostgreSQL versions.
         let zero = if verb == "INSERT" { " 0" } else { "" };
-        Ok(Completion::new(format!("{verb}{zero} {rows}")).with_notices(notice.into_iter().collect()))
+        Ok(Written { tag: format!("{verb}{zero} {rows}"), rows, notice })
     }
 
     async fn count(stream: SendableRecordBatchStream) -> Result<u64> {

@@ -1,11 +1,14 @@
-//! Options of `ANALYZE (…)`, which the parser does not know.
+//! Options of `ANALYZE (…)`, and its tables after the first, which the parser does not know.
 
 use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
+use crate::words::StatementWords;
 
 /// The sample size of ANALYZE.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -18,13 +21,44 @@ pub enum SampleSize {
     Share(f64),
 }
 
-/// Takes the options of an ANALYZE.
+/// What is taken out of an ANALYZE.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AnalyzeClauses {
+    pub sample: SampleSize,
+    /// The tables after the first, with the columns that are analyzed; none stand for all.
+    pub others: Vec<(ObjectName, Vec<Ident>)>,
+}
+
+/// Takes the options of an ANALYZE, and its tables after the first.
 ///
-/// Errors: unknown or duplicate option (42601), invalid fraction (22023).
-pub fn take(tokens: &mut Tokens<'_>) -> Result<SampleSize> {
+/// Errors: unknown or duplicate option, or the list of tables is malformed (42601), invalid fraction (22023).
+pub fn take(tokens: &mut Tokens<'_>) -> Result<AnalyzeClauses> {
     if !tokens.is(0, "analyze") {
-        return Ok(SampleSize::default());
+        return Ok(AnalyzeClauses::default());
     }
+    let sample = take_sample(tokens)?;
+    Ok(AnalyzeClauses { sample, others: take_others(tokens)? })
+}
+
+fn take_others(tokens: &mut Tokens<'_>) -> Result<Vec<(ObjectName, Vec<Ident>)>> {
+    let mut at = tokens.after_name(1);
+    if tokens.is_token(at, &Token::LParen) {
+        at = tokens.after_parentheses(at).unwrap_or(at);
+    }
+    if !tokens.is_token(at, &Token::Comma) {
+        return Ok(vec![]);
+    }
+    let mut words = StatementWords(tokens.part(at..tokens.len()).parser(NESTING_MAX));
+    let mut others = vec![];
+    while words.0.consume_token(&Token::Comma) {
+        others.push(words.table_with_columns()?);
+    }
+    words.end()?;
+    tokens.remove(at..tokens.len());
+    Ok(others)
+}
+
+fn take_sample(tokens: &mut Tokens<'_>) -> Result<SampleSize> {
     if tokens.is(1, "verbose") {
         tokens.remove(1..2);
         return Ok(SampleSize::default());
@@ -103,7 +137,7 @@ mod tests {
     fn options_are_cut_out() {
         let of = |text: &str| {
             let mut tokens = Tokens::of(text, &SqlDialect).unwrap();
-            let size = take(&mut tokens).unwrap();
+            let size = take(&mut tokens).unwrap().sample;
             (tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), size)
         };
         assert_eq!(of("ANALYZE t (a)"), ("ANALYZE t ( a )".to_string(), SampleSize::Default));
@@ -114,6 +148,27 @@ mod tests {
         assert_eq!(of("ANALYZE (BUFFER_USAGE_LIMIT '1 MB', SAMPLE 1) t").1, SampleSize::Share(0.01));
         assert_eq!(of("ANALYZE VERBOSE t").0, "ANALYZE t");
         assert_eq!(of("SELECT 1").0, "SELECT 1");
+    }
+
+    #[test]
+    fn tables_after_the_first_are_cut_out() {
+        let of = |text: &str| {
+            let mut tokens = Tokens::of(text, &SqlDialect).unwrap();
+            let taken = take(&mut tokens)?;
+            let others = taken.others.iter().map(|(name, columns)| format!("{name}{}", columns.len()));
+            let left = tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            Ok::<_, datafusion::error::DataFusionError>((left, others.collect::<Vec<_>>().join(" ")))
+        };
+        let check = |text: &str, left: &str, others: &str| {
+            assert_eq!(of(text).unwrap(), (left.to_string(), others.to_string()), "{text}");
+        };
+        check("ANALYZE t, s.u;", "ANALYZE t", "s.u0");
+        check("ANALYZE (FULL) s.t (a, b), u (c, d), \"V\"", "ANALYZE s . t ( a , b )", "u2 \"V\"0");
+        check("ANALYZE t", "ANALYZE t", "");
+        check("ANALYZE", "ANALYZE", "");
+        for text in ["ANALYZE t,", "ANALYZE t, u v", "ANALYZE t, u ()", "ANALYZE t, (a)"] {
+            assert_eq!(harrier_sqlstate::of(&of(text).unwrap_err()).as_str(), "42601", "{text}");
+        }
     }
 
     #[test]

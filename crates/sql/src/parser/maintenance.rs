@@ -89,15 +89,7 @@ pub fn parse_vacuum(tokens: &Tokens<'_>) -> Result<Option<VacuumStatement>> {
     let mut tables = Vec::new();
     if !matches!(words.0.peek_token().token, Token::EOF | Token::SemiColon) {
         loop {
-            let name = words.object()?;
-            let columns = match words.0.consume_token(&Token::LParen) {
-                true => {
-                    let columns = words.0.parse_comma_separated(|parser| parser.parse_identifier())?;
-                    words.0.expect_token(&Token::RParen)?;
-                    columns
-                }
-                false => vec![],
-            };
+            let (name, columns) = words.table_with_columns()?;
             if !analyzes && !columns.is_empty() {
                 let message = "ANALYZE option must be specified when a column list is provided";
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
