@@ -280,6 +280,8 @@ SELECT [ ALL | DISTINCT [ ON ( expression [, ...] ) ] ] { * | expression [ [ AS 
 where from_item is
   table [ AS OF { SNAPSHOT number | TIMESTAMP 'time' } ] [ [ AS ] alias [ ( column [, ...] ) ] ]
     [ TABLESAMPLE { BERNOULLI | SYSTEM } ( percent ) [ REPEATABLE ( seed ) ] ]
+| from_item PIVOT ( aggregate [ [ AS ] name ] [, ...] FOR column IN ( value [ [ AS ] name ] [, ...] ) )
+| from_item UNPIVOT [ { INCLUDE | EXCLUDE } NULLS ] ( value FOR name IN ( column [ AS name ] [, ...] ) )
 | 'file, folder or pattern' [ [ AS ] alias ]
 | function ( [ argument [, ...] ] ) [ WITH ORDINALITY ] [ [ AS ] alias [ ( column [, ...] ) ] ]
 | [ LATERAL ] ( query ) [ AS ] alias [ ( column [, ...] ) ]
@@ -294,6 +296,10 @@ and bound is
         &[
             ("SELECT region, sum(amount) FROM sales GROUP BY region ORDER BY region LIMIT 10", "SELECT"),
             ("SELECT count(*) FROM sales AS OF SNAPSHOT 1", "SELECT"),
+            (
+                "SELECT * FROM (SELECT region, amount FROM sales) PIVOT (sum(amount) FOR region IN ('north', 'south'))",
+                "SELECT",
+            ),
             (
                 "SELECT at, avg(amount) OVER (ORDER BY at RANGE BETWEEN INTERVAL '6 days' PRECEDING AND CURRENT ROW) FROM sales",
                 "SELECT",

@@ -14,6 +14,7 @@ pub mod nested_call_names;
 pub mod on_conflict;
 pub mod operator_chains;
 pub mod outer_qualifiers;
+pub mod pivot;
 pub mod table_functions;
 pub mod table_sample;
 pub mod values_relation;

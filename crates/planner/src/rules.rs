@@ -62,6 +62,7 @@ use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::map_subscript::MapSubscriptPlanner;
 use crate::binder::operator_chains::OperatorChainPlanner;
 use crate::binder::outer_qualifiers::OuterQualifierPlanner;
+use crate::binder::pivot::PivotPlanner;
 use crate::binder::table_functions::TableFunctionPlanner;
 use crate::binder::table_sample::TableSamplePlanner;
 use crate::binder::values_relation::ValuesPlanner;
@@ -208,6 +209,7 @@ fn relation_planners() -> RuleList<Arc<dyn RelationPlanner>> {
         // First: it plans a relation again, and changes the result.
         (Arc::new(KeyedRelations), Fixes(&[])),
         (Arc::new(ColumnAliasPlanner), Standard("PostgreSQL 7.2.1.2")),
+        (Arc::new(PivotPlanner), Standard("DuckDB and Snowflake: PIVOT and UNPIVOT")),
         (Arc::new(TableSamplePlanner), Standard("PostgreSQL, SELECT: TABLESAMPLE")),
         (Arc::new(ValuesPlanner), Fixes(&[])),
         (Arc::new(TableFunctionPlanner), Standard("PostgreSQL 7.2.1.4")),
