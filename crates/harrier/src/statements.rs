@@ -136,7 +136,7 @@ and table_constraint is
   | RENAME TO new_name | OWNER TO role
   | SET PARTITIONED BY ( key [, ...] ) | RESET PARTITIONED BY
   | SET SORTED BY ( column [ ASC | DESC ] [, ...] ) | RESET SORTED BY
-  | SET ( option = value [, ...] )
+  | SET ( option = value [, ...] ) | RESET ( option [, ...] )
   | ADD { PARTITION [ name ] { START ( value ) END ( value ) | VALUES ( value [, ...] ) }
         | DEFAULT PARTITION name }
   | { DROP | TRUNCATE } { PARTITION { name | FOR ( value ) } | DEFAULT PARTITION }

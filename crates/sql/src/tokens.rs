@@ -21,6 +21,7 @@ pub mod call_keywords;
 pub mod explain_options;
 pub mod frame_exclusion;
 pub mod grouping_lists;
+pub mod key_storage;
 pub mod merge_do_nothing;
 pub mod only_keyword;
 pub mod operators;

@@ -26,7 +26,9 @@ use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::identifier::{plain, without_casts};
 use harrier_sql::parser::as_of::AS_OF_MARK;
 use harrier_sql::parser::sequence::GeneratedColumn;
-use harrier_sql::parser::table_clauses::{self, TableClauses, is_storage_parameter, table_option};
+use harrier_sql::parser::table_clauses::{
+    self, RESET_VALUE, TableClauses, is_storage_parameter, option_key, table_option,
+};
 use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 
@@ -638,6 +640,13 @@ impl Ddl<'_> {
                         continue;
                     }
                     let value = value.to_string();
+                    if value.trim_matches('\'') == RESET_VALUE {
+                        // PostgreSQL ignores names that it does not know.
+                        if let Some(key) = option_key(&plain(key)) {
+                            table.options.remove(key);
+                        }
+                        continue;
+                    }
                     let (key, value) = table_option(&plain(key), value.trim_matches('\''))?;
                     table.options.insert(key, value);
                 }

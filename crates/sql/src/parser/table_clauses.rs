@@ -20,7 +20,7 @@ mod partitions;
 mod views;
 
 pub use like::LikeOptions;
-pub use lists::{is_storage_parameter, table_option};
+pub use lists::{RESET_VALUE, is_storage_parameter, option_key, table_option};
 pub use partitions::{
     BoundClause, DividedBy, Division, HoldsClause, PartitionChange, PartitionClause, PartitionRef,
 };
@@ -229,6 +229,10 @@ impl Tokens<'_> {
         let mut clauses = TableClauses::default();
         let sets = self.is(at, "set");
         let what = at + 1;
+        if !sets && self.is_token(what, &Token::LParen) {
+            self.put_reset_options(at)?;
+            return Ok(None);
+        }
         if !self.is(what + 1, "by") {
             return Ok(None);
         }
@@ -252,6 +256,27 @@ impl Tokens<'_> {
         }
         self.put_placeholder(at..end);
         Ok(Some(clauses))
+    }
+
+    /// Replaces `RESET (name, …)` at `at`, which the parser does not know, by `SET (name = …)` with
+    /// [`RESET_VALUE`].
+    fn put_reset_options(&mut self, at: usize) -> Result<()> {
+        let (options, end) = self.list(at + 1)?;
+        let mut all = vec![word("SET"), Token::LParen];
+        for (number, option) in options.into_iter().enumerate() {
+            let name = self.option_name(&option).ok_or_else(|| syntax("an option needs a name"))?;
+            if option.len() > 1 && !name.starts_with("toast.") || option.len() > 3 {
+                return Err(syntax("RESET must not include values for parameters"));
+            }
+            if number > 0 {
+                all.push(Token::Comma);
+            }
+            let value = Token::SingleQuotedString(RESET_VALUE.to_string());
+            all.extend([Token::make_word(&name, Some('"')), Token::Eq, value]);
+        }
+        all.push(Token::RParen);
+        self.replace(at..end, all);
+        Ok(())
     }
 
     /// Replaces `range` by a placeholder option that the parser accepts.
@@ -379,5 +404,19 @@ mod tests {
         assert_eq!(clauses.unwrap().partition.unwrap().len(), 1);
         let (_, clauses) = take_clauses("ALTER TABLE t RESET SORTED BY").unwrap();
         assert_eq!(clauses.unwrap().sort.unwrap(), []);
+    }
+
+    #[test]
+    fn options_are_reset() {
+        let (text, clauses) =
+            take_clauses("ALTER TABLE t RESET (Fillfactor, toast.autovacuum_enabled)").unwrap();
+        let reset = RESET_VALUE;
+        let expected = format!(
+            "ALTER TABLE t SET ( \"fillfactor\" = '{reset}' , \"toast.autovacuum_enabled\" = '{reset}' )"
+        );
+        assert_eq!((text, clauses), (expected, None));
+        for sql in ["ALTER TABLE t RESET (fillfactor = 70)", "ALTER TABLE t RESET ()"] {
+            assert_eq!(harrier_sqlstate::of(&take_clauses(sql).unwrap_err()).as_str(), "42601", "{sql}");
+        }
     }
 }

@@ -46,7 +46,7 @@ impl Tokens<'_> {
     }
 
     /// The name of an option, which is `toast.name` for what is stored beside a table.
-    fn option_name(&self, option: &Range<usize>) -> Option<String> {
+    pub(super) fn option_name(&self, option: &Range<usize>) -> Option<String> {
         match self.is(option.start, "toast") && self.is_token(option.start + 1, &Token::Period) {
             true => self.name(option.start + 2).map(|name| format!("toast.{name}")),
             false => self.name(option.start),
@@ -110,6 +110,22 @@ pub fn is_storage_parameter(name: &str) -> bool {
         | "vacuum_truncate" => true,
         _ => false,
     }
+}
+
+/// The value of an option in what `RESET (name, …)` becomes for the parser.
+pub const RESET_VALUE: &str = "\u{1}reset";
+
+/// DuckLake's name of a table option; `None` if it is none.
+pub fn option_key(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "format" => "format",
+        "compression" | "parquet_compression" => "parquet_compression",
+        "compression_level" | "parquet_compression_level" => "parquet_compression_level",
+        "row_group_rows" | "parquet_row_group_size" => "parquet_row_group_size",
+        "target_file_bytes" | "target_file_size" => "target_file_size",
+        "inline_rows" | "data_inlining_row_limit" => "data_inlining_row_limit",
+        _ => return None,
+    })
 }
 
 /// Checks a table option's value, and maps its name to DuckLake's.
