@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, IntervalMonthDayNanoArray, RecordBatch, StringBuilder,
+    ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, IntervalMonthDayNanoArray, RecordBatch,
+    StringBuilder,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef,
+    DataType, Field, FieldRef, Float32Type, Float64Type, IntervalMonthDayNanoType, IntervalUnit, Schema,
+    SchemaRef,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
@@ -15,6 +17,7 @@ use datafusion::arrow::util::display::{
     ArrayFormatter, DisplayIndex, DurationFormat, FormatOptions, FormatResult,
 };
 use harrier_functions::format::datetime::{self, formatter};
+use harrier_functions::format::double::{put_double, put_real};
 use harrier_functions::parse::interval::IntervalStyle;
 
 use crate::copy_format::layout::Layout;
@@ -128,6 +131,8 @@ pub(crate) fn value_formatter<'a>(
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
     let own: Box<dyn DisplayIndex + 'a> = match column.data_type() {
         DataType::Boolean if layout.short_booleans => Box::new(Booleans(column.as_boolean())),
+        DataType::Float32 => Box::new(Reals(column.as_primitive::<Float32Type>())),
+        DataType::Float64 => Box::new(Doubles(column.as_primitive::<Float64Type>())),
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             Box::new(Intervals(column.as_primitive::<IntervalMonthDayNanoType>(), layout.intervals))
         }
@@ -137,6 +142,30 @@ pub(crate) fn value_formatter<'a>(
         _ => return formatter(column.as_ref(), options),
     };
     Ok(ArrayFormatter::new(own, false))
+}
+
+/// Reals as `0.5`, `1e+20` and `Infinity`.
+struct Reals<'a>(&'a Float32Array);
+
+impl DisplayIndex for Reals<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        let mut text = Vec::new();
+        put_real(&mut text, self.0.value(at));
+        out.write_str(&String::from_utf8_lossy(&text))?;
+        Ok(())
+    }
+}
+
+/// Doubles as `0.5`, `1e+300` and `Infinity`.
+struct Doubles<'a>(&'a Float64Array);
+
+impl DisplayIndex for Doubles<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        let mut text = Vec::new();
+        put_double(&mut text, self.0.value(at));
+        out.write_str(&String::from_utf8_lossy(&text))?;
+        Ok(())
+    }
 }
 
 /// Booleans as `t` and `f`.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringBuilder};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::FormatOptions;
 use harrier_functions::format::datetime::{formatter, trimmed};
+use harrier_functions::format::double::{put_double, put_real};
 use harrier_functions::format::value::put_element;
 
 /// The columns of a batch, with arrays converted to text.
@@ -67,6 +68,16 @@ fn write(text: &mut String, values: &ArrayRef, options: &FormatOptions) -> Resul
         value.clear();
         match values.data_type() {
             DataType::Boolean => value.push(if values.as_boolean().value(place) { 't' } else { 'f' }),
+            DataType::Float32 => {
+                let mut float = Vec::new();
+                put_real(&mut float, values.as_primitive::<Float32Type>().value(place));
+                value.push_str(&String::from_utf8_lossy(&float));
+            }
+            DataType::Float64 => {
+                let mut float = Vec::new();
+                put_double(&mut float, values.as_primitive::<Float64Type>().value(place));
+                value.push_str(&String::from_utf8_lossy(&float));
+            }
             DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
                 value.push_str(&trimmed(formatter.value(place).try_to_string()?));
             }

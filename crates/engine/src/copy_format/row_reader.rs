@@ -24,6 +24,7 @@ use harrier_exec::formats::compression;
 use harrier_functions::datetime::time_zone::moments_or_null;
 use harrier_functions::parse::bytea::bytes_of;
 use harrier_functions::parse::datetime::{self, Kind};
+use harrier_functions::parse::float;
 use harrier_sql::parser::copy::{CopyOptions, Header, OnError};
 use harrier_sqlstate::{IntoDataFusionError, date_style_hint, is_day};
 use parking_lot::Mutex;
@@ -314,6 +315,7 @@ impl RowParser {
                 let text = normal.as_ref().unwrap_or(text);
                 let value = cast_with_options(text, kind, &safe)?;
                 match kind {
+                    DataType::Float32 | DataType::Float64 => float::in_range(text, value),
                     // A local time that its zone does not have, or twice.
                     DataType::Timestamp(_, Some(zone)) if value.null_count() > text.null_count() => {
                         Ok(cast_with_options(&moments_or_null(text, zone)?, kind, &safe)?)
@@ -368,6 +370,10 @@ fn value_error(text: &str, kind: &DataType) -> SqlError {
     if kind.is_integer() && is_whole || kind.is_decimal() && is_number {
         let message = format!("value \"{text}\" is out of range for type {name}");
         return SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message);
+    }
+    // Rust reads numbers that are too large as infinite.
+    if kind.is_floating() && text.trim().parse::<f64>().is_ok() {
+        return float::out_of_range(text, kind);
     }
     if kind.is_temporal() && is_day(text) {
         let message = format!("date/time field value out of range: \"{text}\"");

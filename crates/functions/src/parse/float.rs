@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options, nullif};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
@@ -73,33 +73,58 @@ impl ScalarUDFImpl for FloatOfText {
 fn floats(texts: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..DEFAULT_CAST_OPTIONS };
     let floats = cast_with_options(texts, kind, &options)?;
-    let is_odd = |number: f64| number == 0.0 || number.is_infinite();
-    let is_odd: Vec<usize> = match kind {
-        DataType::Float32 => {
-            let floats = floats.as_primitive::<Float32Type>().values().iter().enumerate();
-            floats.filter(|(_, number)| is_odd(f64::from(**number))).map(|(at, _)| at).collect()
-        }
-        _ => {
-            let floats = floats.as_primitive::<Float64Type>().values().iter().enumerate();
-            floats.filter(|(_, number)| is_odd(**number)).map(|(at, _)| at).collect()
-        }
-    };
-    if is_odd.is_empty() {
+    let odd = odd_rows(&floats);
+    if odd.is_empty() {
         return Ok(floats);
     }
     let texts = cast(texts, &DataType::Utf8)?;
     let texts = texts.as_string::<i32>();
-    for at in is_odd.into_iter().filter(|at| texts.is_valid(*at)) {
+    for at in odd.into_iter().filter(|at| texts.is_valid(*at)) {
         let text = texts.value(at);
-        // Explicit `inf` and `0.00e5` are valid.
-        let digits = text.split(['e', 'E']).next().unwrap_or_default();
-        if digits.contains(|digit: char| matches!(digit, '1'..='9')) {
-            let name = if *kind == DataType::Float32 { "real" } else { "double precision" };
-            let message = format!("\"{text}\" is out of range for type {name}");
-            return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion());
+        if is_nonzero_number(text) {
+            return Err(out_of_range(text, kind).into_datafusion());
         }
     }
     Ok(floats)
+}
+
+/// The floats that the texts were cast to, with NULL for texts out of the type's range.
+pub fn in_range(texts: &StringArray, floats: ArrayRef) -> Result<ArrayRef> {
+    let odd = odd_rows(&floats);
+    let mut out = odd.into_iter().filter(|at| texts.is_valid(*at) && is_nonzero_number(texts.value(*at)));
+    let Some(first) = out.next() else { return Ok(floats) };
+    let mut is_out = vec![false; floats.len()];
+    std::iter::once(first).chain(out).for_each(|at| is_out[at] = true);
+    Ok(nullif(&floats, &BooleanArray::from(is_out))?)
+}
+
+/// The error of a text that is a number, and none of the type.
+pub fn out_of_range(text: &str, kind: &DataType) -> SqlError {
+    let name = if *kind == DataType::Float32 { "real" } else { "double precision" };
+    let message = format!("\"{text}\" is out of range for type {name}");
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message)
+}
+
+/// The rows with zeros and infinities, which a cast makes of numbers out of range.
+fn odd_rows(floats: &ArrayRef) -> Vec<usize> {
+    let is_odd = |number: f64| number == 0.0 || number.is_infinite();
+    match floats.data_type() {
+        DataType::Float32 => {
+            let floats = floats.as_primitive::<Float32Type>().values().iter().enumerate();
+            floats.filter(|(_, number)| is_odd(f64::from(**number))).map(|(at, _)| at).collect()
+        }
+        DataType::Float64 => {
+            let floats = floats.as_primitive::<Float64Type>().values().iter().enumerate();
+            floats.filter(|(_, number)| is_odd(**number)).map(|(at, _)| at).collect()
+        }
+        _ => vec![],
+    }
+}
+
+/// Whether a text of a zero or infinity stands for another number: explicit `inf` and `0.00e5` do not.
+fn is_nonzero_number(text: &str) -> bool {
+    let digits = text.split(['e', 'E']).next().unwrap_or_default();
+    digits.contains(|digit: char| matches!(digit, '1'..='9'))
 }
 
 #[cfg(test)]

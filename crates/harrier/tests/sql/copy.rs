@@ -124,6 +124,32 @@ fn arrays_come_and_go() {
     assert_eq!(done(sql(folder, &["-c", "SELECT sum(n[1]) AS s FROM t"], b"")), "s\n3\n");
 }
 
+/// Floating-point numbers are written as PostgreSQL 15 writes them, and none out of range is read.
+#[test]
+fn floats_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(sql(folder, &["-c", "CREATE TABLE t (d DOUBLE PRECISION, r REAL, a DOUBLE PRECISION[])"], b""));
+    let rows = "Infinity\t-Infinity\t{NaN,Infinity,5}\n1e+300\t1e+20\t{1e+15,1e-05}\n-0\t0.1\t{100000}\n\
+                NaN\t123456.5\t\\N\n";
+    done(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
+    assert_eq!(done(sql(folder, &["-c", "COPY t TO STDOUT"], b"")), rows);
+    let csv = "Infinity,-Infinity,\"{NaN,Infinity,5}\"\n1e+300,1e+20,\"{1e+15,1e-05}\"\n-0,0.1,{100000}\n\
+               NaN,123456.5,\n";
+    assert_eq!(done(sql(folder, &["-c", "COPY t TO STDOUT CSV"], b"")), csv);
+    for (column, row, error) in [
+        ("d", "1e400", "\"1e400\" is out of range for type double precision"),
+        ("d", "-1e-400", "\"-1e-400\" is out of range for type double precision"),
+        ("r", "1e40", "\"1e40\" is out of range for type real"),
+        ("a", "{1,1e400}", "\"1e400\" is out of range for type double precision"),
+    ] {
+        let output =
+            sql(folder, &["-c", &format!("COPY t ({column}) FROM STDIN")], format!("{row}\n").as_bytes());
+        let found = text(&output.stderr);
+        assert!(found.starts_with(&format!("ERROR 22003: {error}")), "{found}");
+    }
+}
+
 /// More rows than fit in any buffer, into files.
 #[test]
 fn many_rows_come_and_go() {
