@@ -222,6 +222,8 @@ fn space(folder: &Path) -> Option<(u64, u64)> {
 }
 
 fn mpi(findings: &mut Findings) {
+    // Also that of a single rank, which runs as if alone.
+    let launcher = harrier_mpi::launcher_sign();
     let launched = match harrier_exec::launch(None, false) {
         Ok(Some(Launch { rank, carrier: Carrier::Quic(place), .. })) => {
             let ranks = place.addresses.len();
@@ -237,7 +239,12 @@ fn mpi(findings: &mut Findings) {
             true
         }
         Ok(None) => {
-            findings.show("launched", "alone, or told to be");
+            match &launcher {
+                Some(sign) => {
+                    findings.show("launched", format_args!("as the only rank of a launcher ({sign})"))
+                }
+                None => findings.show("launched", "alone, or told to be"),
+            }
             false
         }
         Err(error) => {
@@ -257,8 +264,10 @@ fn mpi(findings: &mut Findings) {
         }
     }
     // Launchers cannot be nested.
-    if !launched {
-        launchers(findings);
+    match launcher {
+        Some(sign) => findings.show("launchers", format_args!("not tried within one ({sign})")),
+        None if launched => {}
+        None => launchers(findings),
     }
 }
 

@@ -35,6 +35,13 @@ pub struct LaunchedProcess {
     pub sign: String,
 }
 
+/// A variable that the launcher of this process has set, and its value; also if that started this process
+/// only.
+/// `None`: no launcher.
+pub fn launcher_sign() -> Option<String> {
+    Launch::from_environment().claims.into_iter().next().map(|claim| claim.sign)
+}
+
 /// Detects the launcher of this process; `None`: no launcher, or one of a single process. Reads only the
 /// environment and `/proc`: MPI is not loaded.
 ///

@@ -73,7 +73,7 @@ use std::sync::Arc;
 pub use ancestry::has_launcher;
 pub use block::Block;
 pub use endpoint::RECEIVES_MAX;
-pub use environment::{LaunchedProcess, detect_launcher};
+pub use environment::{LaunchedProcess, detect_launcher, launcher_sign};
 pub use error::MpiError;
 
 use endpoint::World;

@@ -771,6 +771,16 @@ fn the_doctor_says_what_to_do() {
     assert_eq!(run.status, Some(3), "{run:?}");
     let problem = "WRONG: rank 1: this rank cannot load an MPI library: no MPI library found";
     assert!(run.stdout.starts_with(problem), "{run:?}");
+    // The only rank of a launcher, which starts no other within.
+    folder.write("bin/mpirun", "#!/bin/sh\nexit 7\n");
+    let alone = "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 PATH=$PWD/bin";
+    let run = folder.shell(&format!("/bin/chmod +x bin/mpirun; {alone} {BINARY} doctor"));
+    assert!(
+        run.stdout.contains("launched         as the only rank of a launcher (OMPI_COMM_WORLD_"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("launchers        not tried within one (OMPI_COMM_WORLD_"), "{run:?}");
+    assert!(!run.stdout.contains("starts no rank"), "{run:?}");
     // A launcher that starts nothing.
     folder.write("bin/mpirun", "#!/bin/sh\necho ---- >&2\necho no hosts >&2\nexit 7\n");
     let script = format!("chmod +x bin/mpirun; PATH=$PWD/bin {BINARY} doctor");
