@@ -604,6 +604,10 @@ impl Generator {
 
     fn condition(&mut self, scope: &Scope, depth: usize) -> Expression {
         let kind = self.pick(&[Integer, Integer, Decimal, Float, Text, Date]);
+        if self.one_in(10) {
+            let kind = if self.one_in(6) { Boolean } else { kind };
+            return self.search(kind, scope, depth);
+        }
         // Kinds of the arguments; `None` is the kind that was drawn.
         let (template, kinds): (&str, &[Option<Kind>]) = self.pick(&[
             ("({} = {})", &[None, None] as &[Option<Kind>]),
@@ -626,6 +630,33 @@ impl Generator {
         ]);
         let arguments = kinds.iter().map(|k| self.expression(k.unwrap_or(kind), scope, depth - 1)).collect();
         fill(Boolean, template, arguments)
+    }
+
+    /// A search in an array of constants. None is NULL: plain DataFusion has another answer there than SQL.
+    fn search(&mut self, kind: Kind, scope: &Scope, depth: usize) -> Expression {
+        let wanted = self.expression(kind, scope, depth - 1);
+        let elements = self.random.random_range(1..=3);
+        let elements: Vec<String> = (0..elements).map(|_| self.element(kind)).collect();
+        let operator = self.pick(&["= any", "<> all"]);
+        let array = text(kind, format!("array[{}]", elements.join(", ")));
+        fill(Boolean, &format!("({{}} {operator} ({{}}))"), vec![wanted, array])
+    }
+
+    /// A constant that is not NULL; decimals have several scales.
+    fn element(&mut self, kind: Kind) -> String {
+        let n: i32 = self.random.random_range(-3..30);
+        match kind {
+            Integer | Nested => n.to_string(),
+            Decimal => self.pick(&[
+                format!("cast({n}.25 as decimal(12, 2))"),
+                format!("cast({n}.250 as decimal(9, 3))"),
+                format!("cast({n} as decimal(18, 0))"),
+            ]),
+            Float => format!("cast({} as double)", f64::from(n) / 4.0),
+            Text => self.pick(&["'red'", "'green'", "''", "'Zü'", "'a'"]).to_owned(),
+            Date => format!("date '2020-{:02}-15'", n.rem_euclid(12) + 1),
+            Boolean => self.pick(&["true", "false"]).to_owned(),
+        }
     }
 
     fn literal(&mut self, kind: Kind) -> Expression {
