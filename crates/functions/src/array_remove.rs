@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::array_elements::NUMERIC;
 use crate::datetime::interval_span;
 
 /// (array, value) → array; NULL for a NULL array.
@@ -54,7 +55,12 @@ impl ScalarUDFImpl for ArrayRemove {
         };
         let value = match value {
             // A string literal takes the type of the elements.
-            value if value.is_null() || value.is_string() => item.data_type().clone(),
+            value if value.is_null() => item.data_type().clone(),
+            // It may have more digits than the elements.
+            value if value.is_string() && item.data_type().is_decimal() => {
+                compared_as(item.data_type(), &NUMERIC).unwrap_or(NUMERIC)
+            }
+            value if value.is_string() => item.data_type().clone(),
             value if compared_as(item.data_type(), value).is_some() => value.clone(),
             value => return plan_err!("function {}({list}, {value}) does not exist", self.name()),
         };

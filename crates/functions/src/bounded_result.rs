@@ -27,7 +27,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::functions::{regex, string, unicode};
 use datafusion::functions_nested::{
-    concat as arrays, make_array, range, repeat, replace, resize, set_ops, string as texts,
+    concat as arrays, make_array, range, repeat, resize, set_ops, string as texts,
 };
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
@@ -38,8 +38,8 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-use crate::format;
 use crate::string::text_or_bytes;
+use crate::{array_elements, format};
 use bounds::{Argument, Bound, Rule};
 use harrier_error::{SqlError, SqlState};
 use harrier_resources::value_account::{Account, Reservation};
@@ -79,13 +79,13 @@ static FUNCTIONS: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
         (repeat::array_repeat_udf(), Rule::RepeatElement),
         (resize::array_resize_udf(), Rule::Resize),
         (make_array::make_array_udf(), Rule::Elements),
-        (arrays::array_append_udf(), Rule::Elements),
-        (arrays::array_prepend_udf(), Rule::Elements),
+        (array_elements::append(), Rule::Elements),
+        (array_elements::prepend(), Rule::Elements),
         (arrays::array_concat_udf(), Rule::Elements),
         (set_ops::array_union_udf(), Rule::Elements),
-        (replace::array_replace_udf(), Rule::ReplaceOne),
-        (replace::array_replace_n_udf(), Rule::ReplaceSome),
-        (replace::array_replace_all_udf(), Rule::ReplaceAll),
+        (array_elements::replace_one(), Rule::ReplaceOne),
+        (array_elements::replace_some(), Rule::ReplaceSome),
+        (array_elements::replace_all(), Rule::ReplaceAll),
     ];
     HashMap::from(functions.map(|(inner, rule)| {
         let name = inner.name().to_string();
@@ -115,7 +115,8 @@ pub fn bounded_version(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     let found = FUNCTIONS.get(function.name())?;
     let bounded = found.inner().downcast_ref::<Bounded>()?;
     // Another function may have the same name.
-    (bounded.inner.as_ref() == function).then(|| Arc::clone(found))
+    let inner = array_elements::inner_function(&bounded.inner).unwrap_or(&bounded.inner);
+    (bounded.inner.as_ref() == function || inner.as_ref() == function).then(|| Arc::clone(found))
 }
 
 /// `||` of two or more texts, or of bytes, of one type.

@@ -9,10 +9,12 @@
 //!   patterns. [`postgres_functions`] are tables of definitions that are evaluated row by row: most new
 //!   functions belong there.
 //! - [`guard`]: functions inserted by planners, not called by users.
-//! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and
-//!   those that run long.
+//! - [`bounded_result`], [`interruptible`] and [`array_elements`] wrap DataFusion's functions: those with
+//!   large results, those that run long, and those of an array and a value.
 
 pub mod aggregate;
+mod array_assign;
+pub mod array_elements;
 pub mod array_or_empty;
 mod array_remove;
 pub mod array_slice;
@@ -26,6 +28,7 @@ pub mod interruptible;
 pub mod json;
 pub mod math;
 pub mod nested_order;
+mod nullif;
 pub mod parse;
 pub mod postgres_functions;
 pub mod registry;

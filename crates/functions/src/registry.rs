@@ -17,13 +17,14 @@ use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{first_of_keys, option_wrappers, ranking, row_offset};
 use crate::{
-    array_or_empty, array_remove, array_slice, bounded_result, format, interruptible, json, nested_order,
-    parse, postgres_functions, signed_counts, to_char,
+    array_assign, array_elements, array_or_empty, array_remove, array_slice, bounded_result, format,
+    interruptible, json, nested_order, nullif, parse, postgres_functions, signed_counts, to_char,
 };
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
+        array_assign::function(),
         array_or_empty::function(),
         array_remove::function(),
         array_slice::function(),
@@ -41,6 +42,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         time_zone::moment(),
         time_zone::timezone(),
         named_cast::function(),
+        nullif::function(),
         never_true::function(),
         single_row_value::only(),
         regexp_replace::function(),
@@ -52,10 +54,11 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         format::datetime::function(),
         format::value::function(),
         row_filter_check::function(),
+        repeated_key::function(),
     ];
     checked::functions()
-        repeated_key::function(),
         .chain(own)
+        .chain(array_elements::functions())
         .chain(json::functions())
         .chain(declared_type::functions())
         .chain(bounded_result::functions())
@@ -103,6 +106,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
         [date_part::function(), date_trunc::function(), regexp_replace::function(), named_cast::function()];
     Replaced {
         scalar: length::functions()
+            .chain(array_elements::functions())
             .chain(signed_counts::functions())
             .chain(json::callable())
             .chain(bounded_result::callable())
@@ -115,11 +119,13 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(single)
             .chain(declared_type::planned())
             .chain([
+                array_assign::function(),
                 array_or_empty::function(),
                 array_remove::function(),
                 clock::function(),
                 time_zone::timezone(),
                 never_true::function(),
+                nullif::function(),
                 uuid,
             ])
             .collect(),

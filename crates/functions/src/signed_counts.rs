@@ -8,13 +8,15 @@ use std::sync::Arc;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::Result;
-use datafusion::functions_nested::{cardinality, position};
+use datafusion::functions_nested::cardinality;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
+use crate::array_elements;
+
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    [cardinality::cardinality_udf(), position::array_position_udf(), position::array_positions_udf()]
+    [cardinality::cardinality_udf(), array_elements::position(), array_elements::positions()]
         .into_iter()
         .map(|inner| Arc::new(ScalarUDF::new_from_impl(Counted { inner })))
 }

@@ -16,8 +16,8 @@ use crate::nesting::{self, NESTING_MAX};
 use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
     Tokens, call_keywords, explain_options, frame_exclusion, grouping_lists, key_storage, merge_do_nothing,
-    only_keyword, operators, postgres_synonyms, quantified_query, string_continuation, table_query,
-    view_rename,
+    only_keyword, operators, postgres_synonyms, quantified_query, string_continuation, subscript_targets,
+    table_query, view_rename,
 };
 
 pub mod access;
@@ -170,6 +170,7 @@ fn rewrite(tokens: &mut Tokens<'_>) -> Result<bool> {
     string_continuation::rewrite(tokens)?;
     frame_exclusion::rewrite(tokens)?;
     key_storage::rewrite(tokens)?;
+    subscript_targets::rewrite(tokens);
     merge_do_nothing::rewrite(tokens);
     postgres_synonyms::rewrite(tokens)?;
     operators::rewrite(tokens);

@@ -28,6 +28,7 @@ pub mod operators;
 pub mod postgres_synonyms;
 pub mod quantified_query;
 pub mod string_continuation;
+pub mod subscript_targets;
 pub mod table_query;
 #[cfg(test)]
 pub mod testing;

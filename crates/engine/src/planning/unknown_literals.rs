@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::array_elements;
 use harrier_functions::datetime::duration;
 use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 use harrier_sqlstate::IntoDataFusionError;
@@ -370,6 +371,9 @@ fn plan_difference(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawB
 fn plan_array_concat(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let list_of = |side: &Expr| side.get_type(schema).ok().filter(|kind| matches!(kind, DataType::List(_)));
     let is_null = |side: &Expr| matches!(side, Expr::Literal(value, _) if value.is_null());
+    if let Some(call) = plan_decimal_concat(&expr, schema) {
+        return PlannerResult::Planned(call);
+    }
     match (list_of(&expr.left), list_of(&expr.right)) {
         (Some(_), None) if is_null(&expr.right) => return PlannerResult::Planned(expr.left),
         (None, Some(_)) if is_null(&expr.left) => return PlannerResult::Planned(expr.right),
@@ -378,6 +382,40 @@ fn plan_array_concat(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResul
         _ => false,
     };
     PlannerResult::Original(expr)
+}
+
+/// `||` of an array and a number of which one is of decimals: DataFusion's finds no common type for them.
+fn plan_decimal_concat(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
+    let item_of = |side: &Expr| match side.get_type(schema) {
+        Ok(DataType::List(item)) => Some(item.data_type().clone()),
+        _ => None,
+    };
+    let (array, number, function) = match (item_of(&expr.left), item_of(&expr.right)) {
+        (Some(item), None) => (item, &expr.right, array_elements::append()),
+        (None, Some(item)) => (item, &expr.left, array_elements::prepend()),
+        _ => return None,
+    };
+    let number_type = number.get_type(schema).ok()?;
+    let exact = match number {
+        // The planner makes doubles of numbers with a point.
+        Expr::Literal(ScalarValue::Float64(Some(value)), _) if is_decimal(&array) => {
+            parse_numeric(&value.to_string()).map(|number| Expr::Literal(number, None))
+        }
+        _ => None,
+    };
+    let is_of_decimals = number_type.is_numeric()
+        && array.is_numeric()
+        && array != number_type
+        && (is_decimal(&array) || is_decimal(&number_type));
+    if !is_of_decimals {
+        return None;
+    }
+    let exact = exact.unwrap_or_else(|| number.clone());
+    let arguments = match item_of(&expr.left) {
+        Some(_) => vec![expr.left.clone(), exact],
+        None => vec![exact, expr.right.clone()],
+    };
+    Some(function.call(arguments))
 }
 
 /// Whether a quoted literal in a set operation takes the type of the column beside it.

@@ -1,12 +1,16 @@
 //! Grouped `min` and `max` of floats: NaN is greater than all other numbers, and infinity is a number, as in
-//! PostgreSQL. For other types, and without groups, they are DataFusion's.
+//! PostgreSQL; and `min` and `max` of arrays of arrays, which DataFusion's do not compare. For other types,
+//! and of floats without groups, they are DataFusion's.
 //!
 //! DataFusion's start with the least and the greatest finite number, and replace NaN by any later value, so
 //! that the result depends on the order of rows.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int64Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int64Array, make_comparator,
+};
+use datafusion::arrow::compute::{SortOptions, concat};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Int64Type};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
@@ -23,6 +27,51 @@ use crate::aggregate::float_sum::is_float;
 /// needs them too.
 pub fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     [min_udaf(), max_udaf()].into_iter().map(|inner| Arc::new(AggregateUDF::from(Extreme { inner })))
+}
+
+/// Whether DataFusion's accumulator cannot compare values of this type.
+fn is_array_of_arrays(kind: &DataType) -> bool {
+    matches!(kind, DataType::List(item) if item.data_type().is_nested())
+}
+
+/// The least or the greatest array of arrays, NULL elements being greater than others.
+#[derive(Debug)]
+struct NestedExtreme {
+    is_greatest: bool,
+    value: ScalarValue,
+}
+
+impl Accumulator for NestedExtreme {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let [values] = values else { return internal_err!("an extreme of {} columns", values.len()) };
+        // The value so far is the last one.
+        let own = self.value.to_array()?;
+        let all = concat(&[values.as_ref(), own.as_ref()])?;
+        let order = SortOptions { descending: self.is_greatest, nulls_first: self.is_greatest };
+        let compare = make_comparator(&all, &all, order)?;
+        let rows = (0..all.len()).filter(|row| all.is_valid(*row));
+        if let Some(best) = rows.min_by(|left, right| compare(*left, *right)) {
+            self.value = ScalarValue::try_from_array(&all, best)?;
+            self.value.compact();
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        Ok(self.value.clone())
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.value.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![self.value.clone()])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -48,7 +97,14 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        let kind = args.return_field.data_type();
+        match is_array_of_arrays(kind) {
+            true => {
+                let value = ScalarValue::try_new_null(kind)?;
+                Ok(Box::new(NestedExtreme { is_greatest: self.name() == "max", value }))
+            }
+            false => self.inner.accumulator(args),
+        }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

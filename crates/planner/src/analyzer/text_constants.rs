@@ -120,6 +120,10 @@ pub fn elements(text: &str, nested: bool) -> Result<Vec<Option<String>>, SqlErro
         let message = format!("malformed array literal: \"{text}\"");
         SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
     };
+    if text.trim_start().starts_with('[') {
+        let message = format!("array literal with bounds of its subscripts: \"{text}\"");
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+    }
     let inner =
         text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
     if inner.trim().is_empty() {

@@ -143,6 +143,10 @@ fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayR
             Arc::new(BinaryArray::from(vec![value.as_slice()]))
         }
         DataType::List(item) => {
+            if text.trim_start().starts_with('[') {
+                let message = format!("array literal with bounds of its subscripts: \"{text}\"");
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+            }
             let items = array_items(text).ok_or_else(|| {
                 SqlError::new(
                     SqlState::INVALID_TEXT_REPRESENTATION,

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
 };
 
+use super::exact_number::exact_decimal;
 use super::{java_patterns, similar_to};
 use crate::identifier::plain;
 use crate::tokens::call_keywords;
@@ -83,8 +84,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 // PostgreSQL replaces all occurrences, DataFusion the first one.
                 ("array_replace", arguments) => {
-                    let arguments = arguments.iter().copied().cloned().collect();
+                    let arguments = arguments.iter().map(|argument| exact_or_same(argument)).collect();
                     Some(Expr::Function(function_call("array_replace_all", arguments)))
+                }
+                // The planner makes doubles of numbers with a point.
+                (
+                    "array_append" | "array_prepend" | "array_position" | "array_positions" | "array_remove",
+                    arguments,
+                ) if arguments.iter().any(|argument| exact(argument).is_some()) => {
+                    Some(call_of(&name, arguments.iter().map(|argument| exact_or_same(argument)).collect()))
                 }
                 ("concat" | "concat_ws" | "format", arguments) if arguments.iter().any(|one| is_row(one)) => {
                     let texts = arguments.iter().map(|argument| match is_row(argument) {
@@ -411,6 +419,25 @@ fn format_variadic(format: &Expr, all: &Expr) -> Expr {
         Expr::Array(list) => call_of("format", std::iter::once(format).chain(&list.elem).cloned().collect()),
         other => call("harrier_format_elements", format, &cast(other, DataType::Text)),
     }
+}
+
+/// A number with a point, and perhaps a sign, as a decimal with the digits that are written.
+fn exact(value: &Expr) -> Option<Expr> {
+    match value {
+        Expr::Nested(inner) => exact(inner),
+        Expr::UnaryOp { op: op @ (UnaryOperator::Minus | UnaryOperator::Plus), expr } => {
+            Some(Expr::UnaryOp { op: *op, expr: Box::new(exact(expr)?) })
+        }
+        Expr::Value(value) => match &value.value {
+            Value::Number(text, _) if text.contains('.') => exact_decimal(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn exact_or_same(value: &Expr) -> Expr {
+    exact(value).unwrap_or_else(|| value.clone())
 }
 
 /// Rewrites `array_fill(v, ARRAY[2, 3])` to nested arrays; for other arrays of sizes, to one dimension.

@@ -1,0 +1,73 @@
+//! `nullif` of an array and a quoted literal, which DataFusion's finds no common type for.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::array_elements::plain_types;
+
+/// (value, value) → the first, or NULL if they are equal; under DataFusion's name.
+pub(crate) fn function() -> Arc<ScalarUDF> {
+    let inner = datafusion::functions::core::nullif();
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(NullIf { inner, signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct NullIf {
+    inner: Arc<ScalarUDF>,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for NullIf {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        match given {
+            // A literal takes the type of the other.
+            [list @ DataType::List(_), other] | [other, list @ DataType::List(_)]
+                if other.is_string() || other.is_null() =>
+            {
+                Ok(vec![list.clone(), list.clone()])
+            }
+            _ => plain_types(given, &self.inner),
+        }
+    }
+
+    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(given)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        self.inner.return_field_from_args(arguments)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.inner.invoke_with_args(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_is_an_array_beside_one() {
+        let list = || DataType::new_list(DataType::Int32, true);
+        for given in [[list(), DataType::Utf8], [DataType::Utf8View, list()], [list(), DataType::Null]] {
+            assert_eq!(function().coerce_types(&given).unwrap(), [list(), list()]);
+        }
+        let numbers = function().coerce_types(&[DataType::Int32, DataType::Int64]).unwrap();
+        assert_eq!(numbers, [DataType::Int64, DataType::Int64]);
+    }
+}
