@@ -49,8 +49,15 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 
 /// Operators whose rows exist in one process only, or whose functions belong to the session.
-const ONE_RANK_ONLY: [&str; 5] =
-    ["RecursiveQueryExec", "ScalarSubqueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
+const ONE_RANK_ONLY: [&str; 7] = [
+    "RecursiveQueryExec",
+    "ScalarSubqueryExec",
+    "SharedRowsExec",
+    "SharedScanExec",
+    "StreamingTableExec",
+    "WorkTableExec",
+    "async_func",
+];
 
 /// The deepest nesting of a redistribution expression. Each level is up to three levels of a protobuf
 /// message, whose decoder allows 100.

@@ -24,7 +24,7 @@ use crate::data_files::row_filter::VisibleRowsExec;
 use crate::data_files::write_files::{WriteFilesExec, output_schema};
 use crate::data_files::write_spec::WriteSpec;
 use crate::distribution::colocated_joins::colocate;
-use crate::distribution::runtime_filters::{self, RuntimeFilters};
+use crate::operators::shared_rows::{SharedRows, SharedRowsExec};
 use harrier_resources::value_account::Account;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
@@ -145,6 +145,10 @@ impl ExtensionPlanner for OwnNodes {
         _: &'h dyn Session,
         _: &'i PhysicalPlanningContext,
     ) -> BoxFuture<'f, Result<Option<Arc<dyn ExecutionPlan>>>> {
+        if let (Some(node), [input, body]) = (node.as_any().downcast_ref::<SharedRows>(), inputs) {
+            let planned = SharedRowsExec::try_new(&node.name, Arc::clone(input), Arc::clone(body));
+            return ready(planned.map(|planned| Some(Arc::new(planned) as Arc<dyn ExecutionPlan>))).boxed();
+        }
         let [input] = inputs else { return ready(Ok(None)).boxed() };
         let (input, node) = (Arc::clone(input), node.as_any());
         let planned: Option<Arc<dyn ExecutionPlan>> = match node.downcast_ref::<WriteFiles>() {
