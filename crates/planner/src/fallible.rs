@@ -50,6 +50,13 @@ pub fn may_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists(|part| Ok(has_risk(part) && is_fallible(part, schema)))
 }
 
+/// Whether an expression may fail for some rows by a part that depends on the row. Others are computed once,
+/// before any row.
+pub fn may_fail_by_row(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    let depends = |part: &Expr| part.any_column_refs() || part.contains_outer() || part.is_volatile();
+    expr.exists(|part| Ok(has_risk(part) && depends(part) && is_fallible(part, schema)))
+}
+
 /// Whether an expression contains a part that may fail by its form, whatever the types.
 pub fn has_risk(expr: &Expr) -> bool {
     match expr {

@@ -18,6 +18,10 @@
 //!                 b.g < k: (SELECT DISTINCT a.g AS k FROM a) × b
 //! ```
 //!
+//! The outer rows are read twice: for the values, and for the join. Rows that could be others the second time
+//! are computed once ([`shared`]). Values of rows for which SQL does not evaluate a subquery are left out, if it
+//! may fail ([`guards`]).
+//!
 //! Source: Neumann and Kemper, Unnesting Arbitrary Queries, BTW 2015. Upstream: apache/datafusion#24960,
 //! #25283, #25347, #25473, #21202.
 //!
@@ -26,11 +30,14 @@
 //! `Decorrelation` can go when DataFusion unnests arbitrary subqueries (apache/datafusion#5492, open); paper:
 //! Neumann and Kemper, BTW 2015.
 
+mod carried;
 mod conditions;
 mod dependent;
+mod guards;
 mod plain;
 mod quantified;
 pub(crate) mod references;
+mod shared;
 mod unnest;
 
 pub(crate) use quantified::QuantifiedSubqueries;

@@ -6,8 +6,8 @@
 //!   a LEFT JOIN b ON p AND x = (SELECT … a.c …)         ─►   (a, and (SELECT …) AS s) LEFT JOIN b ON p AND x = s
 //! ```
 //!
-//! In an outer join, the subquery may refer to columns of one side only; for references to both sides the
-//! planner reports an error.
+//! In an outer join, the subquery may refer to columns of one side only; those that refer to both sides are
+//! unnested there (`decorrelation::unnest`).
 //!
 //! `JoinConditionSubqueries` can go when correlated subqueries and EXISTS are decorrelated in join
 //! conditions; no exact issue found (apache/datafusion#21240 only covers uncorrelated scalar subqueries).

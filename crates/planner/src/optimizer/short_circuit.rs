@@ -251,7 +251,7 @@ fn rewrite_chain(
 }
 
 /// The operands of a chain in order.
-fn operands_of(chain: Expr, op: Operator) -> Vec<Expr> {
+pub(crate) fn operands_of(chain: Expr, op: Operator) -> Vec<Expr> {
     let (mut operands, mut open) = (Vec::new(), vec![chain]);
     while let Some(expr) = open.pop() {
         match expr {
@@ -266,7 +266,7 @@ fn operands_of(chain: Expr, op: Operator) -> Vec<Expr> {
 const CHAIN_LEVELS: usize = 16;
 
 /// Builds a chain from operands; a balanced tree if it is long.
-fn join_operands(mut operands: Vec<Expr>, op: Operator) -> Expr {
+pub(crate) fn join_operands(mut operands: Vec<Expr>, op: Operator) -> Expr {
     let join = |left: Expr, right: Expr| datafusion::logical_expr::binary_expr(left, op, right);
     if operands.len() > CHAIN_LEVELS {
         let right = operands.split_off(operands.len() / 2);

@@ -14,37 +14,48 @@
 //! | OVER (PARTITION BY p) | OVER (PARTITION BY values, p) |
 //! | ORDER BY o LIMIT n OFFSET m | row_number() OVER (PARTITION BY values ORDER BY o) BETWEEN m + 1 AND m + n |
 //! | JOIN, UNION | of both sides, also joined on the values |
+//! | WITH RECURSIVE | of both terms, whose work table has the values |
+//! | shared rows | with the values, if they depend on them |
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{AggregateFunction, GroupingSet};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::{
-    Aggregate, Distinct, DistinctOn, Join, JoinConstraint, Limit, Projection, SubqueryAlias, Union, Unnest,
-    Values, Window,
+    Aggregate, Distinct, DistinctOn, Join, JoinConstraint, Limit, Projection, RecursiveQuery, SubqueryAlias,
+    TableScan, Union, Unnest, Values, Window,
 };
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, JoinType, LogicalPlan,
     LogicalPlanBuilder, Operator, SkipType, Sort, SortExpr, binary_expr, cast, lit, when,
 };
+use harrier_exec::operators::shared_rows::SharedRows;
 use harrier_functions::window::ranking::row_number;
 
+use super::carried::{Carried, computed_name};
 use super::conditions::{next_number, null_safe_eq, null_safe_eq_values, unsupported_error};
 use super::references::{
     Reference, free_references, free_references_of, has_subquery, is_lateral, replace_references,
     replace_references_in,
 };
+use super::shared::is_volatile;
+use crate::fallible::may_fail;
 
 /// The distinct values of the outer columns that a subquery refers to.
+#[derive(Clone)]
 pub(super) struct Outer {
     values: LogicalPlan,
     columns: Vec<Column>,
+    /// Rows that the plan computes itself, and that carry the values.
+    carried: Vec<Carried>,
+    /// Whether volatile functions are evaluated for each of the values.
+    is_for_each_row: bool,
 }
 
 /// A rewritten plan: all of its columns under their original names, and the key columns.
@@ -54,70 +65,31 @@ pub(super) struct DependentPlan {
     pub(super) keys: Vec<Column>,
 }
 
-/// Whether a limit on these rows is deterministic: all of their columns are sort keys.
-fn is_ordered_by_all(rows: &LogicalPlan) -> bool {
-    let (mut output, mut rows) = (None, rows);
-    loop {
-        match rows {
-            LogicalPlan::SubqueryAlias(alias) => {
-                // The alias renames the columns below.
-                output = None;
-                rows = &alias.input;
-            }
-            LogicalPlan::Projection(projection) if !projection.expr.iter().any(has_subquery) => {
-                output = Some(columns_of(&projection.expr));
-                rows = &projection.input;
-            }
-            LogicalPlan::Sort(sort) => {
-                let keys: Vec<&Expr> = sort.expr.iter().map(|key| &key.expr).collect();
-                let all = || sort.input.schema().columns().into_iter().collect();
-                return are_keys(&output.unwrap_or_else(all), &keys);
-            }
-            _ => return false,
-        }
-    }
-}
-
-/// Whether DISTINCT ON is deterministic: all selected columns are sort keys.
-fn is_ordered_by_selected(on: &DistinctOn) -> bool {
-    let order = on.sort_expr.iter().flatten().map(|key| &key.expr);
-    !on.select_expr.iter().any(has_subquery)
-        && are_keys(&columns_of(&on.select_expr), &on.on_expr.iter().chain(order).collect::<Vec<_>>())
-}
-
-fn columns_of(exprs: &[Expr]) -> HashSet<Column> {
-    exprs.iter().flat_map(Expr::column_refs).cloned().collect()
-}
-
-fn are_keys(columns: &HashSet<Column>, keys: &[&Expr]) -> bool {
-    columns.iter().all(|column| keys.iter().any(|key| matches!(key, Expr::Column(key) if key == column)))
-}
-
 impl Outer {
-    /// The values of `columns` in the rows of `query`.
-    ///
-    /// Errors: the query is not deterministic (0A000). A LIMIT is deterministic if all columns are sort keys.
-    pub(super) fn of(query: &LogicalPlan, columns: Vec<Column>) -> Result<Self> {
-        let changes = query.exists(|node| {
-            let is_volatile = node.expressions().iter().any(Expr::is_volatile);
-            Ok(is_volatile
-                || match node {
-                    LogicalPlan::Limit(limit) => !is_ordered_by_all(&limit.input),
-                    LogicalPlan::Distinct(Distinct::On(on)) => !is_ordered_by_selected(on),
-                    _ => false,
-                })
-        })?;
-        if changes {
-            return Err(unsupported_error(
-                "a query around it that has LIMIT, DISTINCT ON or volatile functions",
-            ));
+    /// The values of `columns` in the rows of `query`, or in those that `guard` selects. The query has to be
+    /// repeatable ([`super::shared`]).
+    pub(super) fn of(query: &LogicalPlan, columns: Vec<Column>, guard: Option<Expr>) -> Result<Self> {
+        let mut rows = LogicalPlanBuilder::from(query.clone());
+        let mut list: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
+        if let Some(guard) = guard {
+            // Conditions on the values can get below the guard. If that one may fail, it comes after them.
+            if may_fail(&guard, query.schema())? && !has_subquery(&guard) {
+                list =
+                    list.into_iter().map(|value| when(guard.clone(), value).end()).collect::<Result<_>>()?;
+            }
+            rows = LogicalPlanBuilder::from(LogicalPlan::Filter(Filter::try_new(
+                guard,
+                Arc::new(rows.build()?),
+            )?));
         }
-        let named = columns.iter().cloned().zip(fresh_columns(columns.len()));
-        let values = LogicalPlanBuilder::from(query.clone())
-            .project(named.map(|(column, name)| Expr::Column(column).alias(name.name)))?
-            .distinct()?
-            .build()?;
-        Ok(Self { values, columns })
+        let named = list.into_iter().zip(fresh_columns(columns.len()));
+        let values = rows.project(named.map(|(value, name)| value.alias(name.name)))?.distinct()?.build()?;
+        Ok(Self { values, columns, carried: vec![], is_for_each_row: false })
+    }
+
+    /// Evaluates volatile functions for each of the values, too.
+    pub(super) fn for_each_row(self) -> Self {
+        Self { is_for_each_row: true, ..self }
     }
 
     pub(super) fn columns(&self) -> &[Column] {
@@ -170,13 +142,43 @@ impl Outer {
                 let plan = Unnest::try_new(Arc::new(plan), unnest.exec_columns, unnest.options)?;
                 Ok(DependentPlan { plan: LogicalPlan::Unnest(plan), keys })
             }
-            LogicalPlan::RecursiveQuery(_) => Err(unsupported_error("WITH RECURSIVE")),
+            LogicalPlan::RecursiveQuery(query) => self.push_recursive(query),
+            LogicalPlan::TableScan(scan) => self.push_scan(&scan),
+            LogicalPlan::Extension(node) => match node.node.as_any().downcast_ref::<SharedRows>() {
+                Some(shared) => self.push_shared(shared.clone()),
+                None => Err(unsupported_error("columns of the query around it in such a place")),
+            },
             _ => Err(unsupported_error("columns of the query around it in such a place")),
         }
     }
 
     fn is_uncorrelated(&self, plan: &LogicalPlan) -> Result<bool> {
-        Ok(!free_references(plan)?.iter().any(|(column, _)| self.columns.contains(column)))
+        if self.is_for_each_row && is_volatile(plan)?
+            || free_references(plan)?.iter().any(|(column, _)| self.columns.contains(column))
+        {
+            return Ok(false);
+        }
+        if self.carried.is_empty() {
+            return Ok(true);
+        }
+        let mut is_carried = false;
+        plan.apply_with_subqueries(|node| {
+            is_carried |= matches!(node, LogicalPlan::TableScan(scan) if self.carried(scan).is_some());
+            Ok(if is_carried { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(!is_carried)
+    }
+
+    /// The rows with values that a scan reads.
+    fn carried(&self, scan: &TableScan) -> Option<&Carried> {
+        let name = computed_name(scan)?;
+        self.carried.iter().rev().find(|carried| carried.name == name)
+    }
+
+    fn carrying(&self, carried: Carried) -> Self {
+        let mut outer = self.clone();
+        outer.carried.push(carried);
+        outer
     }
 
     fn refers_to(&self, expr: &Expr, scope: &DFSchema) -> Result<bool> {
@@ -251,10 +253,14 @@ impl Outer {
     }
 
     fn push_limit(&self, limit: Limit) -> Result<DependentPlan> {
-        let (FetchType::Literal(fetch), SkipType::Literal(skip)) =
-            (limit.get_fetch_type()?, limit.get_skip_type()?)
-        else {
-            return Err(unsupported_error("a LIMIT or OFFSET that is computed"));
+        let rows = |rows: Option<usize>| rows.map(|rows| lit(i64::try_from(rows).unwrap_or(i64::MAX)));
+        let fetch = match limit.get_fetch_type()? {
+            FetchType::Literal(fetch) => rows(fetch),
+            FetchType::UnsupportedExpr => limit.fetch.as_deref().cloned(),
+        };
+        let skip = match limit.get_skip_type()? {
+            SkipType::Literal(skip) => rows(Some(skip).filter(|skip| *skip > 0)),
+            SkipType::UnsupportedExpr => limit.skip.as_deref().cloned(),
         };
         // Sort columns that are not selected are projected away above the sort.
         let (list, sorted) = match unwrap_plan(limit.input) {
@@ -273,12 +279,40 @@ impl Outer {
         let turn = row_number().call(vec![]).partition_by(columns(&input.keys));
         let turn = if order.is_empty() { turn.build()? } else { turn.order_by(order).build()? };
         let column = Expr::Column(Column::from_name(turn.schema_name().to_string()));
-        let [skip, fetch] =
-            [Some(skip), fetch].map(|rows| rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX)));
-        let skip = skip.unwrap_or(0);
-        let from = column.clone().gt(lit(skip));
-        let within = fetch.map(|fetch| column.lt_eq(lit(skip.saturating_add(fetch))));
-        let predicate = conjunction([from].into_iter().chain(within)).unwrap_or_else(|| lit(true));
+        let count = |expr: Option<Expr>| {
+            expr.map(|expr| {
+                let expr = self.replace_outer(expr, &input.keys, &input.plan)?;
+                match expr {
+                    Expr::Literal(..) => Ok(expr),
+                    // NULL is no limit.
+                    expr => expr.cast_to(&DataType::Int64, input.plan.schema()),
+                }
+            })
+            .transpose()
+        };
+        let [skip, fetch] = [count(skip)?, count(fetch)?];
+        let is_open = |count: &Expr| (!matches!(count, Expr::Literal(..))).then(|| count.clone().is_null());
+        let or_open = |condition: Expr, count: &Expr| match is_open(count) {
+            Some(is_open) => is_open.or(condition),
+            None => condition,
+        };
+        let from = skip.as_ref().map(|skip| or_open(column.clone().gt(skip.clone()), skip));
+        let within = fetch.map(|fetch| -> Result<Expr> {
+            let last = match (&skip, &fetch) {
+                (None, _) => fetch.clone(),
+                (
+                    Some(Expr::Literal(ScalarValue::Int64(Some(skip)), _)),
+                    Expr::Literal(ScalarValue::Int64(Some(fetch)), _),
+                ) => lit(skip.saturating_add(*fetch)),
+                (Some(skip @ Expr::Literal(..)), _) => fetch.clone() + skip.clone(),
+                (Some(skip), _) => {
+                    fetch.clone() + when(skip.clone().is_null(), lit(0_i64)).otherwise(skip.clone())?
+                }
+            };
+            Ok(or_open(column.lt_eq(last), &fetch))
+        });
+        let within: Option<Expr> = within.transpose()?;
+        let predicate = conjunction(from.into_iter().chain(within)).unwrap_or_else(|| lit(true));
         let window = LogicalPlan::Window(Window::try_new(vec![turn], Arc::new(input.plan))?);
         let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(window))?);
         let own = schema.columns().into_iter().chain(input.keys.iter().cloned()).map(Expr::Column);
@@ -545,6 +579,59 @@ impl Outer {
         let own = own.into_iter().flatten().filter(|column| !other_keys.contains(column)).map(Expr::Column);
         let plan = Projection::try_new(own.chain(values).collect(), Arc::new(plan))?;
         Ok(DependentPlan { plan: LogicalPlan::Projection(plan), keys: merged })
+    }
+
+    fn push_scan(&self, scan: &TableScan) -> Result<DependentPlan> {
+        match self.carried(scan) {
+            Some(carried) => {
+                let (plan, keys) = carried.scan(scan)?;
+                Ok(DependentPlan { plan, keys })
+            }
+            // Volatile filters of a scan.
+            None => self.cross_join(LogicalPlan::TableScan(scan.clone())),
+        }
+    }
+
+    fn push_shared(&self, shared: SharedRows) -> Result<DependentPlan> {
+        let SharedRows { name, input, body } = shared;
+        if self.is_uncorrelated(&input)? {
+            let DependentPlan { plan: body, keys } = self.push_down(body)?;
+            return Ok(DependentPlan { plan: SharedRows { name, input, body }.into_plan(), keys });
+        }
+        let (input, keys) = self.push_below_own(input)?;
+        let new_name = format!("__shared_{}", next_number());
+        let outer = self.carrying(Carried::shared(name, &new_name, &input, &keys)?);
+        let DependentPlan { plan: body, keys } = outer.push_down(body)?;
+        Ok(DependentPlan { plan: SharedRows { name: new_name, input, body }.into_plan(), keys })
+    }
+
+    /// Rewrites WITH RECURSIVE: each value has its own rounds. One that has no new rows takes no part in
+    /// further ones.
+    fn push_recursive(&self, query: RecursiveQuery) -> Result<DependentPlan> {
+        let RecursiveQuery { name, static_term, recursive_term, is_distinct, schema } = query;
+        let (first, keys) = self.push_below_own(unwrap_plan(static_term))?;
+        let new_name = format!("{name}_{}", next_number());
+        let outer = self.carrying(Carried::work_table(name, &new_name, &first, &keys));
+        let (next, _) = outer.push_below_own(unwrap_plan(recursive_term))?;
+        let columns = next.schema().columns().into_iter().zip(first.schema().columns());
+        let list = columns.map(|(column, name)| Expr::Column(column).alias(name.name)).collect();
+        let next = LogicalPlan::Projection(Projection::try_new(list, Arc::new(next))?);
+        let plan = RecursiveQuery::try_new(new_name, Arc::new(first), Arc::new(next), is_distinct)?;
+        Ok(DependentPlan {
+            plan: rename_columns(LogicalPlan::RecursiveQuery(plan), 0, &schema, &keys)?,
+            keys,
+        })
+    }
+
+    /// Rewrites a plan, and returns its own columns and behind them the keys, under new names.
+    fn push_below_own(&self, plan: LogicalPlan) -> Result<(LogicalPlan, Vec<Column>)> {
+        let own = plan.schema().columns();
+        let DependentPlan { plan, keys } = self.push_down(plan)?;
+        let names = fresh_columns(keys.len());
+        let list = own.into_iter().map(Expr::Column);
+        let list =
+            list.chain(keys.into_iter().zip(&names).map(|(key, name)| Expr::Column(key).alias(&name.name)));
+        Ok((LogicalPlan::Projection(Projection::try_new(list.collect(), Arc::new(plan))?), names))
     }
 
     fn push_values(&self, values: Values) -> Result<DependentPlan> {

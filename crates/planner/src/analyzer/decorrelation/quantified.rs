@@ -18,15 +18,14 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue, Spans};
 use datafusion::error::Result;
+use datafusion::functions_aggregate::expr_fn::max;
 use datafusion::logical_expr::expr::{Exists, GroupingSet, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Projection, Subquery, SubqueryAlias};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, lit, when,
+    BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, case, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::IntoDataFusionError;
 
 use super::conditions::next_number;
 use super::plain::is_plain;
@@ -36,7 +35,7 @@ use super::references::{
 use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// As a value, a comparison duplicates its subquery, so nested ones grow exponentially. With more inner
-/// subqueries than this it is rejected.
+/// subqueries than this it becomes an aggregate, which compares all rows.
 const INNER_SUBQUERIES_MAX: usize = 14;
 
 /// The alias of the subquery that a value is compared with.
@@ -44,6 +43,9 @@ const ROWS_ALIAS: &str = "__compared";
 
 /// The name of a subquery's output column, if a projection is added.
 const VALUE_COLUMN: &str = "__listed";
+
+/// The name of the aggregate of all comparisons.
+const WEIGHT_COLUMN: &str = "__weight";
 
 /// The prefix of added columns for searched values.
 const KEY_PREFIX: &str = "__sought";
@@ -186,17 +188,47 @@ impl QuantifiedComparison {
         Ok(if self.negated { negate(is_found) } else { is_found })
     }
 
-    /// Rewrites it to a value. Errors: too many subqueries would be duplicated (54001).
+    /// Rewrites it to a value.
     fn to_value(&self, scope: &DFSchema) -> Result<Expr> {
         let inner = count_subqueries(&self.value)? + count_subqueries_in(&self.rows.subquery)?;
         if inner > INNER_SUBQUERIES_MAX {
-            let message = "IN, ANY and ALL as values are nested too deeply";
-            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into_datafusion());
+            return self.to_aggregate(scope);
         }
         let is_found = self.exists(|comparison| comparison, scope)?;
         let is_unknown = self.exists(|comparison| comparison.is_null(), scope)?;
         let null = Expr::Literal(ScalarValue::Boolean(None), None);
         when(is_found, lit(!self.negated)).when(is_unknown, null).otherwise(lit(self.negated))
+    }
+}
+
+impl QuantifiedComparison {
+    /// Rewrites it to a value, with one subquery: the comparison of all rows that says most.
+    fn to_aggregate(&self, scope: &DFSchema) -> Result<Expr> {
+        let value = to_outer_references(self.value.clone(), scope)?;
+        let rows = strip_order(self.rows.subquery.as_ref().clone());
+        let column = Column::new(Some(ROWS_ALIAS), rows.schema().field(0).name());
+        let rows = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(rows), ROWS_ALIAS)?);
+        let compared =
+            Expr::BinaryExpr(BinaryExpr::new(Box::new(value), self.op, Box::new(Expr::Column(column))));
+        let is_equal = Expr::Column(Column::new_unqualified(VALUE_COLUMN));
+        let [found, unknown, none] = [2_i64, 1, 0].map(lit);
+        let weight = when(is_equal.clone(), found.clone())
+            .when(is_equal.is_null(), unknown.clone())
+            .otherwise(none)?;
+        let plan = LogicalPlanBuilder::from(rows)
+            .project(vec![compared.alias(VALUE_COLUMN)])?
+            .aggregate(Vec::<Expr>::new(), vec![max(weight).alias(WEIGHT_COLUMN)])?
+            .build()?;
+        let plan = with_plan(
+            Expr::ScalarSubquery(Subquery {
+                subquery: Arc::new(LogicalPlan::default()),
+                outer_ref_columns: vec![],
+                spans: Spans::new(),
+            }),
+            plan,
+        )?;
+        let null = Expr::Literal(ScalarValue::Boolean(None), None);
+        case(plan).when(found, lit(!self.negated)).when(unknown, null).otherwise(lit(self.negated))
     }
 }
 
