@@ -45,7 +45,7 @@ use super::references::{
     replace_references_in,
 };
 use super::shared::is_volatile;
-use crate::fallible::may_fail;
+use crate::fallible::may_fail_by_row;
 
 /// The distinct values of the outer columns that a subquery refers to.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ impl Outer {
         let mut list: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
         if let Some(guard) = guard {
             // Conditions on the values can get below the guard. If that one may fail, it comes after them.
-            if may_fail(&guard, query.schema())? && !has_subquery(&guard) {
+            if may_fail_by_row(&guard, query.schema())? && !has_subquery(&guard) {
                 list =
                     list.into_iter().map(|value| when(guard.clone(), value).end()).collect::<Result<_>>()?;
             }

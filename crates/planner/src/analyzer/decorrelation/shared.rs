@@ -1,18 +1,19 @@
 //! Queries that are read twice: the rows and, for the subqueries in their expressions, the values that these
 //! are computed for.
 //!
-//! A query that would return other rows the second time, as it has volatile functions or a LIMIT without a
-//! total order, is computed once and its rows are shared ([`SharedRows`]). So are the rows around a volatile
-//! subquery, which SQL computes for each row: they get a number, by which their values differ.
+//! A query that would return other rows the second time, as it has volatile functions, a LIMIT without a total
+//! order or sums of floating-point numbers, is computed once and its rows are shared ([`SharedRows`]). So are
+//! the rows around a volatile subquery, which SQL computes for each row: they get a number, by which their
+//! values differ.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::common::Column;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{Distinct, DistinctOn, Projection, Window};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use harrier_exec::operators::shared_rows::SharedRows;
 use harrier_functions::window::ranking::row_number;
 
@@ -98,6 +99,33 @@ pub(super) fn is_repeatable(query: &LogicalPlan) -> Result<bool> {
         Ok(if is_repeatable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok(is_repeatable)
+}
+
+/// Whether `columns` have the same values when a query is computed again. Sums of floating-point numbers depend
+/// on the order of the rows.
+pub(super) fn is_exact(query: &LogicalPlan, columns: &[Column]) -> Result<bool> {
+    let schema = query.schema();
+    let is_float =
+        |column: &Column| schema.field_from_column(column).is_ok_and(|field| field.data_type().is_floating());
+    if !columns.iter().any(is_float) {
+        return Ok(true);
+    }
+    let is_summed = query.exists(|node| {
+        let (calls, schema) = match node {
+            LogicalPlan::Aggregate(aggregate) => (&aggregate.aggr_expr, aggregate.input.schema()),
+            LogicalPlan::Window(window) => (&window.window_expr, window.input.schema()),
+            _ => return Ok(false),
+        };
+        let mut is_inexact = false;
+        for call in calls {
+            let name = call.qualified_name().1;
+            let is_chosen = ["min(", "max(", "first_value(", "last_value(", "nth_value("];
+            is_inexact |= call.get_type(schema)?.is_floating()
+                && !is_chosen.iter().any(|chosen| name.starts_with(chosen));
+        }
+        Ok(is_inexact)
+    })?;
+    Ok(!is_summed)
 }
 
 /// Whether a limit on these rows is deterministic: all of their columns are sort keys.

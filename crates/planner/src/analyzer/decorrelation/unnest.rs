@@ -9,10 +9,12 @@ use datafusion::common::{Column, DFSchema, ExprSchema, NullEquality, ScalarValue
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::logical_plan::{Join, JoinConstraint, Projection, SubqueryAlias, Union};
+use datafusion::logical_expr::logical_plan::{
+    Distinct, DistinctOn, Join, JoinConstraint, Projection, SubqueryAlias, Union,
+};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, lit, when,
+    BinaryExpr, Expr, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
@@ -24,7 +26,7 @@ use super::dependent::{DependentPlan, Outer, fresh_columns};
 use super::guards::{Guards, is_lazy, is_only, map_lazy, plan_may_fail};
 use super::plain::{is_plain, is_plain_value};
 use super::references::{free_references, has_subquery, is_lateral, scope, subquery_of, with_plan};
-use super::shared::{Shared, add_row_number, around, is_repeatable, is_volatile};
+use super::shared::{Shared, add_row_number, around, is_exact, is_repeatable, is_volatile};
 
 /// The analyzer rule; runs after the one that turns scalar subqueries into aggregates.
 #[derive(Debug)]
@@ -57,6 +59,10 @@ fn unnest(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.map_children(|child| unnest(child).map(Transformed::yes))?.data;
     match plan {
         LogicalPlan::Join(join) if is_lateral(&join)? => lateral(join),
+        // DataFusion keeps the mark of a LATERAL subquery that refers to nothing, but does not run it.
+        LogicalPlan::Subquery(subquery) if free_references(&subquery.subquery)?.is_empty() => {
+            Ok(unwrap_plan(subquery.subquery))
+        }
         LogicalPlan::Filter(filter) if has_subquery(&filter.predicate) => {
             Apply::over(unwrap_plan(filter.input)).filter(filter.predicate)
         }
@@ -151,6 +157,7 @@ fn project_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
     let input = plan.inputs().swap_remove(0).clone();
     let mut list: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
     let own = list.len();
+    let mut moved: Vec<(Expr, Column)> = Vec::new();
     let names = NamePreserver::new(&plan);
     let expressions = plan.expressions().into_iter().map(|expr| {
         let mut replace = |expr: Expr| {
@@ -159,8 +166,15 @@ fn project_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
                 if !is_correlated_value(&part)? && !(is_lazy(&part) && has_correlated_value(&part)?) {
                     return Ok(Transformed::no(part));
                 }
-                let column = fresh_columns(1).remove(0);
-                list.push(part.alias(&column.name));
+                let column = match moved.iter().find(|(one, _)| *one == part && !part.is_volatile()) {
+                    Some((_, column)) => Column::clone(column),
+                    None => {
+                        let column = fresh_columns(1).remove(0);
+                        list.push(part.clone().alias(&column.name));
+                        moved.push((part, column.clone()));
+                        column
+                    }
+                };
                 Ok(Transformed::new(Expr::Column(column), true, TreeNodeRecursion::Jump))
             })?;
             Ok(Transformed::yes(name.restore(replaced.data)))
@@ -177,11 +191,27 @@ fn project_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
     let keeps_columns = matches!(plan, LogicalPlan::Window(_) | LogicalPlan::Sort(_));
     let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
     let input = unnest_expressions(LogicalPlan::Projection(Projection::try_new(list, Arc::new(input))?))?;
-    let plan = plan.with_new_exprs(expressions, vec![input])?;
+    let plan = match plan {
+        LogicalPlan::Distinct(Distinct::On(on)) => with_distinct_on(on, expressions, input)?,
+        plan => plan.with_new_exprs(expressions, vec![input])?,
+    };
     match keeps_columns {
         true => Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)),
         false => Ok(plan),
     }
+}
+
+/// DISTINCT ON with other expressions: those of ON, of the select list, and of ORDER BY.
+fn with_distinct_on(on: DistinctOn, mut expressions: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {
+    let order = expressions.split_off(on.on_expr.len() + on.select_expr.len());
+    let list = expressions.split_off(on.on_expr.len());
+    let keys = expressions.into_iter().map(Expr::unalias).collect();
+    let order = on.sort_expr.map(|sort| {
+        let order = sort.into_iter().zip(order);
+        order.map(|(key, expr)| SortExpr { expr: expr.unalias(), ..key }).collect()
+    });
+    let on = DistinctOn::try_new(keys, list, order, Arc::new(input))?;
+    Ok(LogicalPlan::Distinct(Distinct::On(on)))
 }
 
 /// Whether an expression is a correlated subquery, or the single-row check of one.
@@ -534,7 +564,7 @@ impl Apply {
         // Guards about the values of earlier subqueries.
         let is_small = is_of_query || node_count(&self.input)? <= READ_TWICE_MAX;
         let query = if is_of_query { &self.query } else { &self.input };
-        if is_for_each_row || !is_small || !is_repeatable(query)? {
+        if is_for_each_row || !is_small || !is_repeatable(query)? || !is_exact(query, &columns)? {
             self.share()?;
         }
         let query = if is_of_query { &self.query } else { &self.input };
@@ -813,5 +843,107 @@ fn pull_up_conditions(plan: LogicalPlan) -> Result<(Vec<Expr>, LogicalPlan)> {
             })
         }
         other => Ok((vec![], other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::logical_expr::{col, exists, out_ref_col, table_scan};
+
+    use super::*;
+
+    fn scan(name: &str, columns: [&str; 2]) -> LogicalPlanBuilder {
+        let fields: Vec<Field> =
+            columns.into_iter().map(|name| Field::new(name, DataType::Int64, true)).collect();
+        table_scan(Some(name), &Schema::new(fields), None).unwrap()
+    }
+
+    /// EXISTS (SELECT 1 FROM t WHERE t.c = 10 / o.b).
+    fn quotient_exists() -> Expr {
+        let quotient = lit(10_i64) / out_ref_col(DataType::Int64, "o.b");
+        exists(Arc::new(scan("t", ["c", "d"]).filter(col("t.c").eq(quotient)).unwrap().build().unwrap()))
+    }
+
+    fn text_of(plan: LogicalPlanBuilder) -> String {
+        unnest(plan.build().unwrap()).unwrap().to_string()
+    }
+
+    fn projected(expr: Expr) -> String {
+        text_of(scan("o", ["a", "b"]).project(vec![expr.alias("x")]).unwrap())
+    }
+
+    #[test]
+    fn values_come_from_the_rows_that_guards_select() {
+        let is_set = || col("o.b").not_eq(lit(0_i64));
+        let domain =
+            |text: &str| text.lines().any(|line| line.trim() == "Filter: o.b != Int64(0) IS NOT FALSE");
+        let text = projected(is_set().and(quotient_exists()));
+        assert!(domain(&text), "{text}");
+        assert!(text.starts_with("Projection: o.b != Int64(0) AND __subquery_"), "{text}");
+        let text = projected(quotient_exists().and(is_set()));
+        assert!(!domain(&text), "{text}");
+
+        let text = projected((!is_set()).or(quotient_exists()));
+        assert!(text.contains("Filter: NOT o.b != Int64(0) IS NOT TRUE"), "{text}");
+        let text = projected(when(is_set(), quotient_exists()).otherwise(lit(false)).unwrap());
+        assert!(text.contains("Filter: o.b != Int64(0)\n"), "{text}");
+        let text = projected(when(is_set(), lit(false)).otherwise(quotient_exists()).unwrap());
+        assert!(text.contains("Filter: o.b != Int64(0) IS NOT TRUE"), "{text}");
+    }
+
+    #[test]
+    fn subqueries_that_cannot_fail_need_no_guard() {
+        let found = col("t.c").eq(out_ref_col(DataType::Int64, "o.b"));
+        let found = scan("t", ["c", "d"]).filter(found).unwrap().build().unwrap();
+        let text = projected(col("o.b").not_eq(lit(0_i64)).and(exists(Arc::new(found))));
+        assert!(!text.contains("IS NOT FALSE"), "{text}");
+    }
+
+    #[test]
+    fn a_guard_about_an_earlier_subquery_reads_it_twice() {
+        let found = col("t.c").eq(out_ref_col(DataType::Int64, "o.b"));
+        let found = scan("t", ["c", "d"]).filter(found).unwrap().build().unwrap();
+        let text = projected(exists(Arc::new(found)).and(quotient_exists()));
+        assert!(text.lines().any(|line| line.trim().ends_with(".mark IS NOT FALSE")), "{text}");
+        assert!(!text.contains("SharedRows"), "{text}");
+    }
+
+    #[test]
+    fn rows_that_could_be_others_are_computed_once() {
+        let limited = scan("o", ["a", "b"]).limit(0, Some(3)).unwrap();
+        let inner = scan("t", ["c", "d"]).limit(0, Some(1)).unwrap();
+        let inner = inner.filter(col("t.c").gt(out_ref_col(DataType::Int64, "o.b"))).unwrap();
+        let inner = inner.limit(1, Some(1)).unwrap().build().unwrap();
+        let text = text_of(limited.project(vec![exists(Arc::new(inner)).alias("x")]).unwrap());
+        assert!(text.starts_with("SharedRows: __shared_"), "{text}");
+        assert_eq!(text.matches("TableScan: o").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_condition_about_both_sides_becomes_pairs() {
+        let found = scan("p", ["id", "w"])
+            .filter(
+                col("p.id")
+                    .eq(out_ref_col(DataType::Int64, "o.a"))
+                    .and(col("p.w").gt(out_ref_col(DataType::Int64, "t.d"))),
+            )
+            .unwrap();
+        let is_found = exists(Arc::new(found.build().unwrap()));
+        for (join_type, unions) in [(JoinType::Left, 0), (JoinType::Right, 0), (JoinType::Full, 1)] {
+            let on = vec![col("o.b").eq(col("t.c")), is_found.clone()];
+            let other = scan("t", ["c", "d"]).build().unwrap();
+            let join = scan("o", ["a", "b"]).join_on(other, join_type, on).unwrap();
+            let columns = join.schema().columns();
+            let plan = unnest(join.build().unwrap()).unwrap();
+            assert_eq!(plan.schema().columns(), columns);
+            let text = plan.to_string();
+            // DataFusion joins the pairs with the subquery.
+            assert!(text.contains("Filter: EXISTS (<subquery>)"), "{text}");
+            let joins = text.lines().filter(|line| line.contains("Join:"));
+            assert!(joins.clone().count() >= 3, "{text}");
+            assert!(!joins.into_iter().any(|line| line.contains("EXISTS")), "{text}");
+            assert_eq!(text.matches("Union").count(), unions, "{text}");
+        }
     }
 }
