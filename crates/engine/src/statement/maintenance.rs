@@ -68,8 +68,8 @@ impl Session {
             };
             self.begin_distributed().await?;
             if let Outcome::Write(write) = self.compact(table, &snapshot, statement, warehouse).await? {
-                let written = write.finish().await.map_err(IntoDataFusionError::into_datafusion)?;
-                rows += written.rows;
+                let (_, optimized) = write.run().await.map_err(IntoDataFusionError::into_datafusion)?;
+                rows += optimized;
             }
         }
         Ok(command(&format!("OPTIMIZE {rows}")))

@@ -34,24 +34,14 @@ pub struct Write {
     pub(crate) abort_guard: AbortGuard,
 }
 
-/// Result of a completed write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// PostgreSQL's command tag, such as `COPY 5`.
-    pub tag: String,
-    /// The number in the tag.
-    pub rows: u64,
-    /// A notice for the user.
-    pub notice: Option<String>,
-}
-
 impl Write {
     /// Runs the statement to its end. Dropping the future cancels it.
     pub fn finish(self) -> BoxFuture<'static, Result<Completion, SqlError>> {
-        self.run().boxed()
+        async move { Ok(self.run().await?.0) }.boxed()
     }
 
-    async fn run(self) -> Result<Completion, SqlError> {
+    /// Runs the statement to its end, and also returns the number of rows in its tag.
+    pub(crate) async fn run(self) -> Result<(Completion, u64), SqlError> {
         // Drop the staged files after their writer: variables drop in reverse order of binding.
         let Self { folder, .. } = self;
         let Self { verb, text, pending, auto_analyze, check, mut abort_guard, stream, .. } = self;
@@ -90,7 +80,8 @@ impl Write {
         abort_guard.disarm();
         // The 0 stands for the row identifier (OID) of older PostgreSQL versions.
         let zero = if verb == "INSERT" { " 0" } else { "" };
-        Ok(Written { tag: format!("{verb}{zero} {rows}"), rows, notice })
+        let completion = Completion::new(format!("{verb}{zero} {rows}"));
+        Ok((completion.with_notices(notice.into_iter().collect()), rows))
     }
 
     async fn count(stream: SendableRecordBatchStream) -> Result<u64> {

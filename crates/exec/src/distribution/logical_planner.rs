@@ -24,6 +24,7 @@ use crate::data_files::row_filter::VisibleRowsExec;
 use crate::data_files::write_files::{WriteFilesExec, output_schema};
 use crate::data_files::write_spec::WriteSpec;
 use crate::distribution::colocated_joins::colocate;
+use crate::distribution::runtime_filters::{self, RuntimeFilters};
 use crate::operators::shared_rows::{SharedRows, SharedRowsExec};
 use harrier_resources::value_account::Account;
 
