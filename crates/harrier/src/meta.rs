@@ -28,7 +28,7 @@ pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\df", "[PATTERN]", "list functions; * in the pattern stands for any text"),
     ("\\du", "", "list roles"),
     ("\\l", "", "list databases"),
-    ("\\conninfo", "", "tell which warehouse this is, and who works in it"),
+    ("\\conninfo", "", "tell which warehouse this is, who works in it, and on how many ranks"),
     (
         "\\g",
         "[FILE or |COMMAND]",

@@ -18,7 +18,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group { title: "Bytes and hashes", introduction: "", from: "", functions: BYTES },
     Group {
         title: "Dates and times",
-        introduction: "Where an example depends on the session's time zone, that is UTC.",
+        introduction: "Where an example depends on the session's time zone, that is UTC. Between two \
+            timestamps there are `b::date - a::date` days, and `extract(year FROM age(b, a)) * \
+            12 + extract(month FROM age(b, a))` whole months. A calendar is `generate_series(a, \
+            b, interval '1 day')`, the last day of a month `date_trunc('month', d) + interval '1 \
+            month' - interval '1 day'`.",
         from: "",
         functions: TIMES,
     },
@@ -263,6 +267,37 @@ const BYTES: &[Entry] = &[
 ];
 
 const TIMES: &[Entry] = &[
+    entry(
+        "date + integer",
+        "a day so many days later; `date - integer` is earlier",
+        "'2026-02-27'::date + 7",
+    ),
+    entry(
+        "date + interval",
+        "a timestamp; the last day of a shorter month if there is no such day",
+        "'2026-01-31'::date + interval '1 month'",
+    ),
+    entry(
+        "date - date",
+        "the days between two days, as a `bigint` (PostgreSQL: `integer`)",
+        "'2026-03-01'::date - '2026-02-01'::date",
+    ),
+    entry(
+        "extract",
+        "one field of a time, as a `numeric`: `year`, `quarter`, `month`, `week` (ISO 8601), `isoyear`, `isodow` (Monday is 1), \
+         `dow` (Sunday is 0), `doy`, `day`, `hour`, `minute`, `second`, `epoch`",
+        "extract(week FROM '2027-01-01'::date)",
+    ),
+    entry(
+        "timestamp + interval",
+        "a timestamp so much later; `timestamp - interval` is earlier",
+        "'2026-05-01 12:00'::timestamp + interval '90 minutes'",
+    ),
+    entry(
+        "timestamp - timestamp",
+        "the time between two timestamps, as an `interval` of days and hours",
+        "'2026-05-03 12:00'::timestamp - '2026-05-01 10:30'::timestamp",
+    ),
     entry(
         "age",
         "the time between two points, in years, months and days",
@@ -801,7 +836,7 @@ const LOCKS: &[Entry] = &[
         "pg_advisory_xact_lock(3)",
     ),
     entry("pg_advisory_xact_lock_shared", "the same for readers", "pg_advisory_xact_lock_shared(4)"),
-    entry("pg_sleep", "waits for so many seconds", "pg_sleep(0)"),
+    entry("pg_sleep", "waits for so many seconds; in a server only (42883 in `harrier sql`)", "pg_sleep(0)"),
     entry("pg_try_advisory_lock", "takes a lock if it is free; whether it did", "pg_try_advisory_lock(1)"),
     entry("pg_try_advisory_lock_shared", "the same for readers", "pg_try_advisory_lock_shared(2)"),
     entry(
