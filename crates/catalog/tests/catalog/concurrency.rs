@@ -49,7 +49,7 @@ fn eight_tasks_insert_fifty_times_each() {
         assert_eq!(files.len() as i64, TASKS * COMMITS / 2);
         let stats = lake.catalog.table_stats(id).await.unwrap().unwrap();
         assert_eq!(stats.next_row_id, TASKS * COMMITS / 2 * 4);
-        // Row ids, of files and kept rows together, leave no gap.
+        // Row ids, of files and inlined rows together, leave no gap.
         let starts = row_ids(&lake, kind, id).await;
         let kept = rows.inlined[0].row_ids.iter().copied();
         let mut ids: Vec<i64> = starts.iter().flat_map(|start| *start..start + 3).chain(kept).collect();

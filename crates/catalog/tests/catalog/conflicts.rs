@@ -10,7 +10,7 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Error, Result, Transaction};
 
-/// What both find: tables `t` (files 0 and 1, two kept rows) and `u`, view `v`, an empty schema `s`.
+/// What both find: tables `t` (files 0 and 1, two inlined rows) and `u`, view `v`, an empty schema `s`.
 struct Ground {
     lake: Lake,
     t: i64,

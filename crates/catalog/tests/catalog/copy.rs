@@ -29,7 +29,7 @@ async fn copied(catalog: &Catalog) -> (Vec<Line>, CopySummary) {
     (lines, copied)
 }
 
-/// Values of all kinds, roles, a sequence, an expired snapshot, deleted and kept rows.
+/// Values of all kinds, roles, a sequence, an expired snapshot, deleted and inlined rows.
 async fn filled(kind: Kind) -> Lake {
     let lake = lake(kind).await;
     let catalog = &lake.catalog;

@@ -596,7 +596,7 @@ for number in range(15):
 fn rows_that_duckdb_keeps_under_a_version_that_never_was_are_loaded() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
-        // Without inlining DuckDB makes no table for kept rows; when it needs one later, it counts the
+        // Without inlining DuckDB makes no table for inlined rows; when it needs one later, it counts the
         // version up for it.
         duck(
             &lake,

@@ -384,7 +384,7 @@ fn processes_killed_at_any_time_leave_whole_snapshots() {
             let catalog = Catalog::open(&lake.url).await.unwrap();
             let (head, rows, snapshots) = picture(&catalog).await;
             assert_eq!(snapshots as i64, head.snapshot + 1);
-            // Each commit brought one file and two kept rows.
+            // Each commit brought one file and two inlined rows.
             let commits = head.snapshot - 2;
             let kept: usize = rows[0].inlined.iter().map(|rows| rows.rows.len()).sum();
             assert_eq!((rows[0].files.len() as i64 - 2, kept as i64 - 2), (commits, commits * 2));

@@ -1,4 +1,4 @@
-//! Files, deletes and kept rows: what a transaction does to rows, every later snapshot shows, and no earlier
+//! Files, deletes and inlined rows: what a transaction does to rows, every later snapshot shows, and no earlier
 //! one.
 
 use std::collections::BTreeMap;

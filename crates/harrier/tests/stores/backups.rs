@@ -59,7 +59,7 @@ fn session(place: &[&str], environment: &[(String, String)]) -> Session {
     Session::start(&configuration).unwrap()
 }
 
-/// Two tables with files, of which one is of several parts of an upload, and kept rows.
+/// Two tables with files, of which one is of several parts of an upload, and inlined rows.
 fn fill(session: &mut Session) {
     run(session, "CREATE TABLE t (k TEXT, v BIGINT) PARTITION BY (k)");
     run(session, "INSERT INTO t SELECT 'a b/' || v % 3, v FROM generate_series(1, 1000) AS g(v)");

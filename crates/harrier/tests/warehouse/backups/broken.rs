@@ -17,7 +17,7 @@ const SUM: &str = "SELECT count(*) || ' ' || sum(v) FROM t";
 /// Of the steps of a backup, and of a restore, one in so many is tried.
 const STEPS_EVERY: usize = 13;
 
-/// Two tables, several files, deleted and kept rows.
+/// Two tables, several files, deleted and inlined rows.
 fn filled(places: &Places) -> Session {
     let mut session = places.warehouse.session();
     run(&mut session, "CREATE TABLE t (k INT, v BIGINT) PARTITION BY (k)");
