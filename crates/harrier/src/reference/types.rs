@@ -44,7 +44,7 @@ const TYPES: &[Entry] = &[
     entry(&["char(10)", "character(10)"], "'a'", "a text that is filled up with blanks"),
     entry(&["bytea"], "'\\x01'", "bytes"),
     entry(&["uuid"], "'0189f2a0-0000-7000-8000-000000000000'", "a universal identifier"),
-    entry(&["date"], "'2026-11-29'", "a day"),
+    entry(&["date"], "'2026-11-29'", "a day; `date - date` is a `bigint`, the days between them"),
     entry(&["time", "time without time zone"], "'12:30'", "a time of day, to the microsecond"),
     entry(
         &["timestamp", "timestamp without time zone"],

@@ -59,7 +59,9 @@ pub(super) const GROUPS: &[Group] = &[
                        BETWEEN 6 PRECEDING AND CURRENT ROW)`. `RANGE` with a distance needs one column in `ORDER \
                        BY`, and a constant distance (42P20). Without a frame it is `RANGE BETWEEN UNBOUNDED \
                        PRECEDING AND CURRENT ROW`, and without `ORDER BY` all rows of the partition. On ranks, \
-                       `PARTITION BY` spreads a window; one without it runs on one rank.",
+                       `PARTITION BY` spreads a window; one without it runs on one rank. \
+                       `lag`, `lead`, `first_value`, `last_value` and \
+                       `nth_value` take `IGNORE NULLS` before `OVER`.",
         from: ROWS,
         functions: WINDOWS,
     },
@@ -157,6 +159,11 @@ const NUMBERS: &[Entry] = &[
     entry("tand", "the tangent of an angle in degrees", "tand(45)"),
     entry("tanh", "the hyperbolic tangent", "tanh(0)"),
     entry("to_hex", "a whole number in hexadecimal digits", "to_hex(255)"),
+    entry(
+        "to_number",
+        "a number from a text by a format, such as one with commas between thousands",
+        "to_number('1,234.50', '9,999.99')",
+    ),
     entry("trim_scale", "a number without zeros at its end", "trim_scale(8.4100)"),
     entry("trunc", "the number without what is after the point, or after so many digits", "trunc(2.679, 2)"),
     entry(
