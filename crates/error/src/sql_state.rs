@@ -328,8 +328,8 @@ states! {
         "leave it; see [Settings](settings.md)";
     LOCK_NOT_AVAILABLE "55P03"
         "a lock is held by somebody else: of the catalog, an advisory lock, a place in a queue",
-        "wait and run it again; remove no file: on a local disk a killed process leaves no lock. If nobody is there, \
-         the file system may have no locks";
+        "wait and run it again; remove no file: on a local disk a killed process leaves no lock. \
+         If nobody is there, the file system may have no locks";
     QUERY_CANCELED "57014"
         "canceled by the user, or by statement_timeout",
         "raise statement_timeout";

@@ -1,5 +1,5 @@
-//! Files, deletes and inlined rows: what a transaction does to rows, every later snapshot shows, and no earlier
-//! one.
+//! Files, deletes and inlined rows: what a transaction does to rows, every later snapshot shows, and no
+//! earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -291,8 +291,8 @@ const TIMES: &[Entry] = &[
     ),
     entry(
         "extract",
-        "one field of a time, as a `numeric`: `year`, `quarter`, `month`, `week` (ISO 8601), `isoyear`, `isodow` (Monday is 1), \
-         `dow` (Sunday is 0), `doy`, `day`, `hour`, `minute`, `second`, `epoch`",
+        "one field of a time, as a `numeric`: `year`, `quarter`, `month`, `week` (ISO 8601), `isoyear`, \
+         `isodow` (Monday is 1), `dow` (Sunday is 0), `doy`, `day`, `hour`, `minute`, `second`, `epoch`",
         "extract(week FROM '2027-01-01'::date)",
     ),
     entry(
