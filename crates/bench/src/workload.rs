@@ -52,22 +52,33 @@ macro_rules! tpch {
 const TPCH: [(&str, &str, &str); 22] = tpch!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11"
     "12" "13" "14" "15" "16" "17" "18" "19" "20" "21" "22");
 
-macro_rules! tpcds {
-    ($($name:literal)*) => {
+macro_rules! statements {
+    ($folder:literal $($name:literal)*) => {
         [$((
             concat!("q", $name),
-            include_str!(concat!("../../../tests/tpcds/q", $name, ".sql")),
+            include_str!(concat!("../../../tests/", $folder, "/q", $name, ".sql")),
         )),*]
     };
 }
 
 /// Name and text of the 99 queries, and of the second statements of four of them.
-static TPCDS: [(&str, &str); 103] = tpcds!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12"
-    "13" "14" "14b" "15" "16" "17" "18" "19" "20" "21" "22" "23" "23a" "24" "24b" "25" "26" "27" "28"
-    "29" "30" "31" "32" "33" "34" "35" "36" "37" "38" "39" "39b" "40" "41" "42" "43" "44" "45" "46" "47"
-    "48" "49" "50" "51" "52" "53" "54" "55" "56" "57" "58" "59" "60" "61" "62" "63" "64" "65" "66" "67"
-    "68" "69" "70" "71" "72" "73" "74" "75" "76" "77" "78" "79" "80" "81" "82" "83" "84" "85" "86" "87"
-    "88" "89" "90" "91" "92" "93" "94" "95" "96" "97" "98" "99");
+static TPCDS: [(&str, &str); 103] = statements!("tpcds" "01" "02" "03" "04" "05" "06" "07" "08" "09" "10"
+    "11" "12" "13" "14" "14b" "15" "16" "17" "18" "19" "20" "21" "22" "23" "23a" "24" "24b" "25" "26" "27"
+    "28" "29" "30" "31" "32" "33" "34" "35" "36" "37" "38" "39" "39b" "40" "41" "42" "43" "44" "45" "46"
+    "47" "48" "49" "50" "51" "52" "53" "54" "55" "56" "57" "58" "59" "60" "61" "62" "63" "64" "65" "66" "67"
+    "68" "69" "70" "71" "72" "73" "74" "75" "76" "77" "78" "79" "80" "81" "82" "83" "84" "85" "86" "87" "88"
+    "89" "90" "91" "92" "93" "94" "95" "96" "97" "98" "99");
+
+/// Name and text of 15 statements over up to 11 tables, each with its tables in three orders.
+static JOINS: [(&str, &str); 45] = statements!("joins" "01a" "01b" "01c" "02a" "02b" "02c" "03a" "03b" "03c"
+    "04a" "04b" "04c" "05a" "05b" "05c" "06a" "06b" "06c" "07a" "07b" "07c" "08a" "08b" "08c" "09a" "09b"
+    "09c" "10a" "10b" "10c" "11a" "11b" "11c" "12a" "12b" "12c" "13a" "13b" "13c" "14a" "14b" "14c" "15a"
+    "15b" "15c");
+
+/// Name and text of 43 statements over one wide table.
+static VISITS: [(&str, &str); 43] = statements!("visits" "01" "02" "03" "04" "05" "06" "07" "08" "09" "10"
+    "11" "12" "13" "14" "15" "16" "17" "18" "19" "20" "21" "22" "23" "24" "25" "26" "27" "28" "29" "30" "31"
+    "32" "33" "34" "35" "36" "37" "38" "39" "40" "41" "42" "43");
 
 /// Query 11 keeps parts worth more than this fraction of all, divided by the scale factor (TPC-H 2.4.11.3).
 const Q11_FRACTION: &str = "0.0001";
@@ -123,7 +134,7 @@ pub struct Query {
 }
 
 impl Workload {
-    /// `name`: `tpch`, `tpcds` or `shuffle`.
+    /// `name`: `tpch`, `tpcds`, `joins`, `visits` or `shuffle`.
     pub fn new(name: &str, scale: f64) -> Self {
         let numbered = |(index, (name, sql, answer)): (usize, (&'static str, &str, Option<&'static str>))| {
             Query { number: index + 1, name, sql: sql.to_owned(), answer }
@@ -137,19 +148,19 @@ impl Workload {
                 queries: queries.collect(),
             };
         }
-        if name == "tpcds" {
+        let plain: [(&'static str, &'static str, &[(&'static str, &'static str)]); 3] = [
+            ("tpcds", "TPC-DS", &TPCDS),
+            ("joins", "Join orders", &JOINS),
+            ("visits", "Page visits", &VISITS),
+        ];
+        if let Some((name, title, statements)) = plain.into_iter().find(|(known, ..)| *known == name) {
             let query = |&(name, sql): &(&'static str, &str)| Query {
                 number: number_of(name),
                 name,
                 sql: sql.to_owned(),
                 answer: None,
             };
-            return Self {
-                name: "tpcds",
-                title: "TPC-DS",
-                scale,
-                queries: TPCDS.iter().map(query).collect(),
-            };
+            return Self { name, title, scale, queries: statements.iter().map(query).collect() };
         }
         let published = |answer| (scale == 1.0).then_some(answer);
         let queries = TPCH.into_iter().map(|(name, sql, answer)| (name, sql, published(answer)));
@@ -205,26 +216,21 @@ impl FromStr for Numbers {
 ///
 /// Errors: a table is missing.
 pub fn tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
-    find("tpch", "TPC-H", &TABLES, data)
+    find(&TABLES, data, "harrier generate tpch --scale F --out DIR makes the tables of TPC-H")
 }
 
 /// Returns the tables of TPC-DS in a folder, see [`tables`].
 pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
-    find("tpcds", "TPC-DS", &TPCDS_TABLES, data)
+    find(&TPCDS_TABLES, data, "harrier generate tpcds --scale F --out DIR makes the tables of TPC-DS")
 }
 
-fn find(
-    benchmark: &str,
-    title: &str,
-    tables: &[&str],
-    data: &Path,
-) -> Result<Vec<(String, String)>, SqlError> {
+fn find(tables: &[&str], data: &Path, hint: &str) -> Result<Vec<(String, String)>, SqlError> {
     let missing = |table: &str| {
         SqlError::new(
             SqlState::UNDEFINED_FILE,
             format!("no table \"{table}\" in folder \"{}\"", data.display()),
         )
-        .with_hint(format!("harrier generate {benchmark} --scale F --out DIR makes the tables of {title}"))
+        .with_hint(hint)
     };
     tables
         .iter()
@@ -267,6 +273,50 @@ mod tests {
             workload.queries.iter().map(|query| query.name).collect::<Vec<_>>(),
             ["q23", "q23a", "q99"]
         );
+    }
+
+    /// Columns, tables and conditions of a statement, each sorted.
+    fn parts(sql: &str) -> [Vec<String>; 3] {
+        let text = sql.lines().skip(1).collect::<Vec<_>>().join("\n");
+        let (columns, rest) = text.split_once("\nfrom ").unwrap();
+        let (tables, conditions) = rest.split_once("\nwhere ").unwrap();
+        let list = |text: &str, separator: &str| {
+            let mut list: Vec<String> =
+                text.trim_end_matches([';', '\n']).split(separator).map(str::to_owned).collect();
+            list.sort();
+            list
+        };
+        [list(columns, ", "), list(tables, ", "), list(conditions, "\n  and ")]
+    }
+
+    #[test]
+    fn three_orders_ask_the_same() {
+        let queries = Workload::new("joins", 1.0).queries;
+        assert_eq!(queries.len(), 45);
+        for orders in queries.chunks(3) {
+            let number = orders[0].number;
+            let names = ["a", "b", "c"].map(|order| format!("q{number:02}{order}"));
+            assert!(orders.iter().map(|query| query.name).eq(names.iter().map(String::as_str)));
+            let from =
+                |query: &Query| query.sql.lines().find(|line| line.starts_with("from")).map(str::to_owned);
+            for pair in [(0, 1), (0, 2), (1, 2)] {
+                let (one, other) = (&orders[pair.0], &orders[pair.1]);
+                assert_eq!(parts(&one.sql), parts(&other.sql), "{} {}", one.name, other.name);
+                assert_ne!(from(one), from(other), "{} {}", one.name, other.name);
+            }
+        }
+    }
+
+    #[test]
+    fn all_statements_parse() {
+        for (set, count) in [("joins", 45), ("visits", 43)] {
+            let queries = Workload::new(set, 1.0).queries;
+            assert_eq!(queries.len(), count);
+            for query in queries {
+                let statements = datafusion::sql::parser::DFParser::parse_sql(&query.sql);
+                assert_eq!(statements.map(|all| all.len()).unwrap_or(0), 1, "{set} {}", query.name);
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,3 @@
+-- Rows.
+select count(*)
+from visits;

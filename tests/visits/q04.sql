@@ -1,0 +1,3 @@
+-- The mean of large integers.
+select avg(user_id)
+from visits;

@@ -1,0 +1,3 @@
+-- Different texts, most of them empty.
+select count(distinct search_phrase)
+from visits;
