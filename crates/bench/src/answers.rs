@@ -61,7 +61,7 @@ fn equal(expected: &str, actual: &str) -> bool {
 }
 
 /// Parses only what looks like a number: not `nan`, not `infinity`.
-fn number(text: &str) -> Option<f64> {
+pub fn number(text: &str) -> Option<f64> {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
         .then(|| text.parse().ok())
         .flatten()

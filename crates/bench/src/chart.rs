@@ -29,10 +29,22 @@ const CHARACTER_WIDTH: f64 = 6.6;
 pub struct Figure {
     key: &'static str,
     words: &'static str,
+    /// What has a group of bars.
+    groups: &'static str,
 }
 
-pub const MEDIAN: Figure = Figure { key: "wall_s_median", words: "median" };
-pub const P99: Figure = Figure { key: "wall_s_p99", words: "99th percentile" };
+impl Figure {
+    pub const fn key(&self) -> &'static str {
+        self.key
+    }
+}
+
+pub const MEDIAN: Figure = Figure { key: "wall_s_median", words: "median", groups: "queries" };
+pub const P99: Figure = Figure { key: "wall_s_p99", words: "99th percentile", groups: "queries" };
+/// Processor time, of statements and of sets of them.
+pub const CPU: Figure = Figure { key: "cpu_s_median", words: "median processor time", groups: "statements" };
+pub const CPU_OF_SETS: Figure =
+    Figure { key: "cpu_s_sum", words: "medians of processor time", groups: "sets" };
 
 struct Series {
     name: String,
@@ -74,10 +86,11 @@ pub fn svg(results: &[Value], figure: &Figure) -> Result<String, String> {
         first["scale"].as_f64().unwrap_or_default()
     );
     let subtitle = format!(
-        "seconds, {} of {} timed runs; total of {} queries; {}",
+        "seconds, {} of {} timed runs; total of {} {}; {}",
         figure.words,
         first["runs"],
         complete.len(),
+        figure.groups,
         machine(first)
     );
     let queries: Vec<String> = queries.into_iter().map(str::to_owned).collect();

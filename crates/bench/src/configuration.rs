@@ -213,6 +213,11 @@ impl Configuration {
         }
     }
 
+    /// Whether it is another program.
+    pub fn is_peer(&self) -> bool {
+        matches!(self.start, Start::Peer(_))
+    }
+
     /// Numbers of ranks and of threads per rank; `None` for a peer.
     pub fn size(&self) -> Option<(usize, usize)> {
         match &self.start {

@@ -27,6 +27,7 @@ mod commit;
 mod configuration;
 mod cpu;
 mod crowded;
+mod duel;
 mod folder;
 mod interconnect;
 mod load;
@@ -77,6 +78,8 @@ enum Benchmark {
     Tpch(Options),
     /// Queries that mostly move rows between ranks, over the data of TPC-H
     Shuffle(Options),
+    /// Sets of statements against DuckDB: processor time, and whether the answers are the same
+    Duel(duel::Options),
     /// More ranks than cores under queries that compute: latencies over MPI and over gRPC
     Crowded(crowded::Options),
     /// Blocks between ranks: throughput, processor time and latency
@@ -193,6 +196,7 @@ pub fn run(args: Args, is_optimised: bool) -> ExitCode {
     let result = match args.what {
         Benchmark::Tpch(options) => queries(&options, "tpch"),
         Benchmark::Shuffle(options) => queries(&options, "shuffle"),
+        Benchmark::Duel(options) => duel::run(&options),
         Benchmark::Crowded(options) => crowded::run(&options),
         Benchmark::Interconnect(options) => interconnect::run(&options),
         Benchmark::Primitives(options) => primitives::run(&options),
@@ -314,11 +318,13 @@ fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(),
 fn svg(results: &[Value]) -> Result<String, String> {
     match results {
         [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),
+        [one] if one["benchmark"] == duel::NAME => duel::chart::svg(one),
         [one] if one["benchmark"] == primitives::NAME => primitives::chart::svg(one),
         [one] if one["benchmark"] == commit::NAME => commit::chart::svg(one),
         [one] if one["benchmark"] == serve::NAME => serve::chart::svg(one),
         [_, _, ..] if results.iter().any(|result| is_drawn_alone(&result["benchmark"])) => {
-            Err("results of bench interconnect, primitives, commit and serve are drawn one by one".to_owned())
+            Err("results of bench duel, interconnect, primitives, commit and serve are drawn one by one"
+                .to_owned())
         }
         _ if results.iter().all(|result| result["benchmark"] == crowded::NAME) => {
             chart::svg(results, &chart::P99)
@@ -328,7 +334,9 @@ fn svg(results: &[Value]) -> Result<String, String> {
 }
 
 fn is_drawn_alone(benchmark: &Value) -> bool {
-    [interconnect::NAME, primitives::NAME, commit::NAME, serve::NAME].iter().any(|name| benchmark == name)
+    [duel::NAME, interconnect::NAME, primitives::NAME, commit::NAME, serve::NAME]
+        .iter()
+        .any(|name| benchmark == name)
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {

@@ -140,7 +140,8 @@ fn run_once(
     Ok(run)
 }
 
-fn configuration_json(
+/// Describes a configuration with its measurements: `column` has a cell for each query.
+pub fn configuration_json(
     workload: &Workload,
     configuration: &Configuration,
     worker: &WorkerProcess,

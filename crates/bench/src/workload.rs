@@ -38,6 +38,24 @@ const TPCDS_TABLES: [&str; 24] = [
     "web_site",
 ];
 
+/// Tables of the join orders, in alphabetical order; see `duel/films.rs`.
+const JOINS_TABLES: [&str; 11] = [
+    "cast_info",
+    "company",
+    "film",
+    "film_company",
+    "film_info",
+    "film_keyword",
+    "info_type",
+    "keyword",
+    "kind",
+    "person",
+    "role",
+];
+
+/// Tables of the page visits; see `duel/visits.rs`.
+const VISITS_TABLES: [&str; 1] = ["visits"];
+
 macro_rules! tpch {
     ($($number:literal)*) => {
         [$((
@@ -222,6 +240,16 @@ pub fn tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
 /// Returns the tables of TPC-DS in a folder, see [`tables`].
 pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
     find(&TPCDS_TABLES, data, "harrier generate tpcds --scale F --out DIR makes the tables of TPC-DS")
+}
+
+/// Returns the tables of the join orders in a folder, see [`tables`].
+pub fn joins_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
+    find(&JOINS_TABLES, data, "harrier bench duel --sets joins makes them where the folder is missing")
+}
+
+/// Returns the table of page visits in a folder, see [`tables`].
+pub fn visits_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
+    find(&VISITS_TABLES, data, "harrier bench duel --sets visits makes it where the folder is missing")
 }
 
 fn find(tables: &[&str], data: &Path, hint: &str) -> Result<Vec<(String, String)>, SqlError> {
