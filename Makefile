@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo check test test-all soak build install fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid docs clean
+.PHONY: help demo check test test-all soak build install fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-duel bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid docs clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench-crowded 4 and 8 ranks over MPI and over gRPC under queries that compute: latencies (SCALE=0.1)'
 	@echo 'make bench-primitives bytes from one process to another: MPI, gRPC, RPC of Hadoop and HTTP over Jetty'
 	@echo 'make bench-peers  compare with plain DataFusion and DuckDB from PyPI (SCALE=1)'
+	@echo 'make bench-duel   four sets of statements against DuckDB, by processor time, with every answer compared (SCALE=1, SETS=tpch,tpcds,joins,visits)'
 	@echo 'make bench-commit write in place and commit once, against staging and renames, and Spark (SCALE=1)'
 	@echo 'make bench-plan   queries planned over a table of 100000 files, and the commits of these'
 	@echo 'make bench-planning how long the statements of TPC-H and TPC-DS take to plan, beside another build if BASELINE names one'
@@ -75,6 +76,9 @@ bench-primitives:
 
 bench-peers:
 	@scripts/bench.sh peers $(SCALE)
+
+bench-duel:
+	@scripts/bench.sh duel $(or $(SCALE),1) $(SETS)
 
 bench-commit:
 	@scripts/bench.sh commit $(SCALE)

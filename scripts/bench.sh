@@ -3,6 +3,7 @@
 #
 # usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load [SCALE]
 #        scripts/bench.sh crowded [SCALE]        (0.1 without it)
+#        scripts/bench.sh duel [SCALE [SETS]]    (tpch,tpcds,joins,visits without them)
 #        scripts/bench.sh plan
 #        scripts/bench.sh planning [BASELINE]    (another build of harrier to compare with, statement by statement)
 #        scripts/bench.sh mpid [BYTES]           (of input: 1000000000 without it, an hour or two for all)
@@ -46,6 +47,15 @@ commit() {
         --store local=.harrier/bench/commit --store 'hdfs={hdfs}' --store 's3={s3}' \
         --peer "spark=bench/peers/run spark --threads 2 --jars .harrier/peers/spark-jars" \
         --json "$folder/commit-sf$scale.json" --chart "$folder/commit-sf$scale.svg"
+}
+
+# Sets of statements against DuckDB, by processor time.
+duel() {
+    steadily "installing DuckDB" bench/peers/run --install duckdb
+    step "a duel at scale $scale"
+    mkdir -p "$folder"
+    "$harrier" bench duel --scale "$scale" ${1:+--sets "$1"} \
+        --json "$folder/duel-sf$scale.json" --chart "$folder/duel-sf$scale.svg"
 }
 
 # Tables filled, beside DuckDB that fills tables of DuckLake; it is left out where it cannot be installed.
@@ -107,6 +117,10 @@ case $what in
         steadily "installing Spark's client for S3" bench/peers/spark-jars.sh || true
         commit
         ;;
+    duel)
+        build
+        duel "${3-}"
+        ;;
     plan)
         build
         step "plans over many files"
@@ -159,7 +173,7 @@ case $what in
             --peer 'duckdb=bench/peers/run duckdb --threads 2'
         ;;
     *)
-        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load|crowded [SCALE], plan, planning [BASELINE], serve [SECONDS], or mpid [BYTES]" >&2
+        echo "usage: scripts/bench.sh interconnects|blocks|primitives|peers|commit|load|crowded [SCALE], duel [SCALE [SETS]], plan, planning [BASELINE], serve [SECONDS], or mpid [BYTES]" >&2
         exit 2
         ;;
 esac
