@@ -9,7 +9,8 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Union, Window,
+    Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Union, Window, binary_expr,
+    lit,
 };
 
 /// Applies `replace` bottom-up to every expression of one node. Columns keep their names.
@@ -130,6 +131,32 @@ pub fn input_schema(plan: &LogicalPlan) -> Result<DFSchema> {
         _ => {}
     }
     Ok(schema)
+}
+
+/// The operands of a chain in order.
+pub(crate) fn operands_of(chain: Expr, op: Operator) -> Vec<Expr> {
+    let (mut operands, mut open) = (Vec::new(), vec![chain]);
+    while let Some(expr) = open.pop() {
+        match expr {
+            Expr::BinaryExpr(binary) if binary.op == op => open.extend([*binary.right, *binary.left]),
+            operand => operands.push(operand),
+        }
+    }
+    operands
+}
+
+/// The maximum depth of a chain that is not balanced.
+const CHAIN_LEVELS: usize = 16;
+
+/// Builds a chain from operands; a balanced tree if it is long.
+pub(crate) fn join_operands(mut operands: Vec<Expr>, op: Operator) -> Expr {
+    let join = |left: Expr, right: Expr| binary_expr(left, op, right);
+    if operands.len() > CHAIN_LEVELS {
+        let right = operands.split_off(operands.len() / 2);
+        return join(join_operands(operands, op), join_operands(right, op));
+    }
+    // The empty chain is the neutral element: true for AND, false for OR.
+    operands.into_iter().reduce(join).unwrap_or_else(|| lit(op == Operator::And))
 }
 
 /// Calls `level` with the sides of a comparison, if `expr` is one. Returns whether anything changed.

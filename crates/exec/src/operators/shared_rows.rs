@@ -56,7 +56,7 @@ impl SharedRows {
     }
 
     /// The name of the shared rows that a table scan reads, if it does.
-    pub fn scanned(scan: &TableScan) -> Option<String> {
+    pub fn name_in(scan: &TableScan) -> Option<String> {
         let provider = source_as_provider(&scan.source).ok()?;
         provider.downcast_ref::<SharedTable>().map(|table| table.name.clone())
     }

@@ -19,8 +19,8 @@
 //! ```
 //!
 //! The outer rows are read twice: for the values, and for the join. Rows that could be others the second time
-//! are computed once ([`shared`]). Values of rows for which SQL does not evaluate a subquery are left out, if it
-//! may fail ([`guards`]).
+//! are computed once ([`shared`]). Values of rows for which SQL does not evaluate a subquery are left out, if
+//! it may fail ([`guards`]).
 //!
 //! Source: Neumann and Kemper, Unnesting Arbitrary Queries, BTW 2015. Upstream: apache/datafusion#24960,
 //! #25283, #25347, #25473, #21202.

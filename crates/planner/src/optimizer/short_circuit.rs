@@ -45,7 +45,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::fallible::{has_risk, may_fail};
-use crate::rewrite::{input_schema, map_node_expressions};
+use crate::rewrite::{input_schema, join_operands, map_node_expressions, operands_of};
 
 /// Wraps the query planner, so that it plans short-circuited conditions.
 pub fn install(mut builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -248,32 +248,6 @@ fn rewrite_chain(
         }
         _ => Ok(Transformed::new_transformed(join_operands(operands, op), is_changed)),
     }
-}
-
-/// The operands of a chain in order.
-pub(crate) fn operands_of(chain: Expr, op: Operator) -> Vec<Expr> {
-    let (mut operands, mut open) = (Vec::new(), vec![chain]);
-    while let Some(expr) = open.pop() {
-        match expr {
-            Expr::BinaryExpr(binary) if binary.op == op => open.extend([*binary.right, *binary.left]),
-            operand => operands.push(operand),
-        }
-    }
-    operands
-}
-
-/// The maximum depth of a chain that is not balanced.
-const CHAIN_LEVELS: usize = 16;
-
-/// Builds a chain from operands; a balanced tree if it is long.
-pub(crate) fn join_operands(mut operands: Vec<Expr>, op: Operator) -> Expr {
-    let join = |left: Expr, right: Expr| datafusion::logical_expr::binary_expr(left, op, right);
-    if operands.len() > CHAIN_LEVELS {
-        let right = operands.split_off(operands.len() / 2);
-        return join(join_operands(operands, op), join_operands(right, op));
-    }
-    // The empty chain is the neutral element: true for AND, false for OR.
-    operands.into_iter().reduce(join).unwrap_or_else(|| lit(op == Operator::And))
 }
 
 /// Builds a conjunction of which only true rows matter.

@@ -24,7 +24,12 @@ pub(super) struct Carried {
 
 impl Carried {
     /// The shared rows of `input`, in which `keys` come last.
-    pub(super) fn shared(name: String, as_name: &str, input: &LogicalPlan, keys: &[Column]) -> Result<Self> {
+    pub(super) fn shared_rows(
+        name: String,
+        as_name: &str,
+        input: &LogicalPlan,
+        keys: &[Column],
+    ) -> Result<Self> {
         let LogicalPlan::TableScan(scan) = SharedRows::scan(as_name, input)? else {
             return datafusion::common::internal_err!("shared rows are not scanned");
         };
@@ -58,7 +63,7 @@ pub(super) fn computed_name(scan: &TableScan) -> Option<String> {
         let provider = source_as_provider(&scan.source).ok()?;
         provider.downcast_ref::<CteWorkTable>().map(|table| table.name().to_owned())
     };
-    SharedRows::scanned(scan).or_else(work_table)
+    SharedRows::name_in(scan).or_else(work_table)
 }
 
 /// Whether a scan reads the rows of the round before in WITH RECURSIVE.

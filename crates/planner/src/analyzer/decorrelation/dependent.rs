@@ -163,19 +163,19 @@ impl Outer {
         }
         let mut is_carried = false;
         plan.apply_with_subqueries(|node| {
-            is_carried |= matches!(node, LogicalPlan::TableScan(scan) if self.carried(scan).is_some());
+            is_carried |= matches!(node, LogicalPlan::TableScan(scan) if self.rows_of(scan).is_some());
             Ok(if is_carried { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
         Ok(!is_carried)
     }
 
     /// The rows with values that a scan reads.
-    fn carried(&self, scan: &TableScan) -> Option<&Carried> {
+    fn rows_of(&self, scan: &TableScan) -> Option<&Carried> {
         let name = computed_name(scan)?;
         self.carried.iter().rev().find(|carried| carried.name == name)
     }
 
-    fn carrying(&self, carried: Carried) -> Self {
+    fn with_rows(&self, carried: Carried) -> Self {
         let mut outer = self.clone();
         outer.carried.push(carried);
         outer
@@ -582,7 +582,7 @@ impl Outer {
     }
 
     fn push_scan(&self, scan: &TableScan) -> Result<DependentPlan> {
-        match self.carried(scan) {
+        match self.rows_of(scan) {
             Some(carried) => {
                 let (plan, keys) = carried.scan(scan)?;
                 Ok(DependentPlan { plan, keys })
@@ -600,7 +600,7 @@ impl Outer {
         }
         let (input, keys) = self.push_below_own(input)?;
         let new_name = format!("__shared_{}", next_number());
-        let outer = self.carrying(Carried::shared(name, &new_name, &input, &keys)?);
+        let outer = self.with_rows(Carried::shared_rows(name, &new_name, &input, &keys)?);
         let DependentPlan { plan: body, keys } = outer.push_down(body)?;
         Ok(DependentPlan { plan: SharedRows { name: new_name, input, body }.into_plan(), keys })
     }
@@ -611,7 +611,7 @@ impl Outer {
         let RecursiveQuery { name, static_term, recursive_term, is_distinct, schema } = query;
         let (first, keys) = self.push_below_own(unwrap_plan(static_term))?;
         let new_name = format!("{name}_{}", next_number());
-        let outer = self.carrying(Carried::work_table(name, &new_name, &first, &keys));
+        let outer = self.with_rows(Carried::work_table(name, &new_name, &first, &keys));
         let (next, _) = outer.push_below_own(unwrap_plan(recursive_term))?;
         let columns = next.schema().columns().into_iter().zip(first.schema().columns());
         let list = columns.map(|(column, name)| Expr::Column(column).alias(name.name)).collect();

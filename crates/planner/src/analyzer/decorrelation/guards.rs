@@ -22,7 +22,7 @@ use harrier_functions::guard::single_row_value::only;
 
 use super::references::scope;
 use crate::fallible::may_fail_by_row;
-use crate::optimizer::short_circuit::{join_operands, operands_of};
+use crate::rewrite::{join_operands, operands_of};
 
 /// The conditions under which SQL evaluates a part of an expression, from the outside to the inside.
 #[derive(Debug, Clone, Default)]

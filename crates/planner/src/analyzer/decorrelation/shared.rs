@@ -1,10 +1,10 @@
 //! Queries that are read twice: the rows and, for the subqueries in their expressions, the values that these
 //! are computed for.
 //!
-//! A query that would return other rows the second time, as it has volatile functions, a LIMIT without a total
-//! order or sums of floating-point numbers, is computed once and its rows are shared ([`SharedRows`]). So are
-//! the rows around a volatile subquery, which SQL computes for each row: they get a number, by which their
-//! values differ.
+//! A query that would return other rows the second time, as it has volatile functions, a LIMIT without a
+//! total order or sums of floating-point numbers, is computed once and its rows are shared ([`SharedRows`]).
+//! So are the rows around a volatile subquery, which SQL computes for each row: they get a number, by which
+//! their values differ.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -82,7 +82,8 @@ pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_found)
 }
 
-/// Whether a query returns the same rows when it is computed again. A LIMIT does if all columns are sort keys.
+/// Whether a query returns the same rows when it is computed again. A LIMIT does if all columns are sort
+/// keys.
 pub(super) fn is_repeatable(query: &LogicalPlan) -> Result<bool> {
     if is_volatile(query)? {
         return Ok(false);
@@ -101,8 +102,8 @@ pub(super) fn is_repeatable(query: &LogicalPlan) -> Result<bool> {
     Ok(is_repeatable)
 }
 
-/// Whether `columns` have the same values when a query is computed again. Sums of floating-point numbers depend
-/// on the order of the rows.
+/// Whether `columns` have the same values when a query is computed again. Sums of floating-point numbers
+/// depend on the order of the rows.
 pub(super) fn is_exact(query: &LogicalPlan, columns: &[Column]) -> Result<bool> {
     let schema = query.schema();
     let is_float =

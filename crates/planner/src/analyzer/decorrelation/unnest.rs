@@ -869,7 +869,7 @@ mod tests {
         unnest(plan.build().unwrap()).unwrap().to_string()
     }
 
-    fn projected(expr: Expr) -> String {
+    fn projection_text(expr: Expr) -> String {
         text_of(scan("o", ["a", "b"]).project(vec![expr.alias("x")]).unwrap())
     }
 
@@ -878,17 +878,17 @@ mod tests {
         let is_set = || col("o.b").not_eq(lit(0_i64));
         let domain =
             |text: &str| text.lines().any(|line| line.trim() == "Filter: o.b != Int64(0) IS NOT FALSE");
-        let text = projected(is_set().and(quotient_exists()));
+        let text = projection_text(is_set().and(quotient_exists()));
         assert!(domain(&text), "{text}");
         assert!(text.starts_with("Projection: o.b != Int64(0) AND __subquery_"), "{text}");
-        let text = projected(quotient_exists().and(is_set()));
+        let text = projection_text(quotient_exists().and(is_set()));
         assert!(!domain(&text), "{text}");
 
-        let text = projected((!is_set()).or(quotient_exists()));
+        let text = projection_text((!is_set()).or(quotient_exists()));
         assert!(text.contains("Filter: NOT o.b != Int64(0) IS NOT TRUE"), "{text}");
-        let text = projected(when(is_set(), quotient_exists()).otherwise(lit(false)).unwrap());
+        let text = projection_text(when(is_set(), quotient_exists()).otherwise(lit(false)).unwrap());
         assert!(text.contains("Filter: o.b != Int64(0)\n"), "{text}");
-        let text = projected(when(is_set(), lit(false)).otherwise(quotient_exists()).unwrap());
+        let text = projection_text(when(is_set(), lit(false)).otherwise(quotient_exists()).unwrap());
         assert!(text.contains("Filter: o.b != Int64(0) IS NOT TRUE"), "{text}");
     }
 
@@ -896,7 +896,7 @@ mod tests {
     fn subqueries_that_cannot_fail_need_no_guard() {
         let found = col("t.c").eq(out_ref_col(DataType::Int64, "o.b"));
         let found = scan("t", ["c", "d"]).filter(found).unwrap().build().unwrap();
-        let text = projected(col("o.b").not_eq(lit(0_i64)).and(exists(Arc::new(found))));
+        let text = projection_text(col("o.b").not_eq(lit(0_i64)).and(exists(Arc::new(found))));
         assert!(!text.contains("IS NOT FALSE"), "{text}");
     }
 
@@ -904,7 +904,7 @@ mod tests {
     fn a_guard_about_an_earlier_subquery_reads_it_twice() {
         let found = col("t.c").eq(out_ref_col(DataType::Int64, "o.b"));
         let found = scan("t", ["c", "d"]).filter(found).unwrap().build().unwrap();
-        let text = projected(exists(Arc::new(found)).and(quotient_exists()));
+        let text = projection_text(exists(Arc::new(found)).and(quotient_exists()));
         assert!(text.lines().any(|line| line.trim().ends_with(".mark IS NOT FALSE")), "{text}");
         assert!(!text.contains("SharedRows"), "{text}");
     }
