@@ -35,8 +35,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::answers::Rows;
+use super::cell::Cell;
 use super::configuration::Configuration;
-use super::measure::{self, Cell};
+use super::measure;
 use super::progress::Progress;
 use super::report::{CONFIGURATIONS_MAX, letter};
 use super::worker_process::{WorkerError, WorkerProcess};

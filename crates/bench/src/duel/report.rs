@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::measure::Cell;
+use crate::cell::Cell;
 use crate::report::letter;
 
 /// Length of the list of the statements with the largest ratios.
