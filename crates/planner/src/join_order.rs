@@ -38,9 +38,9 @@ pub mod written_tree;
 
 pub use cardinality::{ColumnStatistics, Estimator, RelationRows};
 pub use cost::{CostModel, HashJoinCost, JoinInput, JoinShape, Side};
-pub use plan::{AppliedPredicate, JoinTree};
+pub use plan::JoinTree;
 pub use relation_set::RelationSet;
-pub use written_tree::{Column, JoinKind, Predicate, WrittenTree};
+pub use written_tree::{AppliedPredicate, Column, JoinKind, Predicate, WrittenTree};
 
 use hypergraph::HyperGraph;
 use plan::PlanTable;

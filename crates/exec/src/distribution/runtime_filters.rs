@@ -1,5 +1,5 @@
-//! Placement of [`RuntimeFilterExec`]: the runtime filters of joins and sorts, applied to rows above the scans
-//! that they have reached.
+//! Placement of [`RuntimeFilterExec`]: the runtime (dynamic) filters of joins and sorts, applied to rows above
+//! the scans that they have reached.
 //!
 //! ```text
 //! HashJoinExec A, builds a filter               HashJoinExec A
@@ -27,12 +27,13 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::utils::split_conjunction;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use crate::data_files::{LiveRowsExec, VisibleRowsExec};
 use crate::operators::file_scan::file_scan;
@@ -56,7 +57,7 @@ pub fn apply_to_rows(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     if producers.is_empty() {
         return Ok(plan);
     }
-    Ok(place(plan, &producers)?.applied())
+    Ok(place(plan, &producers)?.apply())
 }
 
 /// Whether something removes rows of the tables that a build side is made of. The keys of whole tables, which
@@ -82,7 +83,7 @@ struct Placed {
 }
 
 impl Placed {
-    fn applied(self) -> Arc<dyn ExecutionPlan> {
+    fn apply(self) -> Arc<dyn ExecutionPlan> {
         match self.pending.is_empty() {
             true => self.plan,
             false => Arc::new(RuntimeFilterExec::new(self.plan, self.pending)),
@@ -115,12 +116,12 @@ fn place(plan: Arc<dyn ExecutionPlan>, producers: &HashSet<u64>) -> Result<Place
                 None => below.push(filter),
             }
         }
-        let input = Placed { plan: input, pending: below }.applied();
+        let input = Placed { plan: input, pending: below }.apply();
         return Ok(Placed { plan: replace_children_if_necessary(plan, vec![input])?, pending: above });
     }
     let own = plan.dynamic_expressions_produced();
     let children = plan.children().into_iter();
-    let children = children.map(|child| Ok(place(Arc::clone(child), producers)?.without(&own).applied()));
+    let children = children.map(|child| Ok(place(Arc::clone(child), producers)?.without(&own).apply()));
     let children = children.collect::<Result<Vec<_>>>()?;
     Ok(Placed { plan: replace_children_if_necessary(plan, children)?, pending: vec![] })
 }
@@ -174,7 +175,12 @@ fn output_columns(plan: &Arc<dyn ExecutionPlan>) -> Option<ColumnMap> {
         let (from, to) = (live.children().first()?.schema(), plan.schema());
         return Some(Box::new(move |at| to.index_of(from.fields().get(at)?.name()).ok()));
     }
-    let passes = plan.is::<CooperativeExec>() || plan.is::<VisibleRowsExec>();
+    let hands_round = |repartition: &RepartitionExec| {
+        matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_))
+    };
+    let passes = plan.is::<CooperativeExec>()
+        || plan.is::<VisibleRowsExec>()
+        || plan.downcast_ref::<RepartitionExec>().is_some_and(hands_round);
     passes.then(|| Box::new(Some) as ColumnMap)
 }
 

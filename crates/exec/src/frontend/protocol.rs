@@ -74,8 +74,8 @@ pub(crate) mod kind {
     pub(crate) const STATUS: u8 = 4;
     /// Success: the last frame.
     pub(crate) const END: u8 = 5;
-    /// [`harrier_session_api::query_profile::QueryProfile`] of the running statement, before its first row and
-    /// after its last.
+    /// [`harrier_session_api::query_profile::QueryProfile`] of the running statement, before its first row
+    /// and after its last.
     pub(crate) const SNAPSHOT: u8 = 6;
 }
 

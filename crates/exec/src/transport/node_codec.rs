@@ -42,8 +42,8 @@ use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
-/// [`RuntimeFilterExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
-/// [`JsonSource`] and [`ParquetScan`], and the bucket function.
+/// [`RuntimeFilterExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
+/// [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct NodeCodec {
     decode_plan: DecodePlan,

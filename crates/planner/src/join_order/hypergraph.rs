@@ -9,9 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::conflicts::{Eligibility, find_conflict_rules};
-use super::plan::AppliedPredicate;
 use super::relation_set::RelationSet;
-use super::written_tree::{Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
+use super::written_tree::{AppliedPredicate, Column, JoinKind, WrittenJoin, WrittenTree, list_joins};
 
 /// An edge: a conjunct of an inner join, an equality that follows, or a join of another kind.
 #[derive(Clone, Debug)]

@@ -8,17 +8,7 @@ use std::collections::HashMap;
 use super::cost::{CostModel, JoinInput, JoinShape, Side};
 use super::hypergraph::{HyperGraph, JoinPair};
 use super::relation_set::RelationSet;
-use super::written_tree::{Column, JoinKind, WrittenTree};
-
-/// A predicate that a join evaluates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AppliedPredicate {
-    /// The one of this name.
-    Written(usize),
-    /// An equality of columns that follows from written ones. The first column is of the side that was left
-    /// as written, which may be the right one here.
-    Implied(Column, Column),
-}
+use super::written_tree::{AppliedPredicate, Column, JoinKind, WrittenTree};
 
 /// A tree of joins, with estimates.
 #[derive(Clone, Debug, PartialEq)]

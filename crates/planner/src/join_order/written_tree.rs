@@ -63,6 +63,16 @@ impl Predicate {
     }
 }
 
+/// A predicate that a join evaluates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AppliedPredicate {
+    /// The one of this name.
+    Written(usize),
+    /// An equality of columns that follows from written ones. The first column is of the side that was left
+    /// as written, which may be the right one here.
+    Implied(Column, Column),
+}
+
 /// The joins as written. The leaves are relations, numbered from 0 in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrittenTree {

@@ -242,7 +242,8 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
             ("fallible", &[]),
             ("cancelable_rules", &[]),
             ("cardinality", &[]),
-            ("physical", &[]),
+            ("join_order", &[]),
+            ("physical", &["join_order"]),
             ("binder", &[]),
             // Of other types than were known when it was bound, an expression is bound once more.
             ("analyzer", &["binder", "fallible", "rewrite"]),

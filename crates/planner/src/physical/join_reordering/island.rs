@@ -54,7 +54,7 @@ impl Island {
             return Ok(None);
         }
         let mut reader = IslandReader::default();
-        let (written, output) = reader.read(plan)?;
+        let (written, output) = reader.visit(plan)?;
         let IslandReader { relations, conditions } = reader;
         Ok((relations.len() > 1).then_some(Self { written, relations, conditions, output }))
     }
@@ -130,12 +130,12 @@ struct IslandReader {
 
 impl IslandReader {
     /// Returns the tree, and the columns that `plan` gives.
-    fn read(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<(WrittenTree, Vec<Column>)> {
+    fn visit(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<(WrittenTree, Vec<Column>)> {
         if self.relations.len() + 1 < RELATIONS_MAX && is_part(plan) {
             if let Some(projection) = plan.downcast_ref::<ProjectionExec>()
                 && let Some(columns) = projected_columns(projection)
             {
-                let (tree, input) = self.read(projection.input())?;
+                let (tree, input) = self.visit(projection.input())?;
                 return Ok((tree, columns.into_iter().map(|at| input[at]).collect()));
             }
             if let Some(join) = plan.downcast_ref::<HashJoinExec>()
@@ -156,8 +156,8 @@ impl IslandReader {
         kind: JoinKind,
         is_swapped: bool,
     ) -> Result<(WrittenTree, Vec<Column>)> {
-        let (left_tree, left) = self.read(join.left())?;
-        let (right_tree, right) = self.read(join.right())?;
+        let (left_tree, left) = self.visit(join.left())?;
+        let (right_tree, right) = self.visit(join.right())?;
         let mut predicates = Vec::new();
         for (one, other) in join.on() {
             let is_transitive = has_plain_equality(one, &join.left().schema())
