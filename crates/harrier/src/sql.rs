@@ -110,6 +110,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
     let place = args.warehouse.describe();
     let (format, is_quiet, variables) = (args.format, args.quiet, args.variables.clone());
+    let settings = settings_of(&args, false);
     let launch = match gang::launch(args.hosts.as_deref(), args.alone) {
         Ok(launch) => launch.map(|launch| {
             // With a hosts file ranks are started one by one; ranks without statements follow rank 0.
@@ -147,7 +148,8 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         },
         async move |engine| {
             let history = engine.history().cloned();
-            let status = run_sql(Display::new(format, is_quiet), place, variables, inputs, engine).await;
+            let display = Display::new(format, is_quiet);
+            let status = run_sql(display, place, variables, &settings, inputs, engine).await;
             if let Some(history) = history {
                 history.settle().await;
             }
@@ -265,6 +267,7 @@ async fn run_sql(
     display: Display,
     place: String,
     variables: Vec<(String, String)>,
+    settings: &[(String, String)],
     inputs: Vec<Input>,
     engine: Engine,
 ) -> u8 {
@@ -276,7 +279,10 @@ async fn run_sql(
         }
     };
     let session = engine.session();
-    session.begin_local(&user());
+    if let Err(error) = session.begin_local(&user(), settings) {
+        eprintln!("{}", error.report(None));
+        return exit::USAGE;
+    }
     if display.format == Format::Lines {
         return match lines::run(&session, interrupts).await {
             Ok(()) => exit::DONE,
@@ -323,6 +329,12 @@ async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop>
     Ok(())
 }
 
+/// Settings of `--set`: with a dot in the name those of the engine, without one PostgreSQL's parameters, with
+/// which the session begins.
+fn settings_of(args: &Args, is_dotted: bool) -> Vec<(String, String)> {
+    args.settings.iter().filter(|(name, _)| name.contains('.') == is_dotted).cloned().collect()
+}
+
 /// Engine options. Ranks on one host divide its cores and its memory, unless the options set them.
 fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     let mut options = EngineOptions::default();
@@ -340,7 +352,7 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
         options.memory_bytes = args.memory;
     }
     freed_memory::limit_purge_delay(options.memory_bytes);
-    options.settings = args.settings.clone();
+    options.settings = settings_of(args, true);
     options.spill_dirs = args.spill_dirs.clone();
     options.warehouse = args.warehouse.options();
     options

@@ -62,6 +62,14 @@ impl Session {
             self.set_serves_client();
             self.install_catalogs(identity, Some(surroundings));
         }
+        self.set_initial(settings)
+    }
+
+    /// Sets the values that the session begins with, to which RESET returns.
+    ///
+    /// Errors: as [`Self::begin`].
+    fn set_initial(&self, settings: &[(String, String)]) -> Result<(), SqlError> {
+        let parameters = self.parameters();
         for (name, value) in settings {
             match parameters::name_of(name) {
                 Some(name) => {
@@ -79,13 +87,17 @@ impl Session {
         self.apply_parameters().map_err(|error| crate::error::in_statement(&error, ""))
     }
 
-    /// Initializes a local session with PostgreSQL's catalogs. Its user is a superuser, named `user` while
-    /// the warehouse has no roles. Call it once, before its first statement; reads nothing.
-    pub fn begin_local(&self, user: &str) {
+    /// Initializes a local session with PostgreSQL's catalogs and its first settings. Its user is a
+    /// superuser, named `user` while the warehouse has no roles. Call it once, before its first statement;
+    /// reads nothing.
+    ///
+    /// Errors: as [`Self::begin`].
+    pub fn begin_local(&self, user: &str, settings: &[(String, String)]) -> Result<(), SqlError> {
         let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
         let process = std::process::id() as i32;
         let identity = Identity { role: user.to_string(), database, process, client: None, server: None };
         self.install_catalogs(Arc::new(identity), None);
+        self.set_initial(settings)
     }
 
     fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn ServerContext>>) {

@@ -20,6 +20,6 @@ fn a_session_is_small() {
 /// A session that a client could use: with the catalogs and functions of PostgreSQL.
 fn begun(engine: &Engine) -> Session {
     let session = engine.session();
-    session.begin_local("somebody");
+    session.begin_local("somebody", &[]).unwrap();
     session
 }

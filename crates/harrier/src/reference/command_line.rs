@@ -156,11 +156,10 @@ fn shell(page: &mut Page) {
     );
     page.code(
         "sh",
-        "alias hq='harrier sql --warehouse ~/lake --set harrier.progress=false -v region=north --format vertical'",
+        "alias hq='harrier sql --warehouse ~/lake --set TimeZone=Europe/Oslo -v region=north --format vertical'",
     );
     page.paragraph(
-        "`--set` gives settings with a dot in their names, `-v` variables, `--format` the format. Put `\\timing on`, \
-         `SET timezone = 'Europe/Oslo';` and the like into a file, and begin with `\\i start.sql`; what it sets holds \
-         until the shell ends.",
+        "`--set` gives settings, `-v` variables, `--format` the format. Put `\\timing on` and the like into a file, \
+         and begin with `\\i start.sql`; what it sets holds until the shell ends.",
     );
 }

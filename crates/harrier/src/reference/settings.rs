@@ -21,10 +21,9 @@ pub(super) fn page(session: &Session) -> String {
         "`SET name = value` holds until the session ends, `SET LOCAL` until the transaction does, and `RESET name` gives \
          back the value that the session began with.",
         "`ALTER ROLE role SET name = value` has the sessions of a role begin with a value.",
-        "`harrier serve --set name=value` and the section `settings` of the [configuration file](configuration.md) have \
-         all sessions begin with it. In the file, names with a dot need a restart of the server.",
-        "`harrier sql --set name=value` knows the names with a dot alone. For PostgreSQL's parameters, begin with SET: \
-         `harrier sql -c \"SET timezone = 'Europe/Oslo'\" -c \"SELECT now()\"`.",
+        "`harrier sql --set name=value`, `harrier serve --set name=value` and the section `settings` of the \
+         [configuration file](configuration.md) have all sessions begin with it. In the file, names with a dot need a \
+         restart of the server.",
         "A client can give values when it connects: `PGOPTIONS='-c statement_timeout=10s'`.",
         "Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB and TiB, which all count in 1024s; without a unit they are bytes.",
     ]);

@@ -397,6 +397,14 @@ fn wrong_usage() {
             &["--set", "datafusion.execution.batch_size=x", "-c", "select 1"],
             "ERROR 22023: invalid value for parameter",
         ),
+        (
+            &["--set", "nosuch=1", "-c", "select 1"],
+            "ERROR 42704: unrecognized configuration parameter \"nosuch\"",
+        ),
+        (
+            &["--set", "timezone=Mars/Base", "-c", "select 1"],
+            "ERROR 22023: invalid value for parameter \"TimeZone\"",
+        ),
         (&["--spill-dir", "/proc/nowhere", "-c", "select 1"], "cannot write temporary files to folder"),
     ] {
         let run = folder.sql(args);
@@ -429,6 +437,20 @@ fn settings() {
         .filter_map(|line| line.split(',').nth(1).filter(|value| *value != "value"))
         .collect();
     assert_eq!(values, ["grpc", "3", "mpi", "grpc", "3"], "{run:?}");
+    let run = folder.sql(&[
+        "--format",
+        "csv",
+        "--set",
+        "timezone=Europe/Oslo",
+        "--set",
+        "work_mem=5MB",
+        "-c",
+        "show timezone; show work_mem; select timestamptz '2024-07-01 00:00:00+00';
+         set timezone = 'UTC'; reset timezone; show timezone;",
+    ]);
+    let expected = "TimeZone\nEurope/Oslo\nwork_mem\n5MB\ntimestamptz\n2024-07-01 02:00:00+02:00\n\
+                    TimeZone\nEurope/Oslo\n";
+    assert_eq!(run.stdout.replace("SET\n", "").replace("RESET\n", ""), expected, "{run:?}");
     for (sql, code) in [
         ("set nosuch = 1", "42704"),
         ("set harrier.nosuch = 1", "42704"),
