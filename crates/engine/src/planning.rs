@@ -7,6 +7,7 @@ pub(crate) mod declared_casts;
 pub(crate) mod default_values;
 pub(crate) mod delete_alias;
 pub(crate) mod generate_series;
+pub(crate) mod merge_scope;
 pub(crate) mod result_names;
 pub(crate) mod returning_items;
 pub(crate) mod stored_sql;

@@ -83,7 +83,7 @@ pub(crate) fn is_default(value: &ast::Expr) -> bool {
 }
 
 /// The DML statement, also within EXPLAIN or PREPARE.
-fn dml_statement(statement: &mut Statement) -> Option<&mut ast::Statement> {
+pub(crate) fn dml_statement(statement: &mut Statement) -> Option<&mut ast::Statement> {
     match statement {
         Statement::Explain(explain) => dml_statement(&mut explain.statement),
         Statement::Statement(statement) => match statement.as_mut() {

@@ -15,7 +15,7 @@ use crate::binder::{
     assignment_casts, create_table_like, declared_types, information_schema, json, on_conflict,
     unsupported_statements,
 };
-use crate::planning::{default_values, unknown_literals};
+use crate::planning::{default_values, delete_alias, merge_scope, unknown_literals};
 use crate::session::Session;
 use crate::statement::describe;
 use crate::statement::returning::Returning;
@@ -37,6 +37,7 @@ impl Session {
         let explained = self.strip_explained_returning(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::fill_defaults(&state, statement).await?;
+        let statement = merge_scope::qualify_source_names(&state, statement).await?;
         let statement = table_functions::bind_parameters(statement.as_ref(), values);
         let statement = statement.as_ref();
         let written = self.target_statement(statement)?;
