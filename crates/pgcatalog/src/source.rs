@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::FieldRef;
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use harrier_session_api::named_objects::{Cursor, PreparedStatement};
 
@@ -38,6 +39,12 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn version(&self) -> String;
     /// The session's settings, unordered.
     fn settings(&self) -> Vec<Setting>;
+    /// The value of a setting that is not among [`Self::settings`].
+    ///
+    /// Errors: it is unknown.
+    fn other_setting(&self, name: &str) -> Result<String> {
+        plan_err!("unrecognized configuration parameter \"{name}\"")
+    }
     /// Sets a setting, for the transaction only if `local`, and returns its new value.
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String>;
     /// Sessions and their statements, without what the user may not see.

@@ -102,8 +102,9 @@ impl Session {
 
     fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn ServerContext>>) {
         let names = self.warehouse().map(|warehouse| &warehouse.names);
-        let source =
-            SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings, type_names::of);
+        let session = Arc::downgrade(&self.context().state_ref());
+        let parameters = Arc::clone(self.parameters());
+        let source = SessionSource::new(names, parameters, session, identity, surroundings, type_names::of);
         let source = Arc::new(source);
         let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
         // The catalogs' own sequence functions know no sequences.

@@ -197,8 +197,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let settings = call.catalog.source.settings();
         match settings.into_iter().find(|setting| setting.name.eq_ignore_ascii_case(name)) {
             Some(setting) => Ok(setting_text(&setting).into()),
-            None if values.get(1).is_some_and(is_true) => Ok(Value::Null),
-            None => plan_err!("unrecognized configuration parameter \"{name}\""),
+            None => match call.catalog.source.other_setting(name) {
+                Err(_) if values.get(1).is_some_and(is_true) => Ok(Value::Null),
+                value => Ok(value?.into()),
+            },
         }
     }),
     ("set_config", "text", 3, &[Text, Text, Bool], |call, values| {

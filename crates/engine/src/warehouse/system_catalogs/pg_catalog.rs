@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
 use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
@@ -23,9 +24,10 @@ use harrier_pgcatalog::{
 use harrier_session_api::named_objects::{Cursor, NamedObjects, PreparedStatement};
 use harrier_session_api::session::Identity;
 use harrier_sqlstate::IntoDataFusionError;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::settings::parameters::{self, Parameters, SERVER_VERSION};
+use crate::settings::{self, refresh_functions};
 use crate::types::declared::catalog_fields_of;
 use crate::types::names;
 use crate::warehouse::access::Viewer;
@@ -84,6 +86,8 @@ pub(crate) struct SessionSource {
     /// Holds the catalogs, which hold this value, hence weak. Empty in a session without a warehouse.
     names: Weak<NameResolver>,
     parameters: Arc<Parameters>,
+    /// The session's state, for its other settings. It holds this value, hence weak.
+    session: Weak<RwLock<SessionState>>,
     identity: Arc<Identity>,
     /// `None` for a session without a client.
     server: Option<Arc<dyn ServerContext>>,
@@ -110,6 +114,7 @@ impl SessionSource {
     pub(crate) fn new(
         names: Option<&Arc<NameResolver>>,
         parameters: Arc<Parameters>,
+        session: Weak<RwLock<SessionState>>,
         identity: Arc<Identity>,
         server: Option<Arc<dyn ServerContext>>,
         type_names: TypeNames,
@@ -118,6 +123,7 @@ impl SessionSource {
             type_names,
             names: names.map(Arc::downgrade).unwrap_or_default(),
             parameters,
+            session,
             identity,
             server,
             since: SystemTime::now(),
@@ -318,7 +324,49 @@ impl SessionSource {
     }
 }
 
+/// The key of a setting with a dot in its name. Options of stores, such as keys, are none: no function tells
+/// or changes them.
+///
+/// Errors: it is none (42704).
+fn own_setting(name: &str) -> Result<String> {
+    let key = name.to_ascii_lowercase();
+    match key.starts_with("harrier.") || key.starts_with("datafusion.") {
+        true => Ok(key),
+        false => Err(parameters::unknown(name).into_datafusion()),
+    }
+}
+
 impl SessionSource {
+    /// Sets a setting that is no parameter of PostgreSQL, as SET does.
+    ///
+    /// Errors: it is unknown (42704); the value is invalid (22023); the role may not set it (42501); it is
+    /// for the transaction only (0A000).
+    fn set_other(&self, name: &str, value: &str, local: bool) -> Result<String> {
+        let key = own_setting(name)?;
+        self.other_setting(name)?;
+        if !settings::is_for_everybody(&key) {
+            self.viewer().check_superuser(&format!("set parameter \"{key}\""))?;
+        }
+        if local {
+            let message = format!("parameter \"{key}\" cannot be set for a transaction");
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+        }
+        let value = settings::normalize_value(&key, value)?;
+        let Some(session) = self.session.upgrade() else { return Ok(value.into_owned()) };
+        let mut state = session.write();
+        if let Err(error) = state.config_mut().options_mut().set(&key, &value) {
+            return Err(match harrier_sqlstate::of(&error) {
+                SqlState::INVALID_PARAMETER_VALUE => error,
+                _ => {
+                    let message = format!("invalid value for parameter \"{key}\": \"{value}\"");
+                    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
+                }
+            });
+        }
+        refresh_functions(&mut state)?;
+        Ok(value.into_owned())
+    }
+
     fn add_sequences(&self, state: &State, ownership: &Ownership<'_>, contents: &mut Contents) {
         let values = self.values.lock();
         let own = self.names.upgrade().map(|names| names.snapshot().values).unwrap_or_default();
@@ -632,11 +680,21 @@ impl Source for SessionSource {
         self.parameters.all().into_iter().map(setting).collect()
     }
 
+    fn other_setting(&self, name: &str) -> Result<String> {
+        let name_of_own = own_setting(name)?;
+        let session = self.session.upgrade();
+        let entries = session.map(|session| session.read().config_options().entries()).unwrap_or_default();
+        match entries.into_iter().find(|entry| entry.key == name_of_own) {
+            Some(entry) => Ok(entry.value.unwrap_or_default()),
+            None => Err(parameters::unknown(name).into_datafusion()),
+        }
+    }
+
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String> {
-        let known = parameters::name_of(name)
-            .ok_or_else(|| parameters::unknown(name))
-            .map_err(harrier_sqlstate::external)?;
-        self.parameters.set(known, value, local)
+        match parameters::name_of(name) {
+            Some(known) => self.parameters.set(known, value, local),
+            None => self.set_other(name, value, local),
+        }
     }
 
     fn activity(&self) -> Vec<Activity> {
