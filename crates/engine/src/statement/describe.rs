@@ -200,7 +200,7 @@ impl Session {
             return Ok(Description { parameters, names, columns });
         }
         if let LogicalPlan::Analyze(explain) = &plan
-            && explain.format == ExplainFormat::Indent
+            && matches!(explain.format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
         {
             return Ok(Description { parameters, names, columns: Some(explain::query_plan(format)) });
         }

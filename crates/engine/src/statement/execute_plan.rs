@@ -70,6 +70,7 @@ impl Session {
         if let Some(target) = &target {
             target::check(target)?;
         }
+        let is_json = explain::is_json_analysis(plan);
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<ReadSet>();
         let task_context = self.task_ctx(state)?;
@@ -99,6 +100,10 @@ impl Session {
         let stream = match files {
             Some(files) => files.publish_after(stream),
             None => stream,
+        };
+        let stream = match is_json {
+            true => explain::plan_column(stream, explain.format),
+            false => stream,
         };
         let schema = stream.schema();
         let explained = stream.map_err(move |error| match &target {

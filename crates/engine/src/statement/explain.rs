@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::Result;
-use datafusion::execution::{SessionState, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks::AtomicSinkFiles;
 use harrier_exec::frontend::admission::Admission;
@@ -28,6 +31,7 @@ use harrier_exec::transport::clock_offset::now_ns;
 use harrier_pgcatalog::TYPE_KEY;
 use harrier_planner::cardinality::filter_selectivity;
 use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::runtime::explain_text;
 use crate::runtime::panic_guard::catch_stream_panic;
@@ -55,6 +59,13 @@ pub(crate) async fn answer(
     ExplainOptions { format, is_verbose }: ExplainOptions,
 ) -> Result<Option<Answer>> {
     match plan {
+        LogicalPlan::Analyze(_) if matches!(format, Format::Xml | Format::Yaml) => {
+            let name = if format == Format::Xml { "XML" } else { "YAML" };
+            let message = format!("EXPLAIN ANALYZE with FORMAT {name} is not supported");
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("FORMAT JSON and FORMAT TEXT are there")
+                .into_datafusion())
+        }
         LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent => {
             let (logical, physical) = plan_physical(state, &explain.plan).await?;
             let headline = tree(&physical).headline();
@@ -134,6 +145,23 @@ async fn plan_physical(
     let logical = state.optimize(plan)?;
     let physical = state.query_planner().create_physical_plan(&logical, state).await?;
     Ok((logical, physical))
+}
+
+/// Whether DataFusion answers `plan` in JSON, with the kind of plan in a column of its own.
+pub(crate) fn is_json_analysis(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Analyze(analyze) if analyze.format == ExplainFormat::PostgresJSON)
+}
+
+/// The texts of DataFusion's answer alone, in the column of [`query_plan`].
+pub(crate) fn plan_column(answer: SendableRecordBatchStream, format: Format) -> SendableRecordBatchStream {
+    let schema = query_plan(format);
+    let of_answer = Arc::clone(&schema);
+    let texts = answer.map(move |batch| {
+        let batch = batch?;
+        let text = cast(batch.column(batch.num_columns() - 1), &DataType::Utf8)?;
+        Ok(RecordBatch::try_new(Arc::clone(&of_answer), vec![text])?)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, texts))
 }
 
 /// The answer's single column, named as psql users expect.

@@ -394,6 +394,11 @@ fn plans_are_told_as_json() {
     let rows = client.query("EXPLAIN (VERBOSE, FORMAT JSON) SELECT 1 AS one").unwrap();
     let told: serde_json::Value = serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap();
     assert_eq!(told[0]["Plan"]["Output"][0], "one", "{told:#}");
+    // What has run is told in one column, too.
+    let rows = client.query("EXPLAIN (ANALYZE, FORMAT JSON) SELECT 1 AS one").unwrap();
+    assert_eq!((rows.len(), rows[0].len()), (1, 1), "{rows:?}");
+    let told: serde_json::Value = serde_json::from_str(rows[0][0].as_deref().unwrap()).unwrap();
+    assert_eq!(told[0]["Plan"]["Actual Rows"], 1, "{told:#}");
 }
 
 #[test]

@@ -44,7 +44,6 @@ type OptionTokens = Vec<Token>;
 /// Rewrites the options of an EXPLAIN for the parser. Returns the requested ones.
 pub fn rewrite(tokens: &mut Tokens<'_>) -> ExplainOptions {
     let Some((options, end)) = options_of(tokens) else { return ExplainOptions::default() };
-    let is_run = options.iter().any(|option| is_on(option, "ANALYZE"));
     let format = format(&options).unwrap_or_default();
     let requested =
         ExplainOptions { format, is_verbose: options.iter().any(|option| is_on(option, "VERBOSE")) };
@@ -56,11 +55,8 @@ pub fn rewrite(tokens: &mut Tokens<'_>) -> ExplainOptions {
                 && self::format(std::slice::from_ref(option)).is_some()
             || is_one("VERBOSE") && format != Format::Text
     };
-    let kept: Vec<OptionTokens> = options
-        .into_iter()
-        .filter(|option| !is_left_out(option))
-        .map(|option| with_format(option, is_run))
-        .collect();
+    let kept: Vec<OptionTokens> =
+        options.into_iter().filter(|option| !is_left_out(option)).map(with_format).collect();
     match kept.is_empty() {
         // Drops the parentheses, too.
         true => tokens.remove(1..end),
@@ -105,12 +101,11 @@ fn is(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.value.eq_ignore_ascii_case(word))
 }
 
-/// Maps every format other than text to the parser's `pgjson`; of EXPLAIN ANALYZE only JSON.
-fn with_format(mut option: OptionTokens, is_run: bool) -> OptionTokens {
+/// Maps every format other than text to the parser's `pgjson`.
+fn with_format(mut option: OptionTokens) -> OptionTokens {
     if let [name, format] = option.as_mut_slice()
         && is(name, "FORMAT")
-        && let Some(known) = Format::from_token(format)
-        && (known == Format::Json || !is_run)
+        && Format::from_token(format).is_some()
     {
         *format = word("pgjson");
     }
@@ -145,7 +140,10 @@ mod tests {
         assert_eq!(of("EXPLAIN (FORMAT xml) SELECT 1"), "EXPLAIN ( FORMAT pgjson ) SELECT 1");
         assert_eq!(of("EXPLAIN (VERBOSE, FORMAT JSON) SELECT 1"), "EXPLAIN ( FORMAT pgjson ) SELECT 1");
         assert_eq!(of("EXPLAIN (VERBOSE on, FORMAT TEXT) SELECT 1"), "EXPLAIN ( VERBOSE on ) SELECT 1");
-        assert_eq!(of("EXPLAIN (ANALYZE, FORMAT xml) SELECT 1"), "EXPLAIN ( ANALYZE , FORMAT xml ) SELECT 1");
+        assert_eq!(
+            of("EXPLAIN (ANALYZE, FORMAT xml) SELECT 1"),
+            "EXPLAIN ( ANALYZE , FORMAT pgjson ) SELECT 1"
+        );
         assert_eq!(of("EXPLAIN (FORMAT tree) SELECT 1"), "EXPLAIN ( FORMAT tree ) SELECT 1");
         assert_eq!(options("EXPLAIN (VERBOSE, FORMAT yaml) SELECT 1"), (Format::Yaml, true));
         assert_eq!(options("explain (verbose off, format 'json') select 1"), (Format::Json, false));
