@@ -14,6 +14,7 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, visit_relations};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use harrier_catalog::state::{DEFAULT_SCHEMA, PUBLIC_SCHEMA};
 
 /// The planner builds its lists from all relations and their columns. Returns a session that contains only
 /// the relations `statement` needs; `None` if it needs no such list.
@@ -97,7 +98,7 @@ struct Schemas {
 impl CatalogProvider for Schemas {
     fn schema_names(&self) -> Vec<String> {
         match &self.filter {
-            Some(filter) => vec![filter.schema.to_string()],
+            Some(filter) => vec![display_name(&filter.schema, || self.inner.schema_names())],
             None => self.inner.schema_names(),
         }
     }
@@ -106,6 +107,19 @@ impl CatalogProvider for Schemas {
         let inner = self.inner.schema(name)?;
         Some(Arc::new(Relations { inner, filter: self.filter.clone() }))
     }
+}
+
+/// The name by which lists show a schema: the first schema of a warehouse is `main` to the catalog, and
+/// `public` to statements that do not say otherwise.
+fn display_name(schema: &str, listed: impl FnOnce() -> Vec<String>) -> String {
+    if schema == DEFAULT_SCHEMA {
+        let listed = listed();
+        let has = |name: &str| listed.iter().any(|listed| listed == name);
+        if has(PUBLIC_SCHEMA) && !has(DEFAULT_SCHEMA) {
+            return PUBLIC_SCHEMA.to_string();
+        }
+    }
+    schema.to_string()
 }
 
 #[derive(Debug)]
@@ -152,5 +166,23 @@ impl SchemaProvider for Relations {
 
     fn table_exist(&self, name: &str) -> bool {
         self.inner.table_exist(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_have_the_names_of_lists() {
+        let listed = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        for (schema, names, expected) in [
+            ("main", &["public", "sys"][..], "public"),
+            ("main", &["main", "sys"], "main"),
+            ("main", &["public", "main"], "main"),
+            ("own", &["public", "own"], "own"),
+        ] {
+            assert_eq!(display_name(schema, || listed(names)), expected, "{schema} {names:?}");
+        }
     }
 }
