@@ -18,9 +18,10 @@ use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTable
 use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::CreateExternalTable;
+use datafusion::logical_expr::{CreateExternalTable, LogicalPlan, WriteOp};
 use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
@@ -293,6 +294,40 @@ fn writable_location(url: &ListingTableUrl) -> Result<Option<FolderLocation>> {
     let folder = format!("{}{}/", url.object_store().as_str(), url.prefix());
     let root = store_root(&folder)?;
     Ok(Some(FolderLocation::Store(folder, root)))
+}
+
+/// Errors: `plan` changes rows of a file (0A000).
+pub(crate) fn check_target(plan: &LogicalPlan) -> Result<()> {
+    let dml = match plan {
+        LogicalPlan::Dml(dml) => dml,
+        LogicalPlan::Explain(explain) => return check_target(&explain.plan),
+        LogicalPlan::Analyze(explain) => return check_target(&explain.input),
+        _ => return Ok(()),
+    };
+    let Ok(target) = source_as_provider(&dml.target) else { return Ok(()) };
+    if target.downcast_ref::<ListingTable>().is_none() {
+        return Ok(());
+    }
+    let verb = match &dml.op {
+        WriteOp::Insert(_) => "insert into",
+        WriteOp::Update => "update",
+        WriteOp::Delete => "delete from",
+        WriteOp::Truncate => "truncate",
+        WriteOp::MergeInto(_) => "merge into",
+        _ => "change",
+    };
+    let name = dml.table_name.table();
+    let kind = if looks_like_file(name) { "file" } else { "external table" };
+    let hint = match kind {
+        "file" => format!(
+            "CREATE TABLE … AS SELECT * FROM '{name}' makes a table of it, and COPY … TO '{name}' writes it anew"
+        ),
+        _ => "CREATE TABLE … AS makes a table of it; external tables over folders take INSERT".to_string(),
+    };
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("cannot {verb} {kind} \"{name}\""))
+        .with_detail("A file is only read.")
+        .with_hint(hint)
+        .into_datafusion())
 }
 
 /// Names of all files that `plan` reads, without duplicates.

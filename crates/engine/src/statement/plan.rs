@@ -15,6 +15,7 @@ use crate::binder::{
     assignment_casts, create_table_like, declared_types, information_schema, json, on_conflict,
     unsupported_statements,
 };
+use crate::external::file_tables;
 use crate::planning::{default_values, delete_alias, merge_scope, unknown_literals};
 use crate::session::Session;
 use crate::statement::describe;
@@ -68,6 +69,7 @@ impl Session {
                 )?
             }
         };
+        file_tables::check_target(&plan)?;
         assignment_casts::check(&plan, written.as_deref())?;
         declared_types::pad_char_columns(json::coerce_written_values(plan)?)
     }
