@@ -109,6 +109,7 @@ def parquet():
     pq.write_table(items(), path / "items.parquet", compression="snappy")
     columns = [limits(bits, unsigned) for unsigned in [False, True] for bits in [8, 16, 32, 64]]
     pq.write_table(pa.table(dict(columns)), path / "integers.parquet")
+    # uuids.parquet is a data file of a warehouse: u uuid, the digits of md5(i), NULL for every fourth i; i integer.
     no_rows = pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
     pq.write_table(no_rows, path / "no_rows.parquet")
 

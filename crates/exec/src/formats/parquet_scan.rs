@@ -6,10 +6,11 @@
 //!   the library misreads or rejects is repaired first (`footers.rs`, `repaired_footer.rs`, `pages.rs`).
 //! - A panic of the library means a damaged file (`panic_guard.rs`).
 //! - Column names match case-insensitively, unless there is an exact match (`names.rs`).
+//! - Bytes that a footer says are UUIDs are texts in plans (`uuids.rs`).
 //!
 //! Warehouse files are Harrier's own, or DuckDB's, and are read without these checks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ mod pages;
 mod panic_guard;
 mod repaired_footer;
 mod thrift;
+mod uuids;
 
 #[cfg(test)]
 mod tests;
@@ -62,8 +64,8 @@ use crate::formats::merged_schemas::{merge, nullable};
 use crate::operators::file_scan::file_scan;
 use footers::CorrectedFooters;
 use harrier_error::SqlState;
-use names::CaseInsensitiveNames;
 use panic_guard::PanicGuard;
+use uuids::UuidColumns;
 
 /// Concurrent reads of footers to repair.
 const READS_AT_ONCE: usize = 16;
@@ -212,18 +214,30 @@ impl ParquetFiles {
                 // A column may be missing in some files, where it is NULL.
                 Ok(schema) if objects.len() > 1 => {
                     let fields: Fields = schema.fields().iter().map(nullable).collect();
-                    return Ok(
-                        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())) as SchemaRef
-                    );
+                    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+                    return with_uuids(schema, state, store, objects).await.map(Arc::new);
                 }
-                inferred => return inferred,
+                Ok(schema) => {
+                    return with_uuids(Arc::unwrap_or_clone(schema), state, store, objects)
+                        .await
+                        .map(Arc::new);
+                }
+                Err(error) => return Err(error),
             }
             let mut schemas = Vec::with_capacity(objects.len());
             for object in objects {
-                let schema = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
-                schemas.push(Arc::unwrap_or_clone(schema));
+                let object = std::slice::from_ref(object);
+                let schema = self.0.infer_schema(state, store, object).await?;
+                schemas.push(with_uuids(Arc::unwrap_or_clone(schema), state, store, object).await?);
             }
-            Ok(Arc::new(merge(schemas)?) as SchemaRef)
+            // Some files may have UUIDs as bytes, others as texts.
+            let uuids: HashSet<String> = schemas
+                .iter()
+                .flat_map(|schema| schema.fields())
+                .filter(|field| uuids::is_uuid(field))
+                .map(|field| field.name().clone())
+                .collect();
+            Ok(Arc::new(uuids::declare(merge(schemas)?, &uuids)) as SchemaRef)
         }
         .boxed()
     }
@@ -236,6 +250,27 @@ impl ParquetFiles {
         async move { checked_scan(self.0.create_physical_plan(state, config).await?, state.runtime_env()) }
             .boxed()
     }
+}
+
+/// The columns of files as plans have them: bytes are UUIDs if a file says so.
+async fn with_uuids(
+    mut schema: Schema,
+    state: &dyn Session,
+    store: &Arc<dyn ObjectStore>,
+    objects: &[ObjectMeta],
+) -> Result<Schema> {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    for object in objects {
+        if !uuids::may_have_uuids(&schema) {
+            break;
+        }
+        let footer = DFParquetMetadata::new(store.as_ref(), object)
+            .with_file_metadata_cache(Some(Arc::clone(&cache)))
+            .fetch_metadata()
+            .await?;
+        schema = uuids::in_plans(&schema, &footer);
+    }
+    Ok(schema)
 }
 
 /// Replaces the source of a Parquet scan by [`ParquetScan`].
@@ -279,11 +314,13 @@ fn statistics<'a>(
         };
         let footer = with_repair(state, store, std::slice::from_ref(object), fetched).await?;
         let footer = footers::without_unreliable_bounds(footer);
-        let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &table_schema)?;
+        let stored = uuids::in_file(&table_schema, &footer);
+        let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &stored)?;
         // A column with another case in the file would be taken for a missing one.
         let roots = footer.file_metadata().schema_descr().root_schema().get_fields();
-        for (field, known) in table_schema.fields().iter().zip(&mut statistics.column_statistics) {
-            if !roots.iter().any(|root| root.name() == field.name()) {
+        let fields = table_schema.fields().iter().zip(stored.fields());
+        for ((field, own), known) in fields.zip(&mut statistics.column_statistics) {
+            if field.data_type() != own.data_type() || !roots.iter().any(|root| root.name() == field.name()) {
                 *known = ColumnStatistics::new_unknown();
             }
         }
@@ -413,7 +450,7 @@ impl FileSource for ParquetScan {
         let reader =
             CorrectedFooters::new(Arc::new(reader), Arc::clone(self.inner.table_schema().file_schema()));
         let mut config = config.clone();
-        config.expr_adapter_factory = Some(Arc::new(CaseInsensitiveNames));
+        config.expr_adapter_factory = Some(Arc::new(UuidColumns));
         let source = self.inner.clone().with_parquet_file_reader_factory(Arc::new(reader));
         Ok(Box::new(PanicGuard::new(source.create_morselizer(store, &config, partition)?)))
     }
