@@ -26,6 +26,7 @@ import os
 import pickle
 import struct
 import sys
+import threading
 
 __all__ = ["run", "Rounds", "stream", "Task", "JobError"]
 
@@ -479,7 +480,7 @@ class _Program:
 
     def __init__(self, mode, o_tasks, a_tasks):
         self.refuse_another()
-        self.library, self.mode = _load(), mode
+        self.library, self.mode, self.thread = _load(), mode, None
         self.numbers = {}
         for side, tasks in (("O", o_tasks), ("A", a_tasks)):
             if tasks is not None:
@@ -514,7 +515,11 @@ class _Program:
         if self.caught is not None:
             raise self.caught
         if code != _SUCCESS:
-            raise JobError(self.library.MPI_D_Error_message().decode())
+            error = JobError(self.library.MPI_D_Error_message().decode())
+            if threading.get_ident() != self.thread:
+                # Nobody hears what is raised in a thread of the program's own: the task raises it, too.
+                self.catch(error, False)
+            raise error
 
     def called(self, kind, name, work, failed, keys=((0, 1),)):
         """A function for the library. It returns `failed` when `work` raises; the library is told, so that the job has failed, and all ranks
@@ -551,6 +556,8 @@ class _Program:
         if self.caught is None:
             # In this order: another thread looks for it.
             self.caught_message, self.caught = message, error
+        elif self.caught is error and self.caught_message is None:
+            self.caught_message = message
         if self.caught is error:
             self.untold = not told
 
@@ -605,6 +612,7 @@ class _Program:
         # The library reads them when it begins. A program that the process has later may have others.
         os.environ.update(self.numbers)
         _Program.current = self
+        self.thread = threading.get_ident()
         try:
             code = self.library.MPI_D_Init(None, None)
         finally:

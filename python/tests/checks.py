@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 
 import harrier_mpid
@@ -568,6 +569,19 @@ def fails():
             raise ValueError("on purpose")
 
     return harrier_mpid.run(o, lambda task: None, value=int, o_tasks=4)
+
+
+def other_thread():
+    """A pair that a thread of the program's own sends: the job fails, and does not end without it."""
+
+    def o(task):
+        yield "a", 1
+        sender = threading.Thread(target=lambda: task.send("b", 1))
+        sender.start()
+        sender.join()
+
+    threading.excepthook = lambda _: None
+    return harrier_mpid.run(o, lambda task: None, value=int, o_tasks=2)
 
 
 def place():

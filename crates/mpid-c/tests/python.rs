@@ -211,6 +211,10 @@ fn objects_combiners_and_failures() {
     for run in runs("tests/checks.py", &["fails"]) {
         assert!(run.stdout.contains("failed: O task 2") && run.stdout.contains("on purpose"), "{run:#?}");
     }
+    for run in runs("tests/checks.py", &["other_thread"]) {
+        let told = "no other thread than that of MPI_D_Init";
+        assert!(run.stdout.contains("failed: O task") && run.stdout.contains(told), "{run:#?}");
+    }
     for run in runs("tests/checks.py", &["place"]) {
         let told = run.stdout.lines().find(|line| line.contains("O task 1")).unwrap_or_default();
         assert!(told.contains("letters at 1") && told.contains("on purpose"), "{run:#?}");
