@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::CsvOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
@@ -169,6 +170,8 @@ impl FileOpener for CsvOpener {
                 return Ok(futures::stream::empty().boxed());
             }
             let is_first = begin.offset() == 0;
+            let first_line = begin.line();
+            let told = move |error| with_line_of_file(own_error(error), first_line);
             let is_whole = is_first && end == meta.size;
             let options = GetOptions {
                 range: (!is_whole).then(|| GetRange::Bounded(begin.offset()..end)),
@@ -188,7 +191,7 @@ impl FileOpener for CsvOpener {
                 let has_header = is_first && scan.options.has_header.unwrap_or(true);
                 let batches =
                     null_values::opener(scan.rows(has_header)?, pattern, bytes)?.open(file)?.await?;
-                return Ok(batches.map_err(own_error).boxed());
+                return Ok(batches.map_err(told).boxed());
             }
             let one: Arc<dyn ObjectStore> = Arc::new(InputFiles::single(meta, bytes));
             let inner = match is_first {
@@ -196,7 +199,7 @@ impl FileOpener for CsvOpener {
                 false => scan.without_header()?,
             };
             let batches = inner.create_file_opener(one, &config, partition)?.open(file)?.await?;
-            Ok(batches.map_err(own_error).boxed())
+            Ok(batches.map_err(told).boxed())
         }
         .boxed())
     }
@@ -249,6 +252,29 @@ fn own_error(error: DataFusionError) -> DataFusionError {
         next = cause.source();
     }
     error
+}
+
+/// A reader's error about a value, with the line of the file: the reader counts rows from 0, in its part of
+/// the file. Values of several lines are not counted as such.
+fn with_line_of_file(error: DataFusionError, first_line: u64) -> DataFusionError {
+    let in_file = |text: &str| -> Option<String> {
+        const PLACE: &str = " at line ";
+        let (before, rest) = text.rsplit_once(PLACE)?;
+        let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+        let row: u64 = rest[..digits].parse().ok()?;
+        Some(format!("{before}{PLACE}{}{}", first_line + row, &rest[digits..]))
+    };
+    match error {
+        DataFusionError::ArrowError(error, backtrace) => {
+            let error = match *error {
+                ArrowError::ParseError(text) => ArrowError::ParseError(in_file(&text).unwrap_or(text)),
+                ArrowError::CsvError(text) => ArrowError::CsvError(in_file(&text).unwrap_or(text)),
+                other => other,
+            };
+            DataFusionError::ArrowError(Box::new(error), backtrace)
+        }
+        other => other,
+    }
 }
 
 /// Passes bytes through, with an error at the end if a quote is open (22P04). `blank`: replaces empty lines.
@@ -309,6 +335,19 @@ fn fill_blank_rows(piece: &Bytes, place: &mut Quotes, is_blank: &mut bool, blank
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_tell_the_line_of_the_file() {
+        let told = |text: &str, first| {
+            let error = ArrowError::ParseError(text.to_string());
+            with_line_of_file(DataFusionError::ArrowError(Box::new(error), None), first).to_string()
+        };
+        let text = "Error while parsing value 'x' as type 'Int64' for column 0 at line 3. Row data: '[x]'";
+        assert!(told(text, 1).contains(" at line 4. Row data: '[x]'"));
+        assert!(told(text, 1000).contains(" at line 1003. Row data: '[x]'"));
+        assert!(told("Error parsing column 1 at line 0: no time", 7).ends_with(" at line 7: no time"));
+        assert!(told("no place", 7).ends_with("no place"));
+    }
 
     #[test]
     fn empty_lines_are_rows_of_one_column() {

@@ -51,6 +51,11 @@ impl Quotes {
         self.offset
     }
 
+    /// The line at the position, from 1.
+    pub(super) fn line(&self) -> u64 {
+        self.lines + 1
+    }
+
     /// The line of the open quote, from 1; `None` outside of quotes.
     pub(super) fn open_since(&self) -> Option<u64> {
         matches!(self.state, State::Quoted | State::Escaped).then_some(self.opened)
