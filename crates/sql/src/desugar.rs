@@ -53,8 +53,10 @@ use datafusion::sql::sqlparser::ast::{
     SetOperator, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use exact_number::exact_number;
+use harrier_error::{SqlError, SqlState};
 use harrier_functions::parse;
 use harrier_functions::parse::datetime::DateOrder;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Rewrites a statement in place before planning. `order` is the order of day, month and year in date
 /// literals.
@@ -165,6 +167,27 @@ impl VisitorMut for Dialect {
         any_array_literal::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
+            Expr::Value(ValueWithSpan { value: value @ Value::UnicodeStringLiteral(_), .. }) => {
+                if let Value::UnicodeStringLiteral(text) = std::mem::replace(value, Value::Null) {
+                    *value = Value::SingleQuotedString(text);
+                }
+            }
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedByteStringLiteral(bits), .. }) => {
+                let message = format!("bit strings such as B'{bits}' are not supported");
+                return ControlFlow::Break(
+                    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                        .with_hint("write an integer, whose bits &, | and << take, or bytes: X'1F'")
+                        .into_datafusion(),
+                );
+            }
+            Expr::Collate { collation, .. } if !collations::is_byte_order(collation) => {
+                let message = format!("collation {collation} is not supported");
+                return ControlFlow::Break(
+                    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                        .with_hint(collations::HINT)
+                        .into_datafusion(),
+                );
+            }
             Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {
                 if let Some(exact) = exact_number(text) {
                     *expr = exact;

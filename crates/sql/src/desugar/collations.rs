@@ -11,6 +11,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::identifier::plain;
 
+/// What stands in for other collations.
+pub(super) const HINT: &str = "texts are ordered by their bytes, which COLLATE \"C\" says";
+
 /// Drops collations that are the byte order.
 ///
 /// Errors: another collation (42704), or one of a type that is not text (42804).
@@ -43,9 +46,7 @@ fn resolve_column(column: &mut ColumnDef) -> Result<()> {
         } else {
             continue;
         };
-        return Err(SqlError::new(state, message)
-            .with_hint("texts are ordered by their bytes, which COLLATE \"C\" says")
-            .into_datafusion());
+        return Err(SqlError::new(state, message).with_hint(HINT).into_datafusion());
     }
     column.options.retain(|option| !matches!(option.option, ColumnOption::Collation(_)));
     Ok(())
@@ -63,7 +64,7 @@ fn is_text(kind: &DataType) -> bool {
     }
 }
 
-fn is_byte_order(collation: &ObjectName) -> bool {
+pub(super) fn is_byte_order(collation: &ObjectName) -> bool {
     let names: Vec<String> = collation.0.iter().filter_map(|part| part.as_ident()).map(plain).collect();
     let name = match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [name] | ["pg_catalog", name] => name,
