@@ -100,7 +100,9 @@ states! {
     INVALID_REGULAR_EXPRESSION "2201B"
         "a regular expression cannot be understood",
         "correct the pattern: it has no look-around and no references";
-    INVALID_ARGUMENT_FOR_LOGARITHM "2201E";
+    INVALID_ARGUMENT_FOR_LOGARITHM "2201E"
+        "a logarithm of zero or of a negative number",
+        "restrict the arguments";
     INVALID_ARGUMENT_FOR_POWER "2201F"
         "a power that has no value among real numbers, such as zero to the power of -1",
         "restrict the arguments";

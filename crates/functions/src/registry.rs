@@ -12,7 +12,7 @@ use crate::datetime::{clock, date_part, date_trunc, duration, interval_span, tim
 use crate::guard::{check_constraint, never_true, opaque, repeated_key, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
-use crate::math::{checked, decimal_to_double, float_to_decimal, quotient, rounding};
+use crate::math::{checked, decimal_to_double, float_to_decimal, logarithm, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{first_of_keys, option_wrappers, ranking, row_offset};
@@ -66,6 +66,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(regexp_matches::functions())
         .chain(interval_span::functions())
         .chain(length::functions())
+        .chain(logarithm::functions())
         .chain(nested_order::functions())
         .chain(signed_counts::functions())
         .chain(to_char::functions())
