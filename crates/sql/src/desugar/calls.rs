@@ -77,6 +77,9 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     arguments.extend(flags.iter().copied().cloned());
                     Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
+                ("current_timestamp" | "localtimestamp" | "current_time" | "localtime", [digits]) => {
+                    now_with_digits(&name, digits)
+                }
                 ("transaction_timestamp", []) => Some(call_of("now", vec![])),
                 ("age", [from]) => {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
@@ -172,6 +175,21 @@ fn local_now(register: &Function) -> Option<DataType> {
         },
         _ => None,
     }
+}
+
+/// `CURRENT_TIMESTAMP(3)` and the like, with so many digits of a second.
+fn now_with_digits(name: &str, digits: &Expr) -> Option<Expr> {
+    let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = digits else { return None };
+    // As PostgreSQL, which warns.
+    let digits = Some(digits.parse::<u64>().ok()?.min(6));
+    let (now, data_type) = match name {
+        "current_timestamp" => ("now", DataType::Timestamp(digits, TimezoneInfo::Tz)),
+        "localtimestamp" => ("now", DataType::Timestamp(digits, TimezoneInfo::None)),
+        "current_time" => ("current_time", DataType::Time(digits, TimezoneInfo::None)),
+        "localtime" => ("now", DataType::Time(digits, TimezoneInfo::None)),
+        _ => return None,
+    };
+    Some(cast(&call_of(now, vec![]), data_type))
 }
 
 /// Replaces a synonym of a unit in `date_trunc` that DataFusion does not know.
@@ -513,6 +531,11 @@ mod tests {
                 "SELECT harrier_to_char(a, 'DD'), to_char(a, '%d')",
             ),
             ("SELECT LOCALTIMESTAMP", "SELECT CAST(now() AS TIMESTAMP)"),
+            (
+                "SELECT CURRENT_TIMESTAMP(3), LOCALTIMESTAMP(0), CURRENT_TIME(2), LOCALTIME(9)",
+                "SELECT CAST(now() AS TIMESTAMPTZ(3)), CAST(now() AS TIMESTAMP(0)), \
+                 CAST(current_time() AS TIME(2)), CAST(now() AS TIME(6))",
+            ),
             (
                 "SELECT make_interval(1, days => 2), make_interval(1)",
                 "SELECT make_interval(1, 0, 0, 2, 0, 0, 0), make_interval(1)",
