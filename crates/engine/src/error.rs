@@ -3,6 +3,8 @@
 //! DataFusion's errors are nested and prefixed for developers. [`SqlError`] takes the innermost cause as its
 //! message, in PostgreSQL's style (lower case, no full stop), and keeps the rest as detail or hint.
 
+mod similar_names;
+
 use std::borrow::Cow;
 use std::error::Error;
 
@@ -240,7 +242,10 @@ impl Parts {
         } else {
             format!("syntax error at or near \"{found}\"")
         });
-        parts.detail = Some(format!("expected {expected}"));
+        // Words of statements of other databases, which the parser knows.
+        let is_ours = |word: &&str| !["CONNECTOR", "ICEBERG"].contains(word);
+        let expected: Vec<&str> = expected.split(" or ").filter(is_ours).collect();
+        parts.detail = Some(format!("expected {}", expected.join(" or ")));
         parts.place = if is_end { Position::End } else { place };
         parts
     }
@@ -277,10 +282,12 @@ impl Parts {
 
     fn of_plan(text: &str) -> Self {
         if let Some(call) = between(text, "No function matches the given name and argument types '", "'") {
+            let call = similar_names::with_sql_types(call);
             let mut parts = Self::new(format!("function {call} does not exist"));
             parts.detail = text
                 .split_once("Candidate functions:")
                 .map(|(_, list)| list.split_whitespace().collect::<Vec<_>>().join(" "))
+                .and_then(|candidates| similar_names::candidates(&candidates))
                 .map(|candidates| format!("candidates: {candidates}"));
             parts.hint = Some(
                 "no function of this name takes these types; explicit casts of the arguments may help"
@@ -322,6 +329,7 @@ impl Parts {
         if let Some(name) = between(text, "Invalid function '", "'") {
             let mut parts = Self::new(format!("function {name} does not exist"));
             parts.hint = between(text, "Did you mean '", "'?")
+                .filter(|meant| similar_names::is_similar(name, meant))
                 .map(|name| format!("perhaps you meant the function {name}"));
             return parts;
         }
@@ -674,9 +682,18 @@ mod tests {
                  \x20                ^",
             ),
             (
-                E::Plan("Invalid function 'foo'.\nDid you mean 'floor'?".into()),
-                "ERROR 42883: function foo does not exist\n\
+                E::Plan("Invalid function 'flor'.\nDid you mean 'floor'?".into()),
+                "ERROR 42883: function flor does not exist\n\
                  HINT: perhaps you meant the function floor",
+            ),
+            (
+                E::Plan("Invalid function 'pg_sleep'.\nDid you mean 'pg_typeof'?".into()),
+                "ERROR 42883: function pg_sleep does not exist",
+            ),
+            (
+                parser("Expected: one of VIEW or CONNECTOR or ICEBERG or SCHEMA, found: foo"),
+                "ERROR 42601: syntax error at or near \"foo\"\n\
+                 DETAIL: expected one of VIEW or SCHEMA",
             ),
             (E::ArrowError(Box::new(ArrowError::DivideByZero), None), "ERROR 22012: division by zero"),
             (
