@@ -8,14 +8,15 @@ use std::io::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, make_array};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::json::writer::{LineDelimited, make_encoder};
+use arrow::json::writer::{Encoder, EncoderFactory, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
 use harrier_exec::formats::distinct_names::with_distinct_names;
 use harrier_functions::format::datetime::formatter;
+use harrier_functions::json::TYPE_KEY;
 use unicode_width::UnicodeWidthStr;
 
 /// Column widths are fixed after so many rows; wider values that come later stick out.
@@ -567,6 +568,7 @@ impl RowWriter for JsonWriter {
             .with_timestamp_format(TIMESTAMP.to_string())
             .with_datetime_format(TIMESTAMP.to_string())
             .with_timestamp_tz_format(TIMESTAMP_TZ.to_string())
+            .with_encoder_factory(Arc::new(PostgresValues))
             .build::<_, LineDelimited>(out);
         writer.write(&batch)?;
         writer.finish()?;
@@ -575,6 +577,46 @@ impl RowWriter for JsonWriter {
 
     fn end(&mut self, _: &mut dyn Write) -> Result<(), OutputError> {
         Ok(())
+    }
+}
+
+/// Writes intervals in the text form of the other formats, and values of `json` and `jsonb` as they are.
+#[derive(Debug)]
+struct PostgresValues;
+
+impl EncoderFactory for PostgresValues {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _options: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let kind = array.data_type();
+        let named = field.metadata().get(TYPE_KEY).map(String::as_str);
+        let is_json = kind.is_string() && matches!(named, Some("json" | "jsonb"));
+        if !is_json && !matches!(kind, DataType::Interval(_)) {
+            return Ok(None);
+        }
+        let texts = texts(&make_array(array.to_data()))?;
+        let encoder = TextEncoder { texts: texts.as_string::<i32>().clone(), is_json };
+        Ok(Some(NullableEncoder::new(Box::new(encoder), array.logical_nulls())))
+    }
+}
+
+struct TextEncoder {
+    texts: StringArray,
+    is_json: bool,
+}
+
+impl Encoder for TextEncoder {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let text = self.texts.value(row);
+        if self.is_json && serde_json::from_str::<serde_json::Value>(text).is_ok() {
+            // A row is a line; within values of JSON line ends stand between tokens alone.
+            out.extend(text.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        } else {
+            out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+        }
     }
 }
 
@@ -709,6 +751,28 @@ mod tests {
             "{\"id\":1,\"na,me\":\"a \\\"b\\\", c\",\"x\":1.5,\"ok\":true,\"at\":\"2023-11-14 22:13:20\"}\n\
              {\"id\":-20,\"na,me\":\"\",\"x\":2.0,\"ok\":false,\"at\":\"2023-11-14 22:13:20.500\"}\n\
              {\"id\":null,\"na,me\":null,\"x\":null,\"ok\":null,\"at\":null}\n"
+        );
+    }
+
+    #[test]
+    fn json_of_intervals_and_json() {
+        use arrow::datatypes::IntervalMonthDayNano;
+        let days = IntervalMonthDayNano::new(0, 1, 0);
+        let intervals: ArrayRef =
+            Arc::new(arrow::array::IntervalMonthDayNanoArray::from(vec![Some(days), None]));
+        let json: ArrayRef = Arc::new(StringArray::from(vec![Some("{\"a\":\n[1, \"x\"]}"), None]));
+        let tag = [(TYPE_KEY.to_string(), "jsonb".to_string())];
+        let fields = vec![
+            Field::new("i", intervals.data_type().clone(), true),
+            Field::new("j", DataType::Utf8, true).with_metadata(tag.into()),
+            Field::new("t", DataType::Utf8, true),
+        ];
+        let columns = vec![intervals, Arc::clone(&json), json];
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+        assert_eq!(
+            render(Format::Json, &[batch]),
+            "{\"i\":\"1 day\",\"j\":{\"a\": [1, \"x\"]},\"t\":\"{\\\"a\\\":\\n[1, \\\"x\\\"]}\"}\n\
+             {\"i\":null,\"j\":null,\"t\":null}\n"
         );
     }
 
