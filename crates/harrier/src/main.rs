@@ -163,7 +163,19 @@ fn run() -> ExitCode {
 /// Sets up logging by `HARRIER_LOG`, for example `info` or `harrier_engine=debug`; the default is warnings.
 /// Ranks of a gang prefix their number.
 fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("HARRIER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    const LOG: &str = "HARRIER_LOG";
+    let filter = EnvFilter::try_from_env(LOG).unwrap_or_else(|_| {
+        // One line for a gang.
+        if let Ok(wanted) = std::env::var(LOG)
+            && harrier_exec::launched_rank().is_none_or(|rank| rank == 0)
+        {
+            eprintln!(
+                "WARNING: invalid value for {LOG}: \"{wanted}\"\n\
+                 HINT: say a level, such as info, or crates with levels, such as harrier_engine=debug"
+            );
+        }
+        EnvFilter::new("warn")
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

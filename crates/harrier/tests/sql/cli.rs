@@ -415,6 +415,16 @@ fn wrong_usage() {
 }
 
 #[test]
+fn a_log_that_is_not_understood_is_told() {
+    let folder = Folder::new();
+    let mut command = folder.command(&["-c", "select 1"]);
+    let run: Run = command.env("HARRIER_LOG", "harrier_engine=loud").output().unwrap().into();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let told = "WARNING: invalid value for HARRIER_LOG: \"harrier_engine=loud\"";
+    assert_eq!(run.stderr.matches(told).count(), 1, "{run:?}");
+}
+
+#[test]
 fn settings() {
     let folder = Folder::new();
     let run = folder.sql(&[
@@ -618,10 +628,10 @@ fn permissions() {
         fails(&run, "42501", "permission denied for file \"secret.csv\"");
     }
     // Nobody makes files there.
-    for target in ["/sys/harrier.csv", "/proc/harrier/out.csv"] {
+    for (target, code) in [("/sys/harrier.csv", "42501"), ("/proc/harrier/out.csv", "58P01")] {
         let run = folder.sql(&["-c", &format!("copy (select 1 as x) to '{target}'")]);
         assert_eq!(run.status, Some(1), "{run:?}");
-        fails(&run, "42501", target);
+        fails(&run, code, target);
     }
 }
 

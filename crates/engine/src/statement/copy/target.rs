@@ -50,13 +50,8 @@ pub(crate) fn check(target: &str) -> Result<()> {
                 _ => error,
             };
             let cause = crate::error::sql_error(DataFusionError::IoError(error));
-            // Not the error of a missing input.
-            let sqlstate = match cause.sqlstate {
-                SqlState::UNDEFINED_FILE => SqlState::INSUFFICIENT_PRIVILEGE,
-                state => state,
-            };
-            SqlError::new(sqlstate, format!("cannot write to \"{target}\": {}", cause.message))
-                .into_datafusion()
+            let message = format!("cannot write to \"{target}\": {}", cause.message);
+            SqlError::new(cause.sqlstate, message).into_datafusion()
         })
 }
 
