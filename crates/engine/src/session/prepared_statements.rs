@@ -23,8 +23,8 @@ use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::binder::{assignment_casts, parameter_types, unsupported_statements};
-use crate::planning::{default_values, delete_alias, merge_scope, unknown_literals};
+use crate::binder::{assignment_casts, on_conflict, parameter_types, unsupported_statements};
+use crate::planning::{default_values, merge_scope, unknown_literals};
 use crate::settings::time_reading;
 
 /// The prepared statements of a session, by name.
@@ -193,7 +193,7 @@ async fn plan_prepare(
     unsupported_statements::check(&prepare)?;
     let prepare = default_values::fill_defaults(state, &prepare).await?;
     let prepare = merge_scope::qualify_source_names(state, prepare).await?.into_owned();
-    match Box::pin(delete_alias::plan(state, prepare)).await? {
+    match Box::pin(on_conflict::plan(state, prepare)).await? {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
             let found = parameter_types::of(&[&prepare.input], inner, &known(&prepare.fields))?;
             let types = found.into_iter().map(|parameter| parameter.data_type).collect();

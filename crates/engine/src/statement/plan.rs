@@ -16,7 +16,7 @@ use crate::binder::{
     unsupported_statements,
 };
 use crate::external::file_tables;
-use crate::planning::{default_values, delete_alias, merge_scope, unknown_literals};
+use crate::planning::{default_values, merge_scope, unknown_literals};
 use crate::session::Session;
 use crate::statement::describe;
 use crate::statement::returning::Returning;
