@@ -1,5 +1,5 @@
-//! Placement of [`RuntimeFilterExec`]: the runtime (dynamic) filters of joins and sorts, applied to rows above
-//! the scans that they have reached.
+//! Placement of [`RuntimeFilterExec`]: the runtime (dynamic) filters of joins and sorts, applied to rows
+//! above the scans that they have reached.
 //!
 //! ```text
 //! HashJoinExec A, builds a filter               HashJoinExec A

@@ -11,8 +11,8 @@
 //!       lineitem
 //! ```
 //!
-//! A filter, which DataFusion calls a dynamic filter, is optional: the join finds the same rows without it. One
-//! that passes most rows costs more than it saves, so each stream measures its filters, orders them by
+//! A filter, which DataFusion calls a dynamic filter, is optional: the join finds the same rows without it.
+//! One that passes most rows costs more than it saves, so each stream measures its filters, orders them by
 //! selectivity and suspends unselective ones.
 //!
 //! The idea: Bloom filters of semi-joins (sideways information passing); upstream: apache/datafusion#22384.
