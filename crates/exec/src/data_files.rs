@@ -7,7 +7,6 @@
 //!   them.
 //! - [`WriteFilesExec`]: writes its input to new files, at their final path or staged, and yields a record of
 //!   each.
-//! - [`interval_encoding`]: encodes interval columns as bytes in files.
 //! - [`VisibleRowsExec`]: a row-level security barrier: no filter of a statement is pushed below it.
 //! - [`Barrier`]: the same in a logical plan, around the query of a view.
 //! - [`Bucket`]: the hash of a bucketed table.
@@ -20,10 +19,8 @@ pub(crate) mod delete_filter;
 mod destination;
 mod file_bucket;
 mod file_record;
-pub mod interval_encoding;
 mod interval_parquet;
 pub mod location;
-mod nested_types;
 pub(crate) mod row_filter;
 mod row_groups;
 mod table_partition;

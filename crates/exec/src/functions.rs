@@ -7,8 +7,9 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::ScalarUDF;
 use harrier_functions::registry;
 
-use crate::data_files::{interval_encoding, table_partition_function};
+use crate::data_files::table_partition_function;
 use crate::distribution::bucket_routing;
+use crate::formats::interval_encoding;
 
 fn own_functions() -> [Arc<ScalarUDF>; 3] {
     [bucket_routing::function(), interval_encoding::function(), table_partition_function()]

@@ -11,7 +11,7 @@ use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::file_type;
+use harrier_exec::formats::interval_encoding::file_type;
 use harrier_functions::uuid_text;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
@@ -130,7 +130,7 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
                 )
                 .into_datafusion());
         }
-        // Files store bytes: see `harrier_exec::data_files::interval_encoding`.
+        // Files store bytes: see `harrier_exec::formats::interval_encoding`.
         ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
         ColumnType::TimeTz => {
             let message = format!("column \"{}\" has type TIMETZ, which cannot be read", column.name);

@@ -30,12 +30,12 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::round_to_stored;
 use harrier_exec::data_files::{
     DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, ReplacedFiles, WriteFormat, WriteSpec,
     check_catalog_years, read_deleted, write_delete_file,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
+use harrier_exec::formats::interval_encoding::round_to_stored;
 use harrier_planner::binder::merge::{self, IS_WRITTEN};
 use harrier_planner::binder::on_conflict::{inserted_rows, map_inserted};
 use harrier_sqlstate::IntoDataFusionError;

@@ -42,9 +42,9 @@ use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotI
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, Histograms, StatsRef, TableSize};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::interval_encoding::decode_column;
 use harrier_exec::data_files::location::{Folder, locate};
 use harrier_exec::data_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
+use harrier_exec::formats::interval_encoding::decode_column;
 use harrier_planner::cardinality::filter_selectivity::TableHistograms;
 use harrier_sqlstate::IntoDataFusionError;
 

@@ -11,7 +11,7 @@ use datafusion::parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 
 use super::file_record::FileStats;
-use super::interval_encoding;
+use crate::formats::interval_encoding;
 use harrier_functions::datetime::infinity::{in_catalog, infinity_of};
 use harrier_functions::format::datetime::formatter;
 use harrier_functions::uuid_text;

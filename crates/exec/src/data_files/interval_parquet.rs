@@ -25,8 +25,8 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::interval_encoding::{WIDTH, has_file_type};
-use super::nested_types::replace_type;
+use crate::formats::interval_encoding::{WIDTH, has_file_type};
+use crate::formats::nested_types::replace_type;
 use harrier_functions::uuid_text;
 
 /// The Parquet schema of columns written with `interval_encoding::file_schema`; bytes of UUIDs are declared
@@ -179,8 +179,8 @@ mod tests {
     use datafusion::parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
 
     use super::super::column_stats::field_id;
-    use super::super::interval_encoding::{encode_intervals, file_schema, round_to_stored};
     use super::*;
+    use crate::formats::interval_encoding::{encode_intervals, file_schema, round_to_stored};
 
     #[test]
     fn intervals_are_called_so_in_files_and_read_as_bytes() {

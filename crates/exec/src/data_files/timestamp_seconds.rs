@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUnit};
 
-use super::nested_types::replace_type;
+use crate::formats::nested_types::replace_type;
 
 const PLAN_TYPE: DataType = DataType::Timestamp(TimeUnit::Second, None);
 const FILE_TYPE: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);

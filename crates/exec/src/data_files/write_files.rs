@@ -52,12 +52,12 @@ use super::destination::{
     cannot_stage_in_store,
 };
 use super::file_record::{FileRecord, PartitionValue};
-use super::interval_encoding::{encode_intervals, file_schema};
 use super::interval_parquet::{has_uuids, parquet_schema};
 use super::timestamp_range::check_years;
 use super::timestamp_seconds::declared_schema;
 use super::write_format::{Encoder, WriteFormat};
 use crate::data_files::write_spec::{FileShape, PartitionFolder, WriteSpec};
+use crate::formats::interval_encoding::{encode_intervals, file_schema};
 
 /// Files of one output partition closed concurrently.
 const CLOSING_MAX: usize = 16;

@@ -165,7 +165,7 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
             ("formats", &["file_versions", "operators"]),
             ("data_files", &["formats", "operators"]),
             ("distribution", &["data_files", "formats", "operators"]),
-            ("functions", &["data_files", "distribution"]),
+            ("functions", &["data_files", "distribution", "formats"]),
             (
                 "transport",
                 &["data_files", "distribution", "file_versions", "formats", "functions", "operators"],

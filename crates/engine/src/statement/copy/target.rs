@@ -122,9 +122,12 @@ mod tests {
         check("s3://bucket/x.csv").unwrap();
         assert!(root.join("a/b").is_dir() && root.join("c").is_dir() && root.join("d").is_dir());
         assert_eq!(fs::read_dir(root.join("a/b")).unwrap().count(), 0);
-        for target in ["/proc/harrier/x.csv", "/sys/x.csv"] {
+        for (target, sqlstate) in [
+            ("/proc/harrier/x.csv", SqlState::UNDEFINED_FILE),
+            ("/sys/x.csv", SqlState::INSUFFICIENT_PRIVILEGE),
+        ] {
             let error = check(target).unwrap_err();
-            assert_eq!(harrier_sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
+            assert_eq!(harrier_sqlstate::of(&error), sqlstate, "{error}");
         }
         for target in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "file:///dev/stderr"] {
             let error = check(target).unwrap_err();

@@ -18,7 +18,7 @@ use harrier_functions::json::TYPE_KEY;
 use harrier_functions::uuid_text;
 
 use super::names::CaseInsensitiveNames;
-use crate::data_files::interval_encoding::decode_column;
+use crate::formats::interval_encoding::decode_column;
 
 /// PostgreSQL's name of the type.
 const UUID: &str = "uuid";

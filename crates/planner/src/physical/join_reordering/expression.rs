@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::Operator;
@@ -55,10 +55,17 @@ impl RelationExpression {
     }
 
     /// The expression over an operator's output, whose columns are `output`; `None`: a column is not there.
-    pub fn over(&self, output: &[Column]) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    pub fn over(&self, output: &[Column], schema: &Schema) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let place = |column: &Column| output.iter().position(|known| known == column);
         let places: Option<Vec<usize>> = self.columns.iter().map(place).collect();
-        places.map(|places| map_columns(&self.expression, |column| places[column.index()])).transpose()
+        let moved = |places: Vec<usize>| {
+            replace_columns(&self.expression, |column| {
+                let place = places[column.index()];
+                // Joins look columns up by name, too.
+                PhysicalColumn::new(schema.field(place).name(), place)
+            })
+        };
+        places.map(moved).transpose()
     }
 }
 
@@ -67,13 +74,19 @@ pub fn map_columns(
     expression: &Arc<dyn PhysicalExpr>,
     mut index: impl FnMut(&PhysicalColumn) -> usize,
 ) -> Result<Arc<dyn PhysicalExpr>> {
+    replace_columns(expression, |column| PhysicalColumn::new(column.name(), index(column)))
+}
+
+fn replace_columns(
+    expression: &Arc<dyn PhysicalExpr>,
+    mut replacement: impl FnMut(&PhysicalColumn) -> PhysicalColumn,
+) -> Result<Arc<dyn PhysicalExpr>> {
     Arc::clone(expression)
         .transform_up(|part| {
             let Some(column) = part.downcast_ref::<PhysicalColumn>() else {
                 return Ok(Transformed::no(part));
             };
-            let moved = PhysicalColumn::new(column.name(), index(column));
-            Ok(Transformed::yes(Arc::new(moved) as Arc<dyn PhysicalExpr>))
+            Ok(Transformed::yes(Arc::new(replacement(column)) as Arc<dyn PhysicalExpr>))
         })
         .data()
 }

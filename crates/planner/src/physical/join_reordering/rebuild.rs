@@ -123,7 +123,9 @@ impl Rebuild<'_> {
         let mut on = Vec::with_capacity(conditions.keys.len());
         for (left, right) in &conditions.keys {
             let (one, other) = if build == Side::Left { (left, right) } else { (right, left) };
-            let (Some(one), Some(other)) = (one.over(&first.columns)?, other.over(&second.columns)?) else {
+            let one = one.over(&first.columns, &first.plan.schema())?;
+            let other = other.over(&second.columns, &second.plan.schema())?;
+            let (Some(one), Some(other)) = (one, other) else {
                 return Ok(None);
             };
             on.push((one, other));
@@ -132,10 +134,7 @@ impl Rebuild<'_> {
         let mut columns = Vec::new();
         columns.extend(first.columns.iter().filter(|_| keeps_first(join_type)));
         columns.extend(second.columns.iter().filter(|_| keeps_second(join_type)));
-        let mut kept: Vec<usize> = (0..columns.len()).filter(|at| needed.contains(&columns[*at])).collect();
-        if kept.is_empty() {
-            kept.push(0);
-        }
+        let kept: Vec<usize> = (0..columns.len()).filter(|at| needed.contains(&columns[*at])).collect();
         let projection = (kept.len() < columns.len()).then(|| kept.clone());
         let columns = kept.into_iter().map(|at| columns[at]).collect();
         let plan: Arc<dyn ExecutionPlan> = if on.is_empty() {

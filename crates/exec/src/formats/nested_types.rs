@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 
 /// Replaces `from` by `to` at every level of `kind`.
-pub(super) fn replace_type(kind: &DataType, from: &DataType, to: &DataType) -> DataType {
+pub(crate) fn replace_type(kind: &DataType, from: &DataType, to: &DataType) -> DataType {
     let inside = |field: &FieldRef| {
         let kind = replace_type(field.data_type(), from, to);
         Arc::new(field.as_ref().clone().with_data_type(kind))

@@ -33,7 +33,7 @@ use harrier_functions::uuid_text;
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Bytes of an interval in a file.
-pub(super) const WIDTH: i32 = 12;
+pub(crate) const WIDTH: i32 = 12;
 
 /// The type in plans.
 const PLAN_TYPE: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -53,12 +53,12 @@ fn plan_type(kind: &DataType) -> DataType {
 }
 
 /// Whether a type read from files contains intervals.
-pub(super) fn has_file_type(kind: &DataType) -> bool {
+pub(crate) fn has_file_type(kind: &DataType) -> bool {
     replace_type(kind, &FILE_TYPE, &PLAN_TYPE) != *kind
 }
 
 /// The schema in which rows of `schema` are written.
-pub(super) fn file_schema(schema: &Schema) -> SchemaRef {
+pub(crate) fn file_schema(schema: &Schema) -> SchemaRef {
     let stored = |field: &FieldRef| field.as_ref().clone().with_data_type(file_type(field.data_type()));
     let fields: Vec<_> = schema.fields().iter().map(stored).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -67,7 +67,7 @@ pub(super) fn file_schema(schema: &Schema) -> SchemaRef {
 /// Encodes a column for a file.
 ///
 /// Errors: an interval cannot be stored (22008).
-pub(super) fn encode_intervals(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
+pub(crate) fn encode_intervals(values: &ArrayRef, column: &str) -> Result<ArrayRef> {
     convert_nested(values, &PLAN_TYPE, &FILE_TYPE, &|values: &ArrayRef| -> Result<ArrayRef> {
         let values = values.as_primitive::<IntervalMonthDayNanoType>();
         let mut bytes = FixedSizeBinaryBuilder::with_capacity(values.len(), WIDTH);
@@ -173,7 +173,7 @@ fn from_zero(offsets: &OffsetBuffer<i32>) -> (OffsetBuffer<i32>, Range<usize>) {
 }
 
 /// Formats as DuckDB does, which PostgreSQL reads, too: `1 year 2 months -3 days 04:05:06.7`.
-pub(super) fn format_interval(interval: IntervalMonthDayNano) -> String {
+pub(crate) fn format_interval(interval: IntervalMonthDayNano) -> String {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut words: Vec<String> = [(months / 12, "year"), (months % 12, "month"), (days, "day")]
         .into_iter()
