@@ -328,9 +328,10 @@ impl Parts {
         }
         if let Some(name) = between(text, "Invalid function '", "'") {
             let mut parts = Self::new(format!("function {name} does not exist"));
-            parts.hint = between(text, "Did you mean '", "'?")
+            let similar = between(text, "Did you mean '", "'?")
                 .filter(|meant| similar_names::is_similar(name, meant))
                 .map(|name| format!("perhaps you meant the function {name}"));
+            parts.hint = Some(similar.unwrap_or_else(|| "SHOW FUNCTIONS lists the functions".to_string()));
             return parts;
         }
         if let Some((_, extension)) = text.split_once("There is no registered file format with ext ") {
@@ -688,7 +689,8 @@ mod tests {
             ),
             (
                 E::Plan("Invalid function 'pg_sleep'.\nDid you mean 'pg_typeof'?".into()),
-                "ERROR 42883: function pg_sleep does not exist",
+                "ERROR 42883: function pg_sleep does not exist\n\
+                 HINT: SHOW FUNCTIONS lists the functions",
             ),
             (
                 parser("Expected: one of VIEW or CONNECTOR or ICEBERG or SCHEMA, found: foo"),
