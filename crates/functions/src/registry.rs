@@ -110,6 +110,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(array_elements::functions())
             .chain(signed_counts::functions())
             .chain(json::callable())
+            .chain(logarithm::functions())
             .chain(bounded_result::callable())
             .chain(interruptible::functions())
             .chain(to_char::functions())
