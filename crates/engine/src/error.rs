@@ -683,8 +683,8 @@ mod tests {
                  \x20                ^",
             ),
             (
-                E::Plan("Invalid function 'flor'.\nDid you mean 'floor'?".into()),
-                "ERROR 42883: function flor does not exist\n\
+                E::Plan("Invalid function 'floorr'.\nDid you mean 'floor'?".into()),
+                "ERROR 42883: function floorr does not exist\n\
                  HINT: perhaps you meant the function floor",
             ),
             (

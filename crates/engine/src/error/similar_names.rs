@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn what_is_meant_is_close() {
         for (given, meant) in [
-            ("lenght", "length"),
+            ("floorr", "floor"),
             ("ifnul", "ifnull"),
             ("coun", "count"),
             ("nvll", "nvl"),
@@ -108,7 +108,7 @@ mod tests {
         }
         for (given, meant) in [
             ("if", "sin"),
-            ("iif", "pi"),
+            ("iff", "pi"),
             ("len", "ln"),
             ("lag", "log"),
             ("pg_sleep", "pg_typeof"),

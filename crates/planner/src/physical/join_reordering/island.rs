@@ -55,7 +55,7 @@ impl Island {
         }
         let mut reader = IslandReader::default();
         let (written, output) = reader.visit(plan)?;
-        let IslandReader { relations, conditions } = reader;
+        let IslandReader { relations, conditions, .. } = reader;
         Ok((relations.len() > 1).then_some(Self { written, relations, conditions, output }))
     }
 }
@@ -65,21 +65,22 @@ pub fn replace_relations(
     plan: Arc<dyn ExecutionPlan>,
     relations: &mut dyn Iterator<Item = Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let mut count = 0;
-    replace(plan, relations, &mut count)
+    let mut join_count = 0;
+    replace(plan, relations, &mut join_count)
 }
 
 fn replace(
     plan: Arc<dyn ExecutionPlan>,
     relations: &mut dyn Iterator<Item = Arc<dyn ExecutionPlan>>,
-    count: &mut usize,
+    join_count: &mut usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    if *count + 1 < RELATIONS_MAX && is_part(&plan) {
-        let children = plan.children().into_iter().map(|child| replace(Arc::clone(child), relations, count));
+    if *join_count + 1 < RELATIONS_MAX && is_part(&plan) {
+        *join_count += usize::from(plan.is::<HashJoinExec>());
+        let children =
+            plan.children().into_iter().map(|child| replace(Arc::clone(child), relations, join_count));
         let children = children.collect::<Result<Vec<_>>>()?;
         return replace_children_if_necessary(plan, children);
     }
-    *count += 1;
     Ok(relations.next().unwrap_or(plan))
 }
 
@@ -126,12 +127,14 @@ fn kind_of(join: &HashJoinExec) -> Option<(JoinKind, bool)> {
 struct IslandReader {
     relations: Vec<Arc<dyn ExecutionPlan>>,
     conditions: Vec<Condition>,
+    /// Joins down to here; the island has one relation more.
+    join_count: usize,
 }
 
 impl IslandReader {
     /// Returns the tree, and the columns that `plan` gives.
     fn visit(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<(WrittenTree, Vec<Column>)> {
-        if self.relations.len() + 1 < RELATIONS_MAX && is_part(plan) {
+        if self.join_count + 1 < RELATIONS_MAX && is_part(plan) {
             if let Some(projection) = plan.downcast_ref::<ProjectionExec>()
                 && let Some(columns) = projected_columns(projection)
             {
@@ -141,6 +144,7 @@ impl IslandReader {
             if let Some(join) = plan.downcast_ref::<HashJoinExec>()
                 && let Some((kind, is_swapped)) = kind_of(join)
             {
+                self.join_count += 1;
                 return self.read_join(join, kind, is_swapped);
             }
         }

@@ -179,3 +179,15 @@ async fn random_joins_return_the_same_rows() -> Result<()> {
     assert!(reordered > 100, "only {reordered} plans were changed");
     Ok(())
 }
+
+#[tokio::test]
+async fn long_chains_are_several_islands() -> Result<()> {
+    let session = session(&[3], &mut Random(1))?;
+    let joins = (1..150).map(|at| format!("JOIN t0 AS s{at} ON s{at}.a0 = s{}.a0", at - 1));
+    let sql =
+        format!("SELECT count(*) FROM t0 AS s0 {} WHERE s0.b0 = 1", joins.collect::<Vec<_>>().join(" "));
+    let answer = rows(&session, &sql).await?;
+    session.sql("SET datafusion.optimizer.join_reordering = false").await?;
+    assert_eq!(answer, rows(&session, &sql).await?);
+    Ok(())
+}
