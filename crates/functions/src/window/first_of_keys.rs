@@ -1,4 +1,4 @@
-//! Whether a row has none of the keys of the rows that are kept before it: which rows
+//! Whether a row has none of the keys of the rows before it that are first themselves: which rows
 //! `INSERT … ON CONFLICT DO NOTHING` inserts into a table with several keys. Ranks know it by its name.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ const NAME: &str = "harrier_first_of_keys";
 /// The function of a row's keys: true if no row before it, for which it is true, has one of them. A NULL key
 /// equals none.
 ///
-/// Memory bound: it holds the keys of the kept rows.
+/// Memory bound: it holds the keys of the rows for which it is true; the pool does not count them.
 pub fn function() -> Arc<WindowUDF> {
     Arc::new(WindowUDF::from(FirstOfKeys { signature: Signature::variadic_any(Volatility::Immutable) }))
 }
@@ -39,7 +39,7 @@ impl WindowUDFImpl for FirstOfKeys {
     }
 
     fn partition_evaluator(&self, _: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
-        Ok(Box::new(Kept))
+        Ok(Box::new(FirstOfKeysEvaluator))
     }
 
     fn field(&self, args: WindowUDFFieldArgs) -> Result<FieldRef> {
@@ -56,9 +56,9 @@ impl WindowUDFImpl for FirstOfKeys {
 }
 
 #[derive(Debug)]
-struct Kept;
+struct FirstOfKeysEvaluator;
 
-impl PartitionEvaluator for Kept {
+impl PartitionEvaluator for FirstOfKeysEvaluator {
     fn evaluate_all(&mut self, keys: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let mut encoded = Vec::with_capacity(keys.len());
         for key in keys {
@@ -97,7 +97,7 @@ mod tests {
     fn only_rows_that_are_kept_take_keys_from_others() {
         let numbers = Arc::new(Int32Array::from(vec![Some(1), Some(2), Some(2), None, None, Some(1)]));
         let texts = Arc::new(StringArray::from(vec![Some("a"), Some("a"), Some("b"), None, Some("c"), None]));
-        let kept = Kept.evaluate_all(&[numbers, texts], 6).unwrap();
+        let kept = FirstOfKeysEvaluator.evaluate_all(&[numbers, texts], 6).unwrap();
         let expected = [true, false, true, true, true, false];
         assert_eq!(kept.as_boolean().iter().flatten().collect::<Vec<_>>(), expected);
     }
