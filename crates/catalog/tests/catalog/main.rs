@@ -1,7 +1,7 @@
 //! The tests of the catalog are one program: each would compile the catalog's asynchronous code once more.
 
 mod access;
-mod analysis;
+mod analyze;
 mod cache;
 mod concurrency;
 mod conflicts;
@@ -9,11 +9,11 @@ mod copy;
 mod duckdb;
 mod errors;
 mod faults;
-mod fence;
-mod history;
-mod layout;
+mod layout_version;
 mod maintenance;
+mod random_transactions;
 mod rows;
 mod sequences;
 mod state;
 mod support;
+mod writer_lease;
