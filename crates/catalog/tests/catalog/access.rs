@@ -1,5 +1,5 @@
-//! Roles and privileges in both databases: what is written is read again, by others too, and goes with what
-//! it is about.
+//! Roles, privileges and ownership in SQLite and PostgreSQL: round trips, visibility to other processes, and
+//! removal with their objects.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn with_roles(kind: Kind) -> Lake {
     lake
 }
 
-fn one(object: Object, privilege: Privilege, columns: &[i64], to: &str) -> Privileges {
+fn privileges_on(object: Object, privilege: Privilege, columns: &[i64], to: &str) -> Privileges {
     Privileges {
         objects: vec![object],
         privileges: vec![(privilege, columns.to_vec())],
@@ -41,14 +41,14 @@ fn state_of<T: std::fmt::Debug>(outcome: Result<T>) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn roles_and_privileges_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let table = made_table(catalog, "t").await;
+        let table = create_table_committed(catalog, "t").await;
         assert_eq!(catalog.access_version().await.unwrap(), 0);
         assert!(catalog.access().await.unwrap().is_open());
-        // Nothing is made for asking.
+        // Without changes nothing is created.
         assert_eq!(catalog.clean_access().await.unwrap(), 0);
         let queue = QueueOptions {
             active_statements: Some(Some(3)),
@@ -71,7 +71,7 @@ fn what_is_written_is_read_again() {
         let name = "o'\"Reilly\\ é";
         catalog.create_role(ROOT, name, &all).await.unwrap();
         catalog.grant_role(ROOT, "root", name, true).await.unwrap();
-        let select = one(Object::Table(table), Privilege::Select, &[1], name);
+        let select = privileges_on(Object::Table(table), Privilege::Select, &[1], name);
         catalog.grant(ROOT, &select, true).await.unwrap();
         catalog.set_owner(ROOT, Object::Schema(0), name).await.unwrap();
         let predicate = "a = 'it''s' -- \\";
@@ -88,7 +88,7 @@ fn what_is_written_is_read_again() {
         assert_eq!(rights.columns(Object::Table(table), Privilege::Select), Columns::Some([1].into()));
         assert_eq!(rights.row_filter(table), RowFilter::AnyOf(vec![predicate]));
         assert!(rights.owns(Object::Schema(0)) && !rights.may_administer(name));
-        // What PostgreSQL gives to everybody in a new database.
+        // PostgreSQL's default privileges of PUBLIC in a new database.
         assert!(access.rights("root").may(Object::Warehouse, Privilege::Create));
         catalog.create_role(ROOT, "anna", &options(true, false)).await.unwrap();
         let access = catalog.access().await.unwrap();
@@ -96,7 +96,7 @@ fn what_is_written_is_read_again() {
         assert!(access.rights("anna").may(Object::Schema(0), Privilege::Usage));
         assert!(!access.rights("anna").may(Object::Schema(0), Privilege::Create));
 
-        // Another program reads the same, and it is DuckLake's warehouse as before.
+        // Another process reads the same, and the warehouse remains a valid DuckLake catalog.
         let other = Catalog::open(&lake.url).await.unwrap();
         assert_eq!(*other.access().await.unwrap(), *access);
         assert_eq!(names(&other.head().await.unwrap()), ["main.t"]);
@@ -104,18 +104,18 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn a_change_is_seen_by_the_next_statement_of_others() {
+fn role_changes_are_visible_to_other_processes() {
     on_both(async |kind| {
         let lake = with_roles(kind).await;
         let other = Catalog::open(&lake.url).await.unwrap();
         let before = other.access().await.unwrap();
-        // As long as nothing changes, it is the same value.
+        // The cache returns the same value while nothing changes.
         assert!(Arc::ptr_eq(&before, &other.access().await.unwrap()));
         lake.catalog.alter_role(ROOT, "anna", &options(false, false)).await.unwrap();
         let after = other.access().await.unwrap();
         assert_eq!(after.version, before.version + 1);
         assert!(before.role("anna").unwrap().1.can_login && !after.role("anna").unwrap().1.can_login);
-        // What changes nothing is no change, and what is refused is none either.
+        // No-op changes and refused ones do not invalidate the cache.
         lake.catalog.alter_role(ROOT, "anna", &options(false, false)).await.unwrap();
         let refused = lake.catalog.create_role(ROOT, "anna", &options(false, false)).await;
         assert_eq!(state_of(refused), "42710");
@@ -126,7 +126,7 @@ fn a_change_is_seen_by_the_next_statement_of_others() {
 }
 
 #[test]
-fn changes_at_the_same_time_are_all_there() {
+fn concurrent_role_changes_are_not_lost() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let tasks: Vec<_> = (0..8)
@@ -141,18 +141,18 @@ fn changes_at_the_same_time_are_all_there() {
                 })
             })
             .collect();
-        let mut made = 0;
+        let mut created = 0;
         for task in tasks {
-            made += usize::from(task.await.unwrap());
+            created += usize::from(task.await.unwrap());
         }
-        assert_eq!(made, 1, "one of those who make the same role does");
+        assert_eq!(created, 1, "one of those who make the same role does");
         let access = lake.catalog.access().await.unwrap();
         assert_eq!((access.roles.len(), access.version), (9, 9));
     });
 }
 
 #[test]
-fn who_makes_an_object_owns_it_with_the_commit() {
+fn commit_assigns_ownership_to_the_creator() {
     on_both(async |kind| {
         let lake = with_roles(kind).await;
         let catalog = &lake.catalog;
@@ -169,9 +169,9 @@ fn who_makes_an_object_owns_it_with_the_commit() {
         for id in committed.objects.values() {
             assert_eq!(access.owner(Object::of_id(&head, *id).unwrap()), Some("anna"));
         }
-        // A view that takes the place of another is the same to those who may read it, whoever replaces it.
+        // CREATE OR REPLACE VIEW keeps the privileges, whoever replaces the view.
         let old = *committed.objects.get(&id).unwrap();
-        let mut read = one(Object::View(old), Privilege::Select, &[], "anna");
+        let mut read = privileges_on(Object::View(old), Privilege::Select, &[], "anna");
         read.grantees = vec![Grantee::Public];
         catalog.grant(Actor::Role("anna"), &read, false).await.unwrap();
         let mut transaction = begin(catalog).await;
@@ -187,7 +187,7 @@ fn who_makes_an_object_owns_it_with_the_commit() {
         assert!(access.rights("root").may(new, Privilege::Select));
         catalog.create_role(ROOT, "bert", &options(true, false)).await.unwrap();
         assert!(catalog.access().await.unwrap().rights("bert").may(new, Privilege::Select));
-        // A role that is gone by then owns nothing.
+        // A role that was dropped meanwhile owns nothing.
         let mut transaction = begin(catalog).await;
         let id = create_schema(&mut transaction, "late");
         let note = CommitNote { owner: Some("gone".to_string()), ..CommitNote::default() };
@@ -198,17 +198,17 @@ fn who_makes_an_object_owns_it_with_the_commit() {
 }
 
 #[test]
-fn what_is_dropped_is_forgotten_when_its_last_snapshot_expires() {
+fn privileges_of_dropped_objects_go_with_their_last_snapshot() {
     on_both(async |kind| {
         let lake = with_roles(kind).await;
         let catalog = &lake.catalog;
-        let table = made_table(catalog, "t").await;
-        let kept = made_table(catalog, "kept").await;
-        for table in [table, kept] {
+        let table = create_table_committed(catalog, "t").await;
+        let kept_table = create_table_committed(catalog, "kept").await;
+        for table in [table, kept_table] {
             catalog.set_owner(ROOT, Object::Table(table), "anna").await.unwrap();
             catalog.put_row_filter(ROOT, table, &Grantee::Public, "true").await.unwrap();
         }
-        let select = one(Object::Table(table), Privilege::Select, &[], "anna");
+        let select = privileges_on(Object::Table(table), Privilege::Select, &[], "anna");
         catalog.grant(ROOT, &select, false).await.unwrap();
         assert_eq!(state_of(catalog.drop_role(ROOT, "anna").await), "2BP01");
         change(catalog, |transaction| drop_table(transaction, table)).await;
@@ -216,17 +216,18 @@ fn what_is_dropped_is_forgotten_when_its_last_snapshot_expires() {
         assert_eq!(catalog.access().await.unwrap().owner(Object::Table(table)), Some("anna"));
         assert_eq!(state_of(catalog.grant(ROOT, &select, false).await), "42704");
         let snapshots = catalog.snapshots().await.unwrap();
-        let old = snapshots[..snapshots.len() - 1].iter().map(|one| one.snapshot).collect();
+        let old =
+            snapshots[..snapshots.len() - 1].iter().map(|privileges_on| privileges_on.snapshot).collect();
         catalog.expire(&Expiry::Versions(old)).await.unwrap();
         let before = catalog.access_version().await.unwrap();
         assert_eq!(catalog.clean_access().await.unwrap(), 1);
         assert_eq!(catalog.clean_access().await.unwrap(), 0);
         let access = catalog.access().await.unwrap();
         assert_eq!(access.version, before + 1);
-        assert_eq!(access.owners.keys().copied().collect::<Vec<_>>(), [kept]);
+        assert_eq!(access.owners.keys().copied().collect::<Vec<_>>(), [kept_table]);
         assert_eq!(access.row_filters.len(), 1);
         assert_eq!(access.grants_on(table).count(), 0);
-        // What everybody has of the warehouse stays.
+        // Privileges of PUBLIC on the warehouse remain.
         assert!(access.rights("anna").may(Object::Warehouse, Privilege::Connect));
         match catalog.drop_role(ROOT, "anna").await {
             Err(Error::Refused(refusal)) => {
@@ -240,7 +241,7 @@ fn what_is_dropped_is_forgotten_when_its_last_snapshot_expires() {
 }
 
 #[test]
-fn an_unreadable_catalog_of_roles_lets_nobody_in() {
+fn unreadable_roles_deny_all_logins() {
     run(async {
         for (sql, says) in [
             ("DELETE FROM harrier_access", "has no row"),

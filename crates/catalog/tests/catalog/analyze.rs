@@ -1,4 +1,4 @@
-//! What ANALYZE has found out is kept as it was told, column by column, in both databases.
+//! Statistics of ANALYZE in SQLite and PostgreSQL: round trips by column, and counts of changed rows.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ fn column(distinct: i64, histogram: Option<Histogram>) -> ColumnAnalysis {
 }
 
 #[test]
-fn analyses_are_kept() {
+fn analyze_statistics_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let (id, other) = (made_table(catalog, "t").await, made_table(catalog, "other").await);
+        let (id, other) =
+            (create_table_committed(catalog, "t").await, create_table_committed(catalog, "other").await);
         assert_eq!(catalog.analysis(id, Histograms::All).await.unwrap(), None);
         assert!(catalog.analyses().await.unwrap().is_empty());
 
@@ -31,7 +32,7 @@ fn analyses_are_kept() {
         let plain = catalog.analysis(id, Histograms::Of(&[2])).await.unwrap().unwrap();
         assert_eq!(plain.columns[&1], column(3, None));
 
-        // A column again, without a histogram: the other stays.
+        // Another analysis of one column, without a histogram, leaves the other column as it was.
         let again = Analysis { snapshot: 6, rows: 50, columns: BTreeMap::from([(2, column(9, None))]) };
         catalog.store_analysis(id, &again).await.unwrap();
         catalog.store_analysis(other, &again).await.unwrap();
@@ -43,11 +44,11 @@ fn analyses_are_kept() {
 }
 
 #[test]
-fn changes_are_counted() {
+fn changed_rows_are_counted_since_analyze() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         change(catalog, |transaction| transaction.changes_of(id).added = vec![file("1.parquet", 0, 100)])
             .await;
         let since = catalog.head().await.unwrap().snapshot;

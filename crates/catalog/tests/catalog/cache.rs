@@ -1,7 +1,7 @@
-//! What a process keeps of the catalog in memory is what one that has just opened it reads: after commits of
-//! others, of all snapshots.
+//! Consistency of the catalog's cache: after commits of other processes, every snapshot read through the
+//! cache equals that of a newly opened catalog.
 //!
-//! `HARRIER_CATALOG_SEED` chooses other commits.
+//! `HARRIER_CATALOG_SEED` chooses other random commits.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use harrier_catalog::{Catalog, CommitNote, Error, Expiry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// More than of tables that are read as a whole.
+/// More files than in tables that the cache loads as a whole.
 const FILES: i64 = 400;
 
-/// What `catalog` tells of a table: its data at a snapshot, and the statistics of its columns, by file.
-async fn told(catalog: &Catalog, table: i64, snapshot: i64) -> (TableData, Vec<Option<ColumnStats>>) {
+/// Reads a table at a snapshot: its data, and the statistics of its columns by file.
+async fn read_table(catalog: &Catalog, table: i64, snapshot: i64) -> (TableData, Vec<Option<ColumnStats>>) {
     let state = catalog.at(snapshot).await.unwrap();
     let data = catalog.data(&state.tables[&table], snapshot).await.unwrap();
     let ids = || data.files.iter().map(|file| file.id);
     let mut all = Vec::new();
     if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
-        // One column alone first, so that columns are not all known up to the same file.
+        // One column alone first, so that the cache's columns end at different files.
         let alone = catalog.column_stats(table, &[1 + snapshot % 2], first, last).await.unwrap();
         assert_eq!(alone.len(), 1);
         let stats = catalog.column_stats(table, &[1, 2], first, last).await.unwrap();
@@ -34,27 +34,28 @@ async fn told(catalog: &Catalog, table: i64, snapshot: i64) -> (TableData, Vec<O
     (TableData::clone(&data), all)
 }
 
-/// Every snapshot is to `keeping` what it is to one that has just opened the catalog.
-async fn compare(url: &str, keeping: &Catalog, table: i64, snapshots: impl Iterator<Item = i64>) {
+/// Asserts that every snapshot is the same through the cache of `cached` and through a newly opened catalog.
+async fn compare(url: &str, cached: &Catalog, table: i64, snapshots: impl Iterator<Item = i64>) {
     let fresh = Catalog::open(url).await.unwrap();
-    keeping.head().await.unwrap();
+    cached.head().await.unwrap();
     for snapshot in snapshots {
-        let (kept, read) = (told(keeping, table, snapshot).await, told(&fresh, table, snapshot).await);
-        assert_eq!(kept.0.files.len(), read.0.files.len(), "snapshot {snapshot}");
-        assert!(kept == read, "snapshot {snapshot}: {kept:?}\n{read:?}");
+        let (cached_table, fresh_table) =
+            (read_table(cached, table, snapshot).await, read_table(&fresh, table, snapshot).await);
+        assert_eq!(cached_table.0.files.len(), fresh_table.0.files.len(), "snapshot {snapshot}");
+        assert!(cached_table == fresh_table, "snapshot {snapshot}: {cached_table:?}\n{fresh_table:?}");
     }
 }
 
 #[test]
-fn whoever_keeps_tables_sees_what_others_commit() {
+fn cached_tables_equal_fresh_reads_after_concurrent_commits() {
     let seed = std::env::var("HARRIER_CATALOG_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or(1);
     eprintln!("HARRIER_CATALOG_SEED={seed}");
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut random = StdRng::seed_from_u64(seed);
-        let keeping = Catalog::open(&lake.url).await.unwrap();
-        // The same with room for a part of it.
+        let cached = Catalog::open(&lake.url).await.unwrap();
+        // The same with a cache that is too small for the table.
         let narrow = Catalog::open(&lake.url).await.unwrap();
         narrow.set_cache_bytes_max(random.random_range(0..400_000));
         let writer = &lake.catalog;
@@ -63,7 +64,7 @@ fn whoever_keeps_tables_sees_what_others_commit() {
         let mut number = 0;
         let mut new_file = |random: &mut StdRng| {
             number += 1;
-            let mut made = file(&format!("{number} of '{seed}'"), number * 10, 10);
+            let mut data_file = file(&format!("{number} of '{seed}'"), number * 10, 10);
             let text = |value: &str| ColumnStats {
                 min: Some(value.into()),
                 max: None,
@@ -71,15 +72,15 @@ fn whoever_keeps_tables_sees_what_others_commit() {
                 ..ColumnStats::default()
             };
             if random.random_bool(0.8) {
-                made.stats.insert(2, text(["", "it's:3 ", "ü\n", "7 8:"][(number % 4) as usize]));
+                data_file.stats.insert(2, text(["", "it's:3 ", "ü\n", "7 8:"][(number % 4) as usize]));
             }
-            made
+            data_file
         };
         transaction.changes_of(id).added = (0..FILES).map(|_| new_file(&mut random)).collect();
-        let made = commit(writer, &transaction).await.unwrap();
-        let id = made.objects[&id];
-        let first = made.snapshot;
-        compare(&lake.url, &keeping, id, std::iter::once(first)).await;
+        let committed = commit(writer, &transaction).await.unwrap();
+        let id = committed.objects[&id];
+        let first = committed.snapshot;
+        compare(&lake.url, &cached, id, std::iter::once(first)).await;
         for step in 0..40 {
             let mut transaction = begin(writer).await;
             let now = Arc::clone(
@@ -95,7 +96,7 @@ fn whoever_keeps_tables_sees_what_others_commit() {
                     transaction.changes_of(id).added = (0..count).map(|_| new_file(&mut random)).collect();
                 }
                 (2, _) => {
-                    keep_rows(&mut transaction, id, &[step]);
+                    insert_inlined_rows(&mut transaction, id, &[step]);
                     transaction.changes_of(id).inlined.iter_mut().for_each(|row| row.push(Cell::Null));
                 }
                 (3, Some(some)) if some.deletes.is_none() && some.deleted_inline.is_empty() => {
@@ -110,14 +111,14 @@ fn whoever_keeps_tables_sees_what_others_commit() {
                 }
                 (5, Some(some)) => drop(transaction.changes_of(id).removed.insert(some.id)),
                 (6, Some(_)) => {
-                    // OPTIMIZE: some files become one.
-                    let changes_of = random.random_range(2..40);
+                    // OPTIMIZE merges some files into one.
+                    let change_count = random.random_range(2..40);
                     let some: Vec<i64> =
-                        (0..changes_of).filter_map(|_| any(&mut random)).map(|file| file.id).collect();
-                    let made = new_file(&mut random);
+                        (0..change_count).filter_map(|_| any(&mut random)).map(|file| file.id).collect();
+                    let merged_file = new_file(&mut random);
                     let changes = transaction.changes_of(id);
                     changes.removed.extend(some);
-                    changes.added.push(made);
+                    changes.added.push(merged_file);
                     changes.compacts = true;
                 }
                 (7, _) => alter(&mut transaction, id, |table| table.comment = Some(format!("step {step}"))),
@@ -131,43 +132,43 @@ fn whoever_keeps_tables_sees_what_others_commit() {
             if random.random_bool(0.05) && snapshots.len() > 2 {
                 let gone = snapshots.remove(random.random_range(0..snapshots.len() - 1));
                 writer.expire(&Expiry::Versions(vec![gone])).await.unwrap();
-                assert!(keeping.at(gone).await.is_err());
+                assert!(cached.at(gone).await.is_err());
             }
-            // Back in time, too.
+            // Past snapshots as well.
             let back = snapshots[random.random_range(0..snapshots.len())];
-            compare(&lake.url, &keeping, id, [newest, back, newest].into_iter()).await;
+            compare(&lake.url, &cached, id, [newest, back, newest].into_iter()).await;
             if random.random_bool(0.2) {
                 compare(&lake.url, &narrow, id, [newest, back].into_iter()).await;
             }
         }
-        // Another table of the same name is another table.
+        // Another table of the same name must not hit the cache of the dropped one.
         change(writer, |transaction| drop_table(transaction, id)).await;
-        let made = change(writer, |transaction| {
-            let made = create_table(transaction, 0, "t", integers("a"));
-            transaction.changes_of(made).added.push(file("again", 0, 10));
+        let committed = change(writer, |transaction| {
+            let table = create_table(transaction, 0, "t", integers("a"));
+            transaction.changes_of(table).added.push(file("again", 0, 10));
         })
         .await;
-        let again = *made.objects.values().next().unwrap();
-        compare(&lake.url, &keeping, again, std::iter::once(made.snapshot)).await;
-        assert!(!keeping.head().await.unwrap().tables.contains_key(&id));
+        let again = *committed.objects.values().next().unwrap();
+        compare(&lake.url, &cached, again, std::iter::once(committed.snapshot)).await;
+        assert!(!cached.head().await.unwrap().tables.contains_key(&id));
     });
 }
 
 #[test]
-fn statistics_whose_rows_others_move_are_read_again() {
+fn cached_statistics_are_reloaded_after_their_rows_move() {
     run(async {
         let lake = lake(Kind::Sqlite).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
-        let keeping = Catalog::open(&lake.url).await.unwrap();
+        let id = create_table_committed(catalog, "t").await;
+        let cached = Catalog::open(&lake.url).await.unwrap();
         let snapshot = change(catalog, |transaction| {
             transaction.changes_of(id).added =
                 (0..FILES).map(|number| file(&number.to_string(), number, 1)).collect();
         })
         .await
         .snapshot;
-        compare(&lake.url, &keeping, id, std::iter::once(snapshot)).await;
-        // The rows get other numbers, so that new ones come before those that were last.
+        compare(&lake.url, &cached, id, std::iter::once(snapshot)).await;
+        // The rows get other numbers, so that new rows sort before those that were last.
         lake.execute(
             "CREATE TABLE moved AS SELECT * FROM ducklake_file_column_stats; DELETE FROM ducklake_file_column_stats; \
              INSERT INTO ducklake_file_column_stats SELECT * FROM moved WHERE data_file_id % 2 = 0; DROP TABLE moved",
@@ -178,21 +179,21 @@ fn statistics_whose_rows_others_move_are_read_again() {
         })
         .await
         .snapshot;
-        let state = keeping.head().await.unwrap();
+        let state = cached.head().await.unwrap();
         let last =
-            keeping.data(&state.tables[&id], snapshot).await.unwrap().files.iter().map(|file| file.id).max();
-        let stats = keeping.column_stats(id, &[1], 0, last.unwrap()).await.unwrap();
+            cached.data(&state.tables[&id], snapshot).await.unwrap().files.iter().map(|file| file.id).max();
+        let stats = cached.column_stats(id, &[1], 0, last.unwrap()).await.unwrap();
         assert_eq!(stats[&1].get(last.unwrap()).unwrap().min, Some("7"));
     });
 }
 
 #[test]
-fn files_that_change_in_the_database_are_read_again() {
+fn cached_files_are_reloaded_after_changes_in_the_database() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
-        let keeping = Catalog::open(&lake.url).await.unwrap();
+        let id = create_table_committed(catalog, "t").await;
+        let cached = Catalog::open(&lake.url).await.unwrap();
         let add = async || {
             let add = |transaction: &mut harrier_catalog::Transaction| {
                 transaction.changes_of(id).added =
@@ -200,21 +201,21 @@ fn files_that_change_in_the_database_are_read_again() {
             };
             change(catalog, add).await.snapshot
         };
-        compare(&lake.url, &keeping, id, std::iter::once(add().await)).await;
+        compare(&lake.url, &cached, id, std::iter::once(add().await)).await;
         lake.execute("UPDATE ducklake_data_file SET record_count = record_count + 1 WHERE path = '7'").await;
-        compare(&lake.url, &keeping, id, std::iter::once(add().await)).await;
+        compare(&lake.url, &cached, id, std::iter::once(add().await)).await;
     });
 }
 
 #[test]
-fn merged_files_replace_those_that_are_kept_of_the_past() {
+fn merged_files_replace_cached_files_of_past_snapshots() {
     if skips_servers() {
         return;
     }
     for kind in kinds() {
         run(async {
             let lake = lake(kind).await;
-            let keeping = Catalog::open(&lake.url).await.unwrap();
+            let cached = Catalog::open(&lake.url).await.unwrap();
             let mut transaction = begin(&lake.catalog).await;
             let id =
                 create_table(&mut transaction, 0, "p", vec![column(1, "a", Int64), column(2, "b", Int64)]);
@@ -236,21 +237,21 @@ fn merged_files_replace_those_that_are_kept_of_the_past() {
                 "CALL ducklake_flush_inlined_data('l')",
             ] {
                 duck(what);
-                seen.push(keeping.head().await.unwrap().snapshot);
-                compare(&lake.url, &keeping, id, seen.iter().rev().copied()).await;
+                seen.push(cached.head().await.unwrap().snapshot);
+                compare(&lake.url, &cached, id, seen.iter().rev().copied()).await;
             }
         });
     }
 }
 
-/// A catalog that is put back to a state before commits that another process has seen, and goes on from
-/// there: numbers of snapshots and files come a second time.
+/// Restores a catalog from a backup to a state before commits that another process has cached, and goes on
+/// from there: numbers of snapshots and files are used a second time.
 #[test]
-fn nothing_is_kept_of_a_history_that_was_put_back() {
+fn cache_is_invalidated_after_catalog_restore() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         let add = async |catalog: &Catalog, name: &str, first: i64| {
             let add = |transaction: &mut harrier_catalog::Transaction| {
                 transaction.changes_of(id).added.push(file(name, first, 10));
@@ -282,7 +283,7 @@ fn nothing_is_kept_of_a_history_that_was_put_back() {
         let other = Catalog::open(&lake.url).await.unwrap();
         assert_eq!(add(&other, "new", 500).await, lost, "the number comes again");
 
-        // What was begun before reads and writes nothing of what is there now.
+        // Transactions from before the restore conflict.
         assert!(is_conflict(&serving.commit(&writing, &CommitNote::default()).await));
         assert!(is_conflict(&serving.rebase(&mut writing).await));
         serving.rebase(&mut reading).await.unwrap();
@@ -298,12 +299,12 @@ fn nothing_is_kept_of_a_history_that_was_put_back() {
     });
 }
 
-/// Connections stay at the file that they have opened.
+/// Open connections stay with the file that they have opened.
 #[test]
-fn a_file_that_takes_the_place_of_the_catalog_is_not_taken_for_it() {
+fn open_connections_stay_with_a_replaced_sqlite_file() {
     run(async {
         let lake = lake(Kind::Sqlite).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let path = lake.url.strip_prefix("sqlite:").unwrap().to_string();
         std::fs::copy(&path, format!("{path}.copy")).unwrap();
         std::fs::rename(format!("{path}.copy"), &path).unwrap();

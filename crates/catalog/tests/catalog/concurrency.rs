@@ -1,4 +1,4 @@
-//! Many who commit at once: none is lost, no number is given twice.
+//! Concurrent commits: none is lost, and no number is assigned twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ const TASKS: i64 = 8;
 const COMMITS: i64 = 50;
 
 #[test]
-fn eight_tasks_insert_fifty_times_each() {
+fn concurrent_inserts_are_not_lost() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let mut tasks = JoinSet::new();
         for task in 0..TASKS {
-            // Half of them in this process's queue, half as other processes would come.
+            // Half of them in this process's queue, half over connections of other processes.
             let catalog = match task % 2 {
                 0 => lake.catalog.clone(),
                 _ => Catalog::open(&lake.url).await.unwrap(),
@@ -26,7 +26,7 @@ fn eight_tasks_insert_fifty_times_each() {
                 for number in 0..COMMITS {
                     let committed = change(&catalog, |transaction| match number % 2 {
                         0 => transaction.changes_of(id).added.push(file(&format!("{task}-{number}"), 0, 3)),
-                        _ => keep_rows(transaction, id, &[task * 1000 + number]),
+                        _ => insert_inlined_rows(transaction, id, &[task * 1000 + number]),
                     });
                     committed.await;
                 }
@@ -49,16 +49,17 @@ fn eight_tasks_insert_fifty_times_each() {
         assert_eq!(files.len() as i64, TASKS * COMMITS / 2);
         let stats = lake.catalog.table_stats(id).await.unwrap().unwrap();
         assert_eq!(stats.next_row_id, TASKS * COMMITS / 2 * 4);
-        // Row ids, of files and inlined rows together, leave no gap.
+        // Row ids of files and inlined rows together are contiguous.
         let starts = row_ids(&lake, kind, id).await;
-        let kept = rows.inlined[0].row_ids.iter().copied();
-        let mut ids: Vec<i64> = starts.iter().flat_map(|start| *start..start + 3).chain(kept).collect();
+        let inlined_ids = rows.inlined[0].row_ids.iter().copied();
+        let mut ids: Vec<i64> =
+            starts.iter().flat_map(|start| *start..start + 3).chain(inlined_ids).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..stats.next_row_id).collect::<Vec<_>>());
     });
 }
 
-/// The first row id of every file: nothing the crate shows.
+/// The first row id of every file, read from the database: the crate does not expose it.
 async fn row_ids(lake: &Lake, kind: Kind, table: i64) -> Vec<i64> {
     let sql = format!("SELECT row_id_start FROM ducklake_data_file WHERE table_id = {table}");
     match kind {
@@ -74,15 +75,15 @@ async fn row_ids(lake: &Lake, kind: Kind, table: i64) -> Vec<i64> {
 }
 
 #[test]
-fn of_two_who_delete_from_one_file_exactly_one_wins() {
+fn concurrent_deletes_from_one_file_conflict() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         for round in 0..20 {
             change(&lake.catalog, |transaction| transaction.changes_of(id).added.push(file(&uuid(), 0, 10)))
                 .await;
             let target = data(&lake.catalog, id).await.files.last().unwrap().id;
-            let mut begun = Vec::new();
+            let mut open_transactions = Vec::new();
             for position in 0..2 {
                 let catalog = match round % 2 {
                     0 => lake.catalog.clone(),
@@ -90,10 +91,10 @@ fn of_two_who_delete_from_one_file_exactly_one_wins() {
                 };
                 let mut transaction = begin(&catalog).await;
                 transaction.changes_of(id).deleted.insert(target, inline_delete(&[position]));
-                begun.push((catalog, transaction));
+                open_transactions.push((catalog, transaction));
             }
             let mut tasks = JoinSet::new();
-            for (catalog, transaction) in begun {
+            for (catalog, transaction) in open_transactions {
                 tasks.spawn(async move { commit(&catalog, &transaction).await });
             }
             let outcomes: Vec<_> = tasks.join_all().await;
@@ -105,9 +106,9 @@ fn of_two_who_delete_from_one_file_exactly_one_wins() {
 }
 
 #[test]
-fn many_make_one_warehouse() {
+fn concurrent_creation_yields_one_warehouse() {
     on_both(async |kind| {
-        // SQLite was busy in one of ten.
+        // SQLite reported "busy" in one run of ten.
         for _ in 0..8 {
             let folder = tempfile::TempDir::new().unwrap();
             let url = Arc::new(new_url(kind, folder.path()));
@@ -126,11 +127,14 @@ fn many_make_one_warehouse() {
 }
 
 #[test]
-fn readers_see_whole_snapshots_while_others_commit() {
+fn readers_see_consistent_snapshots_during_commits() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        // Both tables always have equally many files.
-        let (one, two) = (made_table(&lake.catalog, "one").await, made_table(&lake.catalog, "two").await);
+        // Both tables always have the same number of files.
+        let (one, two) = (
+            create_table_committed(&lake.catalog, "one").await,
+            create_table_committed(&lake.catalog, "two").await,
+        );
         let catalog = lake.catalog.clone();
         let writer = tokio::spawn(async move {
             for number in 0..40 {
@@ -152,10 +156,10 @@ fn readers_see_whole_snapshots_while_others_commit() {
 }
 
 #[test]
-fn an_insert_does_not_wait_for_a_reader_for_ever_nor_fail() {
+fn inserts_commit_beside_long_readers() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let readers: Vec<_> = (0..6)
             .map(|_| {
                 let catalog = lake.catalog.clone();
@@ -171,7 +175,7 @@ fn an_insert_does_not_wait_for_a_reader_for_ever_nor_fail() {
             })
             .collect();
         for number in 0..20 {
-            change(&lake.catalog, |transaction| keep_rows(transaction, id, &[number])).await;
+            change(&lake.catalog, |transaction| insert_inlined_rows(transaction, id, &[number])).await;
         }
         for reader in readers {
             reader.await.unwrap();

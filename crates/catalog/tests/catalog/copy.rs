@@ -1,4 +1,4 @@
-//! A catalog that was copied, into either database, shows what the first one shows, at every snapshot.
+//! Copies of a catalog into either database: every snapshot equals the original's.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use harrier_catalog::state::{Location, State};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, CopySummary, Error, Line, copy_in};
 
-/// All that a catalog shows at a snapshot, but for where its files are.
-async fn picture(catalog: &Catalog, snapshot: i64) -> (State, Vec<Arc<TableData>>) {
+/// All contents of a catalog at a snapshot, without the location of its files.
+async fn snapshot_contents(catalog: &Catalog, snapshot: i64) -> (State, Vec<Arc<TableData>>) {
     let state = catalog.at(snapshot).await.unwrap();
     let mut rows = Vec::new();
     for table in state.tables.values() {
@@ -19,18 +19,18 @@ async fn picture(catalog: &Catalog, snapshot: i64) -> (State, Vec<Arc<TableData>
     (State { warehouse: None, data_path: String::new(), ..State::clone(&state) }, rows)
 }
 
-async fn copied(catalog: &Catalog) -> (Vec<Line>, CopySummary) {
+async fn dump_catalog(catalog: &Catalog) -> (Vec<Line>, CopySummary) {
     let mut lines = Vec::new();
-    let mut put = |line| {
+    let mut push_line = |line| {
         lines.push(line);
         Ok(())
     };
-    let copied = catalog.copy_out(&mut put).await.unwrap();
-    (lines, copied)
+    let summary = catalog.copy_out(&mut push_line).await.unwrap();
+    (lines, summary)
 }
 
-/// Values of all kinds, roles, a sequence, an expired snapshot, deleted and inlined rows.
-async fn filled(kind: Kind) -> Lake {
+/// A catalog with values of all types, roles, a sequence, an expired snapshot, deleted and inlined rows.
+async fn populated_lake(kind: Kind) -> Lake {
     let lake = lake(kind).await;
     let catalog = &lake.catalog;
     let kinds = [
@@ -64,14 +64,14 @@ async fn filled(kind: Kind) -> Lake {
         own.changes_of(id).inlined.push(vec![Cell::Null; 10]);
     })
     .await;
-    let id = made_table(catalog, "t").await;
+    let id = create_table_committed(catalog, "t").await;
     change(catalog, |own| {
         own.changes_of(id).added.extend([file("0", 0, 10), file("1", 10, 10), file("k=a%20b/2", 20, 10)]);
         let elsewhere = Location { path: "/elsewhere/x.parquet".into(), relative: false };
         own.changes_of(id)
             .added
             .push(harrier_catalog::files::NewFile { path: elsewhere, ..file("", 30, 10) });
-        keep_rows(own, id, &[100, 101]);
+        insert_inlined_rows(own, id, &[100, 101]);
     })
     .await;
     let files = data(catalog, id).await.files;
@@ -108,18 +108,18 @@ async fn filled(kind: Kind) -> Lake {
 }
 
 #[test]
-fn a_copy_shows_what_the_first_one_shows() {
+fn copies_equal_the_original_at_every_snapshot() {
     for (from, to) in kinds().into_iter().flat_map(|from| kinds().into_iter().map(move |to| (from, to))) {
         eprintln!("from {from:?} to {to:?}");
         run(async {
-            let lake = filled(from).await;
-            let (lines, told) = copied(&lake.catalog).await;
+            let lake = populated_lake(from).await;
+            let (lines, summary) = dump_catalog(&lake.catalog).await;
             let head = lake.catalog.head().await.unwrap();
-            assert_eq!(told.snapshot, head.snapshot);
+            assert_eq!(summary.snapshot, head.snapshot);
             let identity = lake.catalog.identity().await.unwrap().unwrap();
-            assert_eq!(told.identity.as_ref(), Some(&identity));
+            assert_eq!(summary.identity.as_ref(), Some(&identity));
             let mut files: Vec<_> =
-                told.files.iter().map(|file| (file.name.as_str(), file.source.as_str())).collect();
+                summary.files.iter().map(|file| (file.name.as_str(), file.source.as_str())).collect();
             files.sort();
             let root = data_path(lake.folder.path());
             let at = |name: &str| format!("{root}{name}");
@@ -131,7 +131,7 @@ fn a_copy_shows_what_the_first_one_shows() {
             );
             assert_eq!(files[2].1, "/elsewhere/x.parquet");
             assert!(files[2].0.starts_with("main/t/elsewhere-"), "{files:?}");
-            assert!(told.files.iter().all(|file| file.bytes == Some(180)));
+            assert!(summary.files.iter().all(|file| file.bytes == Some(180)));
 
             let other = tempfile::tempdir().unwrap();
             let url = new_url(to, other.path());
@@ -148,8 +148,8 @@ fn a_copy_shows_what_the_first_one_shows() {
             );
             assert_eq!(copy.head().await.unwrap().data_path, path);
             for snapshot in lake.catalog.snapshots().await.unwrap() {
-                let (state, mut rows) = picture(&lake.catalog, snapshot.snapshot).await;
-                // The one that lay elsewhere has another name.
+                let (state, mut rows) = snapshot_contents(&lake.catalog, snapshot.snapshot).await;
+                // The file at an absolute path has another name.
                 for data in &mut rows {
                     for file in &mut Arc::make_mut(&mut Arc::make_mut(data).files)
                         .iter_mut()
@@ -159,11 +159,11 @@ fn a_copy_shows_what_the_first_one_shows() {
                         file.path = Location::relative(name);
                     }
                 }
-                assert_eq!(picture(&copy, snapshot.snapshot).await, (state, rows));
+                assert_eq!(snapshot_contents(&copy, snapshot.snapshot).await, (state, rows));
             }
             assert_eq!(copy.snapshots().await.unwrap(), lake.catalog.snapshots().await.unwrap());
-            // A copy of the copy is the same, and both go on.
-            let (same, _) = copied(&copy).await;
+            // A copy of the copy is the same, and both accept commits.
+            let (same, _) = dump_catalog(&copy).await;
             let texts = |lines: &[Line]| {
                 let mut texts: Vec<_> = lines.iter().map(|line| format!("{line:?}")).collect();
                 texts.sort();
@@ -171,10 +171,10 @@ fn a_copy_shows_what_the_first_one_shows() {
             };
             assert_eq!(texts(&same), texts(&lines));
             for catalog in [&lake.catalog, &copy] {
-                made_table(catalog, "new").await;
+                create_table_committed(catalog, "new").await;
                 assert_eq!(catalog.head().await.unwrap().snapshot, head.snapshot + 1);
             }
-            // There is one already.
+            // The target has a warehouse already.
             let again =
                 copy_in(&url, lines.into_iter().map(Ok), &path, |place| identity.of_copy(place)).await;
             assert!(
@@ -186,11 +186,11 @@ fn a_copy_shows_what_the_first_one_shows() {
 }
 
 #[test]
-fn a_copy_that_breaks_off_or_makes_no_sense_leaves_no_warehouse() {
+fn failed_copies_leave_no_warehouse() {
     on_both(async |kind| {
-        let lake = filled(kind).await;
-        let (lines, told) = copied(&lake.catalog).await;
-        let identity = told.identity.unwrap();
+        let lake = populated_lake(kind).await;
+        let (lines, summary) = dump_catalog(&lake.catalog).await;
+        let identity = summary.identity.unwrap();
         let other = tempfile::tempdir().unwrap();
         let url = new_url(kind, other.path());
         let path = data_path(other.path());
@@ -202,7 +202,7 @@ fn a_copy_that_breaks_off_or_makes_no_sense_leaves_no_warehouse() {
             let opened = Catalog::open(&url).await;
             assert!(matches!(opened, Err(Error::NotFound(_))), "{opened:?}");
         }
-        // Without its snapshots; with a table that nobody knows; with a row of too many columns.
+        // Invalid input: without its snapshots; with an unknown table; with a row of too many columns.
         let table = |line: &Line, name: &str| matches!(line, Line::Table(table) if table.name == name);
         let at = lines.iter().position(|line| table(line, "ducklake_snapshot")).unwrap();
         let mut unknown = lines.clone();

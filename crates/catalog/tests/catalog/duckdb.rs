@@ -1,4 +1,4 @@
-//! DuckDB and Harrier upon one warehouse: each reads what the other wrote, and commits after it.
+//! Interoperability with DuckDB (DuckLake) on one warehouse: each reads and extends what the other wrote.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use harrier_catalog::state::{DefaultValue, PartitionKey, SortKey, Transform};
 use harrier_catalog::types::ColumnType::{self, *};
 use harrier_catalog::{Error, Transaction};
 
-/// Runs a test upon both databases, if DuckDB is to be had.
+/// Runs a test with both databases, if DuckDB is installed.
 fn with_duckdb<F: Future<Output = ()>>(test: impl Fn(Kind) -> F) {
     if harrier_servers::installation("duckdb.sh").is_some() {
         on_both(test);
     }
 }
 
-/// Runs a script that finds the warehouse attached.
+/// Runs a script with the warehouse attached.
 fn duck(lake: &Lake, script: &str) -> String {
     duckdb(&lake.url, &format!("attach()\n{script}"))
 }
 
 #[test]
-fn duckdb_opens_an_empty_warehouse_and_writes_into_it() {
+fn duckdb_writes_into_a_new_warehouse() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         assert_eq!(
@@ -40,7 +40,7 @@ fn duckdb_opens_an_empty_warehouse_and_writes_into_it() {
 }
 
 #[test]
-fn duckdb_sees_schemas_tables_columns_defaults_comments_and_views() {
+fn duckdb_reads_definitions() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
@@ -76,7 +76,7 @@ fn duckdb_sees_schemas_tables_columns_defaults_comments_and_views() {
         a_view.comment = Some("a view".into());
         transaction.state_mut().views.insert(v, Arc::new(a_view));
         commit(&lake.catalog, &transaction).await.unwrap();
-        let seen = duck(
+        let output = duck(
             &lake,
             r#"
 run('INSERT INTO "my ""schema"""."it\'s a table" (id) VALUES (1), (2)')
@@ -89,7 +89,7 @@ show('SELECT "with default", expr, nested, "null text" FROM "my ""schema"""."it\
 "#,
         );
         assert_eq!(
-            seen,
+            output,
             "main\nmy \"schema\"\nit's a table|about 'it'\n\
              id|INTEGER|False|the key\nwith default|VARCHAR|True|None\nexpr|BIGINT|True|None\n\
              nested|STRUCT(l DOUBLE[], x UUID, y DATE)|True|None\nd|DECIMAL(12,3)|True|None\nnull text|VARCHAR|True|None\n\
@@ -98,8 +98,8 @@ show('SELECT "with default", expr, nested, "null text" FROM "my ""schema"""."it\
     });
 }
 
-/// Cells of every type, and what DuckDB shows of them.
-fn cells() -> Vec<(ColumnType, Cell, &'static str)> {
+/// Cells of every type, and DuckDB's text of them.
+fn cells_of_every_type() -> Vec<(ColumnType, Cell, &'static str)> {
     let text = |text: &str| Cell::Text(text.to_string());
     vec![
         (Boolean, Cell::Integer(1), "true"),
@@ -139,69 +139,72 @@ fn cells() -> Vec<(ColumnType, Cell, &'static str)> {
     ]
 }
 
-fn columns_of(cells: &[(ColumnType, Cell, &str)]) -> Vec<harrier_catalog::state::Column> {
-    let columns = cells.iter().zip(0..).map(|((kind, ..), place)| {
-        let mut made = column(10 * place + 1, &format!("c{place}"), *kind);
+fn columns_for(cells_of_every_type: &[(ColumnType, Cell, &str)]) -> Vec<harrier_catalog::state::Column> {
+    let columns = cells_of_every_type.iter().zip(0..).map(|((kind, ..), place)| {
+        let mut nested = column(10 * place + 1, &format!("c{place}"), *kind);
         let child = |offset, name: &str| column(10 * place + offset, name, Int32);
-        made.children = match kind {
+        nested.children = match kind {
             Struct => vec![child(2, "x"), child(3, "y")],
             List => vec![child(2, "element")],
             Map => vec![child(2, "key"), child(3, "value")],
             _ => vec![],
         };
-        made
+        nested
     });
     columns.collect()
 }
 
 #[test]
-fn duckdb_reads_kept_rows_of_every_type() {
+fn duckdb_reads_inlined_rows_of_every_type() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
-        let cells = cells();
+        let cells_of_every_type = cells_of_every_type();
         change(&lake.catalog, |transaction| {
-            let id = create_table(transaction, 0, "t", columns_of(&cells));
+            let id = create_table(transaction, 0, "t", columns_for(&cells_of_every_type));
             let rows = &mut transaction.changes_of(id).inlined;
-            rows.push(cells.iter().map(|(_, cell, _)| cell.clone()).collect());
-            rows.push(vec![Cell::Null; cells.len()]);
+            rows.push(cells_of_every_type.iter().map(|(_, cell, _)| cell.clone()).collect());
+            rows.push(vec![Cell::Null; cells_of_every_type.len()]);
         })
         .await;
-        let seen = duck(
+        let output = duck(
             &lake,
             "for row in con.execute('SELECT COLUMNS(*)::VARCHAR FROM t').fetchall():\n    for value in row: print(value)",
         );
-        let values: Vec<&str> = seen.lines().collect();
-        assert_eq!(values.len(), 2 * cells.len());
-        for (place, (kind, _, expected)) in cells.iter().enumerate() {
+        let values: Vec<&str> = output.lines().collect();
+        assert_eq!(values.len(), 2 * cells_of_every_type.len());
+        for (place, (kind, _, expected)) in cells_of_every_type.iter().enumerate() {
             assert_eq!(values[place], *expected, "{kind}");
-            assert_eq!(values[cells.len() + place], "None", "{kind}");
+            assert_eq!(values[cells_of_every_type.len() + place], "None", "{kind}");
         }
     });
 }
 
 #[test]
-fn kept_rows_of_every_type_by_duckdb_are_loaded() {
+fn inlined_rows_of_every_type_by_duckdb_are_loaded() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
-        let cells = cells();
+        let cells_of_every_type = cells_of_every_type();
         change(&lake.catalog, |transaction| {
-            create_table(transaction, 0, "t", columns_of(&cells));
-            create_table(transaction, 0, "copy", columns_of(&cells));
+            create_table(transaction, 0, "t", columns_for(&cells_of_every_type));
+            create_table(transaction, 0, "copy", columns_for(&cells_of_every_type));
             let id = -1;
-            transaction.changes_of(id).inlined.push(cells.iter().map(|(_, cell, _)| cell.clone()).collect());
+            transaction
+                .changes_of(id)
+                .inlined
+                .push(cells_of_every_type.iter().map(|(_, cell, _)| cell.clone()).collect());
         })
         .await;
-        // Read from one table and written into the other by DuckDB, the cells are the same.
+        // DuckDB copies the cells from one table into the other without a difference.
         duck(&lake, "run('INSERT INTO copy SELECT * FROM t')");
         let head = lake.catalog.head().await.unwrap();
         let rows = lake.catalog.data(head.table(0, "copy").unwrap(), head.snapshot).await.unwrap();
-        for ((kind, cell, _), stored) in cells.iter().zip(&rows.inlined[0].rows[0]) {
+        for ((kind, cell, _), stored) in cells_of_every_type.iter().zip(&rows.inlined[0].rows[0]) {
             assert_eq!(stored, cell, "{kind}");
         }
     });
 }
 
-/// Files that DuckDB writes, so that there is something behind the paths.
+/// Writes a file with DuckDB, so that the paths exist.
 fn parquet(lake: &Lake, folder: &str, name: &str, query: &str) {
     let folder = lake.folder.path().join("data").join(folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -220,17 +223,17 @@ fn sizes(lake: &Lake, path: &str) -> (i64, i64) {
 }
 
 #[test]
-fn duckdb_reads_files_deletes_and_kept_rows_together_and_deletes_more() {
+fn duckdb_reads_and_deletes_from_files_and_inlined_rows() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         parquet(&lake, "main/t", "1.parquet", "SELECT range::BIGINT AS a FROM range(100)");
         change(catalog, |transaction| {
             let mut new_file = file("1.parquet", 0, 100);
             (new_file.bytes, new_file.footer_bytes) = sizes(&lake, "main/t/1.parquet");
             transaction.changes_of(id).added.push(new_file);
-            keep_rows(transaction, id, &[1000, 1001]);
+            insert_inlined_rows(transaction, id, &[1000, 1001]);
         })
         .await;
         let file = data(catalog, id).await.files[0].id;
@@ -239,7 +242,7 @@ fn duckdb_reads_files_deletes_and_kept_rows_together_and_deletes_more() {
             transaction.changes_of(id).deleted_inlined.insert((1, 100));
         })
         .await;
-        let seen = duck(
+        let output = duck(
             &lake,
             "show('SELECT count(*), min(a), max(a) FROM t')\n\
              show('SELECT count(*), min(a), max(a) FROM t AT (VERSION => 2)')\n\
@@ -250,7 +253,7 @@ fn duckdb_reads_files_deletes_and_kept_rows_together_and_deletes_more() {
              run('UPDATE t SET a = 7000 WHERE a = 90')\n\
              show('SELECT count(*), max(a) FROM t WHERE a > 85')",
         );
-        assert_eq!(seen, "98|3|1001\n102|0|1001\n96|4|99\n55\n14|7000");
+        assert_eq!(output, "98|3|1001\n102|0|1001\n96|4|99\n55\n14|7000");
         let now = data(catalog, id).await;
         assert_eq!(now.files[0].deleted_inline, [0, 1, 2, 3, 90]);
         assert_eq!(
@@ -263,12 +266,12 @@ fn duckdb_reads_files_deletes_and_kept_rows_together_and_deletes_more() {
 }
 
 #[test]
-fn duckdb_goes_on_after_alterations_and_inserts_under_the_new_version() {
+fn duckdb_inserts_after_schema_changes() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
-        change(catalog, |transaction| keep_rows(transaction, id, &[1])).await;
+        let id = create_table_committed(catalog, "t").await;
+        change(catalog, |transaction| insert_inlined_rows(transaction, id, &[1])).await;
         change(catalog, |transaction| {
             alter(transaction, id, |table| {
                 table.name = "renamed".into();
@@ -281,7 +284,7 @@ fn duckdb_goes_on_after_alterations_and_inserts_under_the_new_version() {
             });
         })
         .await;
-        let seen = duck(
+        let output = duck(
             &lake,
             "run('INSERT INTO renamed (aa) VALUES (2)')\n\
              show('SELECT aa, b FROM renamed ORDER BY 1')\n\
@@ -291,7 +294,7 @@ fn duckdb_goes_on_after_alterations_and_inserts_under_the_new_version() {
              run(\"INSERT INTO renamed VALUES (3, 'x')\")\n\
              run('ALTER TABLE renamed RENAME TO again')",
         );
-        assert_eq!(seen, "1|7\n2|8\n1");
+        assert_eq!(output, "1|7\n2|8\n1");
         let head = catalog.head().await.unwrap();
         let table = head.table(0, "again").unwrap();
         assert_eq!(
@@ -313,7 +316,7 @@ fn duckdb_goes_on_after_alterations_and_inserts_under_the_new_version() {
 }
 
 #[test]
-fn everything_that_duckdb_writes_is_loaded() {
+fn all_kinds_of_duckdb_changes_are_loaded() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         duck(
@@ -402,7 +405,7 @@ run("CREATE TABLE w (a VARIANT)")
         assert_eq!(head.view(0, "vv").unwrap().comment.as_deref(), Some("view"));
         assert!(head.schema("s2").is_some());
 
-        // Every snapshot can still be read, and the table with the unknown type goes as any other.
+        // Every snapshot can still be read, and the table with the unknown type can be dropped.
         for snapshot in catalog.snapshots().await.unwrap() {
             let state = catalog.at(snapshot.snapshot).await.unwrap();
             for table in state.tables.values() {
@@ -421,9 +424,9 @@ run("CREATE TABLE w (a VARIANT)")
 }
 
 #[test]
-fn a_transaction_of_duckdb_and_one_of_harrier_meet() {
+fn concurrent_transactions_of_duckdb_and_harrier_conflict() {
     with_duckdb(async |kind| {
-        // DuckDB begins, Harrier commits, DuckDB commits: it must find a conflict where there is one, and
+        // DuckDB begins, Harrier commits, DuckDB commits: it must report a conflict where there is one, and
         // only there.
         for (theirs, ours, conflicts) in [
             ("INSERT INTO t VALUES (5)", "insert", false),
@@ -436,7 +439,7 @@ fn a_transaction_of_duckdb_and_one_of_harrier_meet() {
             ("INSERT INTO t VALUES (5)", "alter", true),
             ("DROP TABLE t", "insert", false),
         ] {
-            // SQLite lets DuckDB's transaction, which reads, keep Harrier from committing.
+            // In SQLite the read lock of DuckDB's transaction blocks Harrier's commit.
             if kind == Kind::Sqlite {
                 continue;
             }
@@ -476,7 +479,7 @@ except Exception as error:
                 assert!(!other.is_finished(), "{}", other.join().unwrap());
             }
             let before = data(&catalog, id).await.files[0].id;
-            change(&catalog, |own| ours_of(ours, own, id, before)).await;
+            change(&catalog, |own| harrier_change(ours, own, id, before)).await;
             std::fs::write(&signal, "").unwrap();
             let outcome = tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap();
             assert_eq!(outcome.starts_with("failed"), conflicts, "{theirs} against {ours}: {outcome}");
@@ -485,9 +488,9 @@ except Exception as error:
     });
 }
 
-fn ours_of(what: &str, own: &mut Transaction, id: i64, file_id: i64) {
+fn harrier_change(what: &str, own: &mut Transaction, id: i64, file_id: i64) {
     match what {
-        "insert" => keep_rows(own, id, &[1]),
+        "insert" => insert_inlined_rows(own, id, &[1]),
         "option" => {
             own.state_mut().options.insert("target_file_size".into(), "1MB".into());
         }
@@ -515,7 +518,7 @@ fn ours_of(what: &str, own: &mut Transaction, id: i64, file_id: i64) {
 }
 
 #[test]
-fn harrier_conflicts_with_what_duckdb_did() {
+fn harrier_conflicts_with_duckdb_commits() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
@@ -551,11 +554,11 @@ fn harrier_conflicts_with_what_duckdb_did() {
 }
 
 #[test]
-fn duckdb_and_harrier_insert_side_by_side() {
+fn duckdb_and_harrier_insert_concurrently() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
         let catalog = lake.catalog.clone();
-        let id = made_table(&catalog, "t").await;
+        let id = create_table_committed(&catalog, "t").await;
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let url = lake.url.clone();
@@ -578,7 +581,7 @@ for number in range(15):
             .collect();
         let mut own = 0;
         while own < 30 {
-            change(&catalog, |transaction| keep_rows(transaction, id, &[1000 + own])).await;
+            change(&catalog, |transaction| insert_inlined_rows(transaction, id, &[1000 + own])).await;
             own += 1;
             tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         }
@@ -593,11 +596,11 @@ for number in range(15):
 }
 
 #[test]
-fn rows_that_duckdb_keeps_under_a_version_that_never_was_are_loaded() {
+fn inlined_rows_of_an_unused_schema_version_are_loaded() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
-        // Without inlining DuckDB makes no table for inlined rows; when it needs one later, it counts the
-        // version up for it.
+        // Without inlining DuckDB creates no table for inlined rows; when it needs one later, it increments
+        // the schema version for it.
         duck(
             &lake,
             "run(\"CALL l.set_option('data_inlining_row_limit', 0)\")\nrun('CREATE TABLE t (a BIGINT)')\n\
@@ -607,7 +610,7 @@ fn rows_that_duckdb_keeps_under_a_version_that_never_was_are_loaded() {
         let catalog = &lake.catalog;
         let id = catalog.head().await.unwrap().table(0, "t").unwrap().id;
         assert_eq!(data(catalog, id).await.inlined[0].rows, [[Cell::Integer(1)]]);
-        change(catalog, |transaction| keep_rows(transaction, id, &[2])).await;
+        change(catalog, |transaction| insert_inlined_rows(transaction, id, &[2])).await;
         duck(&lake, "run('INSERT INTO t VALUES (3)')");
         assert_eq!(duck(&lake, "show('SELECT a FROM t ORDER BY a')"), "1\n2\n3");
         let rows = data(catalog, id).await.inlined;

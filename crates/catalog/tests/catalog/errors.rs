@@ -1,4 +1,4 @@
-//! What is no warehouse, or none that can be used, is refused with an error that says why.
+//! Errors for databases that are no warehouse, or no usable one: each names its reason.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn url(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_warehouse_is_not_found() {
+fn databases_without_a_warehouse_are_not_found() {
     run(async {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -49,13 +49,13 @@ fn what_is_no_warehouse_is_not_found() {
         }
         let data_path = Catalog::create(&url(&path("new.sqlite")), "/no/slash").await;
         assert!(matches!(data_path, Err(Error::Unsupported(_))), "{data_path:?}");
-        // A warehouse may be made in a database that has other tables.
+        // A warehouse may be created in a database that has other tables.
         Catalog::create(&url(&path("other.sqlite")), "/data/").await.unwrap();
     });
 }
 
 #[test]
-fn a_database_that_is_not_there_or_cannot_be_reached() {
+fn missing_and_unreachable_databases_are_errors() {
     if skips_servers() {
         return;
     }
@@ -71,7 +71,7 @@ fn a_database_that_is_not_there_or_cannot_be_reached() {
 }
 
 #[test]
-fn other_versions_encryption_and_damage_are_named() {
+fn unsupported_versions_encryption_and_corruption_are_errors() {
     run(async {
         for (sql, expected) in [
             ("UPDATE ducklake_metadata SET value = '2.0' WHERE key = 'version'", "version 2.0"),
@@ -86,7 +86,7 @@ fn other_versions_encryption_and_damage_are_named() {
             ("DROP TABLE ducklake_view", "no such table"),
         ] {
             let lake = lake(Kind::Sqlite).await;
-            made_table(&lake.catalog, "t").await;
+            create_table_committed(&lake.catalog, "t").await;
             sqlite(&lake.folder.path().join("lake.sqlite"), sql).await;
             let outcome = match Catalog::open(&lake.url).await {
                 Ok(catalog) => catalog.head().await.map(|_| ()),
@@ -99,7 +99,7 @@ fn other_versions_encryption_and_damage_are_named() {
 }
 
 #[test]
-fn a_table_with_something_unknown_is_kept_out_and_the_others_can_be_used() {
+fn unsupported_tables_are_excluded_and_the_others_usable() {
     run(async {
         for (sql, reason) in [
             ("UPDATE ducklake_column SET column_type = 'geometry' WHERE table_id = 1", "type geometry"),
@@ -114,27 +114,27 @@ fn a_table_with_something_unknown_is_kept_out_and_the_others_can_be_used() {
                 });
             })
             .await;
-            let other = made_table(&lake.catalog, "other").await;
+            let other = create_table_committed(&lake.catalog, "other").await;
             sqlite(&lake.folder.path().join("lake.sqlite"), sql).await;
             let catalog = Catalog::open(&lake.url).await.unwrap();
             let head = catalog.head().await.unwrap();
             assert_eq!(names(&head), ["main.other"]);
             assert!(head.unusable(0, "t").unwrap().contains(reason));
-            change(&catalog, |transaction| keep_rows(transaction, other, &[1])).await;
-            // Its name is taken, if only by the time of the commit.
+            change(&catalog, |transaction| insert_inlined_rows(transaction, other, &[1])).await;
+            // Its name is reserved, at the latest when the transaction commits.
             let mut own = begin(&catalog).await;
             create_table(&mut own, 0, "t", integers("a"));
-            change(&catalog, |transaction| keep_rows(transaction, other, &[1])).await;
+            change(&catalog, |transaction| insert_inlined_rows(transaction, other, &[1])).await;
             assert!(is_conflict(&commit(&catalog, &own).await));
         }
     });
 }
 
 #[test]
-fn what_makes_no_sense_in_a_transaction_is_refused() {
+fn invalid_transactions_are_refused() {
     run(async {
         let lake = lake(Kind::Sqlite).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let refused = async |change: &dyn Fn(&mut harrier_catalog::Transaction)| {
             let mut own = begin(&lake.catalog).await;
             change(&mut own);
@@ -166,10 +166,10 @@ fn what_makes_no_sense_in_a_transaction_is_refused() {
 }
 
 #[test]
-fn what_may_only_be_read_can_be_read() {
+fn read_only_sqlite_catalogs_can_be_read() {
     run(async {
         let lake = lake(Kind::Sqlite).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         drop(lake.catalog);
         let folder = lake.folder.path();
         let set = |path: &Path, mode| {
@@ -177,7 +177,7 @@ fn what_may_only_be_read_can_be_read() {
         };
         set(&folder.join("lake.sqlite"), 0o444);
         set(folder, 0o555);
-        // Root may write everywhere: then somebody else tries, with a copy of this program that anybody may
+        // Root may write everywhere: so another user tries, with a copy of this program that everyone may
         // run.
         let copy = TempDir::new().unwrap();
         let mut command = match is_root() {
@@ -208,7 +208,7 @@ fn is_root() -> bool {
     String::from_utf8_lossy(&id.stdout).trim() == "0"
 }
 
-/// Not a test of its own: what somebody does who may not write.
+/// Not a test of its own: the child process, of a user without write permission.
 #[test]
 #[ignore = "run by the test above, as somebody who may not write"]
 fn reader() {
@@ -221,7 +221,7 @@ fn reader() {
         let table: i64 = table.parse().unwrap();
         data(&catalog, table).await;
         let mut own = begin(&catalog).await;
-        keep_rows(&mut own, table, &[1]);
+        insert_inlined_rows(&mut own, table, &[1]);
         let outcome = catalog.commit(&own, &CommitNote::default()).await;
         assert!(matches!(outcome, Err(Error::ReadOnly(_))), "{outcome:?}");
         data(&catalog, table).await;
@@ -229,13 +229,13 @@ fn reader() {
 }
 
 #[test]
-fn a_server_that_only_reads_says_so() {
+fn read_only_postgresql_is_an_error() {
     if skips_servers() {
         return;
     }
     run(async {
         let lake = lake(Kind::Postgres).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let database = lake.url.rsplit_once('/').unwrap().1;
         server().psql(
             database,
@@ -244,7 +244,7 @@ fn a_server_that_only_reads_says_so() {
         let catalog = Catalog::open(&lake.url.replace("harrier@", "reader@")).await.unwrap();
         data(&catalog, id).await;
         let mut own = begin(&catalog).await;
-        keep_rows(&mut own, id, &[1]);
+        insert_inlined_rows(&mut own, id, &[1]);
         let outcome = commit(&catalog, &own).await;
         assert!(matches!(outcome, Err(Error::ReadOnly(_))), "{outcome:?}");
     });

@@ -1,5 +1,5 @@
-//! A commit that is disturbed at any point has happened as a whole or not at all, and whoever asked is told
-//! which.
+//! Fault injection in commits: a commit is atomic whatever fails at whichever step, and the caller learns its
+//! outcome.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -14,8 +14,8 @@ use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, CommitNote, Error, Hook, Step, Transaction};
 use tokio::sync::Notify;
 
-/// All that a catalog shows.
-async fn picture(catalog: &Catalog) -> (Arc<State>, Vec<Arc<TableData>>, usize) {
+/// All contents of a catalog.
+async fn catalog_contents(catalog: &Catalog) -> (Arc<State>, Vec<Arc<TableData>>, usize) {
     let head = catalog.head().await.unwrap();
     let mut rows = Vec::new();
     for table in head.tables.values() {
@@ -24,19 +24,19 @@ async fn picture(catalog: &Catalog) -> (Arc<State>, Vec<Arc<TableData>>, usize) 
     (head, rows, catalog.snapshots().await.unwrap().len())
 }
 
-async fn ground(kind: Kind) -> (Lake, i64) {
+async fn fixture(kind: Kind) -> (Lake, i64) {
     let lake = lake(kind).await;
-    let id = made_table(&lake.catalog, "t").await;
+    let id = create_table_committed(&lake.catalog, "t").await;
     change(&lake.catalog, |transaction| {
         transaction.changes_of(id).added.extend([file("0", 0, 10), file("1", 10, 10)]);
-        keep_rows(transaction, id, &[20, 21]);
+        insert_inlined_rows(transaction, id, &[20, 21]);
     })
     .await;
     (lake, id)
 }
 
-/// A transaction of nearly everything.
-async fn everything(catalog: &Catalog, id: i64) -> Transaction {
+/// A transaction of nearly all kinds of changes.
+async fn transaction_of_all_changes(catalog: &Catalog, id: i64) -> Transaction {
     let files = data(catalog, id).await.files;
     let mut transaction = begin(catalog).await;
     let s = create_schema(&mut transaction, "s");
@@ -60,33 +60,33 @@ async fn everything(catalog: &Catalog, id: i64) -> Transaction {
     transaction
 }
 
-fn broken() -> sqlx::Error {
+fn broken_connection() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::other("broken by the test"))
 }
 
-fn failing_at(step: Step) -> Hook {
-    Arc::new(move |now| Box::pin(async move { if now == step { Err(broken()) } else { Ok(()) } }))
+fn fail_at(step: Step) -> Hook {
+    Arc::new(move |now| Box::pin(async move { if now == step { Err(broken_connection()) } else { Ok(()) } }))
 }
 
 #[test]
-fn a_failure_at_any_statement_leaves_the_old_state() {
+fn failure_at_any_statement_rolls_back() {
     on_both(async |kind| {
-        let (lake, id) = ground(kind).await;
+        let (lake, id) = fixture(kind).await;
         let catalog = &lake.catalog;
-        let before = picture(catalog).await;
-        let transaction = everything(catalog, id).await;
+        let before = catalog_contents(catalog).await;
+        let transaction = transaction_of_all_changes(catalog, id).await;
         let mut steps: Vec<Step> = Vec::new();
         for number in 0.. {
             let step = Step::Statement(number);
-            catalog.set_hook(Some(failing_at(step)));
+            catalog.set_hook(Some(fail_at(step)));
             if commit(catalog, &transaction).await.is_ok() {
                 break;
             }
             steps.push(step);
-            assert_eq!(picture(catalog).await, before, "{step:?}");
+            assert_eq!(catalog_contents(catalog).await, before, "{step:?}");
         }
         assert!(steps.len() > 20, "only {} statements", steps.len());
-        // The one that was not disturbed has done all of it.
+        // The undisturbed commit has done all of it.
         let head = catalog.head().await.unwrap();
         assert_eq!(names(&head), ["main.renamed", "s.new"]);
         assert_eq!(head.snapshot, before.0.snapshot + 1);
@@ -94,23 +94,23 @@ fn a_failure_at_any_statement_leaves_the_old_state() {
 }
 
 #[test]
-fn a_failure_of_commit_itself_is_looked_up() {
+fn outcome_of_a_failed_commit_is_looked_up() {
     on_both(async |kind| {
         for (step, happened) in [(Step::BeforeCommit, false), (Step::AfterCommit, true)] {
-            let (lake, id) = ground(kind).await;
+            let (lake, id) = fixture(kind).await;
             let catalog = &lake.catalog;
-            let before = picture(catalog).await;
-            let transaction = everything(catalog, id).await;
-            catalog.set_hook(Some(failing_at(step)));
+            let before = catalog_contents(catalog).await;
+            let transaction = transaction_of_all_changes(catalog, id).await;
+            catalog.set_hook(Some(fail_at(step)));
             let outcome = commit(catalog, &transaction).await;
             catalog.set_hook(None);
             if happened {
                 assert_eq!(outcome.unwrap().snapshot, before.0.snapshot + 1);
-                // And is not done again by whoever tries once more: what it would do is done.
+                // A retry does not apply it twice: it conflicts with itself.
                 assert!(is_conflict(&commit(catalog, &transaction).await));
             } else {
                 assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
-                assert_eq!(picture(catalog).await, before);
+                assert_eq!(catalog_contents(catalog).await, before);
                 commit(catalog, &transaction).await.unwrap();
             }
         }
@@ -118,12 +118,12 @@ fn a_failure_of_commit_itself_is_looked_up() {
 }
 
 #[test]
-fn a_commit_that_is_dropped_rolls_back() {
+fn dropped_commits_roll_back() {
     on_both(async |kind| {
-        let (lake, id) = ground(kind).await;
+        let (lake, id) = fixture(kind).await;
         let catalog = &lake.catalog;
-        let before = picture(catalog).await;
-        let transaction = everything(catalog, id).await;
+        let before = catalog_contents(catalog).await;
+        let transaction = transaction_of_all_changes(catalog, id).await;
         for number in [0, 1, 5, 12, 20] {
             let reached = Arc::new(Notify::new());
             let signal = Arc::clone(&reached);
@@ -143,7 +143,7 @@ fn a_commit_that_is_dropped_rolls_back() {
                 () = reached.notified() => {}
             }
             catalog.set_hook(None);
-            assert_eq!(picture(catalog).await, before, "at statement {number}");
+            assert_eq!(catalog_contents(catalog).await, before, "at statement {number}");
         }
         commit(catalog, &transaction).await.unwrap();
     });
@@ -151,9 +151,9 @@ fn a_commit_that_is_dropped_rolls_back() {
 
 // PostgreSQL ends the connection.
 
-/// Ends every connection to the warehouse's database where a commit comes to this step, the first `times_max`
-/// times. Tells how often one came.
-fn ending(url: &str, step: Step, times_max: usize) -> (Hook, Arc<AtomicUsize>) {
+/// Ends every connection to the warehouse's database when a commit reaches this step, the first `times_max`
+/// times. Returns the hook and the count of times.
+fn end_connections_at(url: &str, step: Step, times_max: usize) -> (Hook, Arc<AtomicUsize>) {
     let (url, times) = (url.to_string(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&times);
     let hook: Hook = Arc::new(move |now| {
@@ -166,62 +166,62 @@ fn ending(url: &str, step: Step, times_max: usize) -> (Hook, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_connection_that_is_lost_at_any_statement_leaves_the_old_state() {
+fn lost_connections_at_any_statement_roll_back() {
     if skips_servers() {
         return;
     }
     run(async {
-        let (lake, id) = ground(Kind::Postgres).await;
+        let (lake, id) = fixture(Kind::Postgres).await;
         let catalog = &lake.catalog;
-        let before = picture(catalog).await;
-        let transaction = everything(catalog, id).await;
+        let before = catalog_contents(catalog).await;
+        let transaction = transaction_of_all_changes(catalog, id).await;
         for step in [Step::Statement(0), Step::Statement(9), Step::Statement(25), Step::BeforeCommit] {
-            let (hook, _) = ending(&lake.url, step, usize::MAX);
+            let (hook, _) = end_connections_at(&lake.url, step, usize::MAX);
             catalog.set_hook(Some(hook));
             let outcome = commit(catalog, &transaction).await;
             assert!(matches!(outcome, Err(Error::Database(_))), "{step:?}: {outcome:?}");
             catalog.set_hook(None);
-            assert_eq!(picture(catalog).await, before, "{step:?}");
+            assert_eq!(catalog_contents(catalog).await, before, "{step:?}");
         }
         commit(catalog, &transaction).await.unwrap();
     });
 }
 
 #[test]
-fn a_connection_that_is_lost_once_costs_nothing() {
+fn commits_retry_after_one_lost_connection() {
     if skips_servers() {
         return;
     }
     run(async {
-        for (step, begun) in [
+        for (step, attempts) in [
             (Step::Statement(0), 2),
             (Step::Statement(9), 2),
             (Step::BeforeCommit, 2),
-            // It has happened, and is not done again.
+            // It has committed, and is not retried.
             (Step::AfterCommit, 1),
         ] {
-            let (lake, id) = ground(Kind::Postgres).await;
+            let (lake, id) = fixture(Kind::Postgres).await;
             let catalog = &lake.catalog;
-            let before = picture(catalog).await;
-            let transaction = everything(catalog, id).await;
-            let (hook, times) = ending(&lake.url, step, 1);
+            let before = catalog_contents(catalog).await;
+            let transaction = transaction_of_all_changes(catalog, id).await;
+            let (hook, times) = end_connections_at(&lake.url, step, 1);
             catalog.set_hook(Some(hook));
             let committed =
                 commit(catalog, &transaction).await.unwrap_or_else(|error| panic!("{step:?}: {error}"));
             catalog.set_hook(None);
-            assert_eq!(times.load(Ordering::Relaxed), begun, "{step:?}");
+            assert_eq!(times.load(Ordering::Relaxed), attempts, "{step:?}");
             assert_eq!(committed.snapshot, before.0.snapshot + 1, "{step:?}");
-            // What another process sees of it, once.
+            // Another process sees it once.
             let other = Catalog::open(&lake.url).await.unwrap();
-            let after = picture(&other).await;
+            let after = catalog_contents(&other).await;
             assert_eq!((after.0.snapshot, after.2), (committed.snapshot, before.2 + 1), "{step:?}");
             assert_eq!(names(&after.0), ["main.renamed", "s.new"], "{step:?}");
             let rows: usize = after.1.iter().map(|data| data.files.len()).sum();
             let undisturbed = {
-                let (lake, id) = ground(Kind::Postgres).await;
-                let transaction = everything(&lake.catalog, id).await;
+                let (lake, id) = fixture(Kind::Postgres).await;
+                let transaction = transaction_of_all_changes(&lake.catalog, id).await;
                 commit(&lake.catalog, &transaction).await.unwrap();
-                picture(&lake.catalog).await.1.iter().map(|data| data.files.len()).sum::<usize>()
+                catalog_contents(&lake.catalog).await.1.iter().map(|data| data.files.len()).sum::<usize>()
             };
             assert_eq!(rows, undisturbed, "{step:?}");
         }
@@ -229,20 +229,20 @@ fn a_connection_that_is_lost_once_costs_nothing() {
 }
 
 #[test]
-fn what_reads_goes_on_over_a_lost_connection() {
+fn reads_retry_after_a_lost_connection() {
     if skips_servers() {
         return;
     }
     run(async {
-        let (lake, id) = ground(Kind::Postgres).await;
-        let before = picture(&lake.catalog).await;
+        let (lake, id) = fixture(Kind::Postgres).await;
+        let before = catalog_contents(&lake.catalog).await;
         let files = lake.catalog.referenced_paths().await.unwrap();
         for _ in 0..3 {
             end_connections(&lake.url);
-            // Its own memory tells it nothing.
+            // A catalog with an empty cache.
             let catalog = Catalog::open(&lake.url).await.unwrap();
             end_connections(&lake.url);
-            assert_eq!(picture(&catalog).await, before);
+            assert_eq!(catalog_contents(&catalog).await, before);
             end_connections(&lake.url);
             assert_eq!(catalog.referenced_paths().await.unwrap(), files);
             end_connections(&lake.url);
@@ -257,42 +257,42 @@ fn what_reads_goes_on_over_a_lost_connection() {
 }
 
 #[test]
-fn nothing_is_begun_anew_that_nobody_waits_for() {
+fn dropped_commits_are_not_retried() {
     if skips_servers() {
         return;
     }
     run(async {
-        let (lake, id) = ground(Kind::Postgres).await;
+        let (lake, id) = fixture(Kind::Postgres).await;
         let catalog = &lake.catalog;
-        let before = picture(catalog).await;
-        let transaction = everything(catalog, id).await;
-        let (hook, times) = ending(&lake.url, Step::Statement(3), 1);
+        let before = catalog_contents(catalog).await;
+        let transaction = transaction_of_all_changes(catalog, id).await;
+        let (hook, times) = end_connections_at(&lake.url, Step::Statement(3), 1);
         catalog.set_hook(Some(hook));
         let outcome = catalog.commit_while(&transaction, &CommitNote::default(), &|| false).await;
         catalog.set_hook(None);
         assert!(matches!(outcome, Err(Error::Database(_))), "{outcome:?}");
         assert_eq!(times.load(Ordering::Relaxed), 1);
-        assert_eq!(picture(catalog).await, before);
+        assert_eq!(catalog_contents(catalog).await, before);
     });
 }
 
 #[test]
-fn an_outcome_that_cannot_be_looked_up_is_unknown() {
+fn unreachable_outcomes_are_unknown() {
     if skips_servers() {
         return;
     }
     run(async {
-        let (lake, id) = ground(Kind::Postgres).await;
-        let transaction = everything(&lake.catalog, id).await;
+        let (lake, id) = fixture(Kind::Postgres).await;
+        let transaction = transaction_of_all_changes(&lake.catalog, id).await;
         let url = lake.url.clone();
         let hook: Hook = Arc::new(move |step| {
-            let lost = step == Step::AfterCommit;
-            if lost {
+            let is_lost = step == Step::AfterCommit;
+            if is_lost {
                 let database = url.rsplit_once('/').unwrap().1;
                 server().psql("postgres", &format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false"));
                 end_connections(&url);
             }
-            Box::pin(async move { if lost { Err(broken()) } else { Ok(()) } })
+            Box::pin(async move { if is_lost { Err(broken_connection()) } else { Ok(()) } })
         });
         lake.catalog.set_hook(Some(hook));
         let outcome = commit(&lake.catalog, &transaction).await;
@@ -305,7 +305,7 @@ fn an_outcome_that_cannot_be_looked_up_is_unknown() {
 
 // The process is killed.
 
-/// Not a test of its own: what a process does that is to be killed.
+/// Not a test of its own: the child process that is killed.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 fn child() {
@@ -321,7 +321,7 @@ fn child() {
             for number in 0.. {
                 change(&catalog, |transaction| {
                     transaction.changes_of(id).added.push(file(&format!("{number}"), 0, 5));
-                    keep_rows(transaction, id, &[1, 2]);
+                    insert_inlined_rows(transaction, id, &[1, 2]);
                 })
                 .await;
             }
@@ -337,13 +337,13 @@ fn child() {
                 Ok(())
             })
         });
-        let transaction = everything(&catalog, id).await;
+        let transaction = transaction_of_all_changes(&catalog, id).await;
         catalog.set_hook(Some(hook));
         drop(commit(&catalog, &transaction).await);
     });
 }
 
-/// Runs `child` until it says so, and then so long; kills it.
+/// Runs `child` until it prints `word`, waits for `after`, and kills it.
 fn kill_child(url: &str, step: &str, word: &str, after: Duration) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["faults::child", "--exact", "--ignored", "--nocapture"])
@@ -353,41 +353,41 @@ fn kill_child(url: &str, step: &str, word: &str, after: Duration) {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let found = lines.map_while(|line| line.ok()).any(|line| line.ends_with(word));
-    assert!(found, "the child ended early");
+    let printed = lines.map_while(|line| line.ok()).any(|line| line.ends_with(word));
+    assert!(printed, "the child ended early");
     std::thread::sleep(after);
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn a_process_killed_in_a_commit_leaves_the_old_state() {
+fn killed_processes_roll_back() {
     on_both(async |kind| {
-        let (lake, id) = ground(kind).await;
-        let before = picture(&lake.catalog).await;
+        let (lake, id) = fixture(kind).await;
+        let before = catalog_contents(&lake.catalog).await;
         for step in ["0", "10", "25", "1000"] {
             kill_child(&lake.url, step, "reached", Duration::ZERO);
-            assert_eq!(picture(&lake.catalog).await, before, "at {step}");
-            assert_eq!(picture(&Catalog::open(&lake.url).await.unwrap()).await, before, "at {step}");
+            assert_eq!(catalog_contents(&lake.catalog).await, before, "at {step}");
+            assert_eq!(catalog_contents(&Catalog::open(&lake.url).await.unwrap()).await, before, "at {step}");
         }
-        let transaction = everything(&lake.catalog, id).await;
+        let transaction = transaction_of_all_changes(&lake.catalog, id).await;
         commit(&lake.catalog, &transaction).await.unwrap();
     });
 }
 
 #[test]
-fn processes_killed_at_any_time_leave_whole_snapshots() {
+fn processes_killed_at_random_times_leave_consistent_snapshots() {
     on_both(async |kind| {
-        let (lake, id) = ground(kind).await;
+        let (lake, id) = fixture(kind).await;
         for round in 0..6u64 {
             kill_child(&lake.url, "any", "begun", Duration::from_millis(60 + round * 37));
             let catalog = Catalog::open(&lake.url).await.unwrap();
-            let (head, rows, snapshots) = picture(&catalog).await;
+            let (head, rows, snapshots) = catalog_contents(&catalog).await;
             assert_eq!(snapshots as i64, head.snapshot + 1);
-            // Each commit brought one file and two inlined rows.
+            // Each commit added one file and two inlined rows.
             let commits = head.snapshot - 2;
-            let kept: usize = rows[0].inlined.iter().map(|rows| rows.rows.len()).sum();
-            assert_eq!((rows[0].files.len() as i64 - 2, kept as i64 - 2), (commits, commits * 2));
+            let inlined_count: usize = rows[0].inlined.iter().map(|rows| rows.rows.len()).sum();
+            assert_eq!((rows[0].files.len() as i64 - 2, inlined_count as i64 - 2), (commits, commits * 2));
             let stats = catalog.table_stats(id).await.unwrap().unwrap();
             assert_eq!(stats.next_row_id, 22 + commits * 7);
         }

@@ -1,13 +1,13 @@
-//! A catalog says in which version of Harrier's layout it is, is upgraded by whoever commits next, and
-//! refused where it is a later one.
+//! Version of Harrier's catalog layout: the next commit upgrades an earlier version, and a later one is
+//! refused.
 
 use crate::support::*;
 use harrier_catalog::{Catalog, CommitNote, Error, Hook, OWN_LAYOUT, PROGRAM, Step};
 use sqlx::Row;
 use std::sync::Arc;
 
-/// What the catalog says of its version, past the catalog.
-async fn said(lake: &Lake) -> Vec<(String, String)> {
+/// The version stored in the database, read without the catalog.
+async fn stored_version(lake: &Lake) -> Vec<(String, String)> {
     let sql = "SELECT \"key\", \"value\" FROM ducklake_metadata WHERE \"key\" IN ('harrier_layout', 'harrier_version') ORDER BY 1";
     let pair = |key: String, value: String| (key, value);
     match lake.url.starts_with("sqlite:") {
@@ -26,7 +26,7 @@ async fn said(lake: &Lake) -> Vec<(String, String)> {
     }
 }
 
-fn present() -> Vec<(String, String)> {
+fn current_version() -> Vec<(String, String)> {
     vec![
         ("harrier_layout".to_string(), OWN_LAYOUT.to_string()),
         ("harrier_version".to_string(), PROGRAM.to_string()),
@@ -36,20 +36,20 @@ fn present() -> Vec<(String, String)> {
 const FORGET: &str = "DELETE FROM ducklake_metadata WHERE \"key\" IN ('harrier_layout', 'harrier_version')";
 
 #[test]
-fn one_of_an_earlier_version_is_upgraded_with_the_next_commit_or_not_at_all() {
+fn earlier_layouts_are_upgraded_atomically_by_the_next_commit() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        assert_eq!(said(&lake).await, present());
+        assert_eq!(stored_version(&lake).await, current_version());
         for earlier in
             [FORGET, "UPDATE ducklake_metadata SET \"value\" = '0.0.1' WHERE \"key\" = 'harrier_version'"]
         {
             lake.execute(earlier).await;
-            let before = said(&lake).await;
-            assert_ne!(before, present());
-            // Who reads changes nothing.
+            let before = stored_version(&lake).await;
+            assert_ne!(before, current_version());
+            // Reads change nothing.
             let catalog = Catalog::open(&lake.url).await.unwrap();
             let tables = catalog.head().await.unwrap().tables.len();
-            assert_eq!(said(&lake).await, before);
+            assert_eq!(stored_version(&lake).await, before);
             let mut transaction = begin(&catalog).await;
             create_table(&mut transaction, 0, &format!("t{tables}"), integers("a"));
             for step in [Step::Statement(0), Step::Statement(1), Step::Statement(2), Step::BeforeCommit] {
@@ -63,31 +63,31 @@ fn one_of_an_earlier_version_is_upgraded_with_the_next_commit_or_not_at_all() {
                 });
                 catalog.set_hook(Some(hook));
                 catalog.commit(&transaction, &CommitNote::default()).await.unwrap_err();
-                assert_eq!(said(&lake).await, before, "{step:?}");
+                assert_eq!(stored_version(&lake).await, before, "{step:?}");
             }
             catalog.set_hook(None);
             commit(&catalog, &transaction).await.unwrap();
-            assert_eq!(said(&lake).await, present());
+            assert_eq!(stored_version(&lake).await, current_version());
             assert_eq!(catalog.head().await.unwrap().tables.len(), tables + 1);
         }
-        // Nothing of it is an option of the warehouse.
+        // None of it is an option of the warehouse.
         assert!(lake.catalog.head().await.unwrap().options.keys().all(|key| !key.starts_with("harrier_")));
     });
 }
 
 #[test]
-fn one_of_a_later_version_is_refused_by_its_name() {
+fn later_layouts_are_refused() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        made_table(&lake.catalog, "t").await;
+        create_table_committed(&lake.catalog, "t").await;
         let mut transaction = begin(&lake.catalog).await;
         create_table(&mut transaction, 0, "u", integers("a"));
         lake.execute("UPDATE ducklake_metadata SET \"value\" = '9.8.7' WHERE \"key\" = 'harrier_version'")
             .await;
-        // Another one that writes the same layout does not matter.
+        // Another release that writes the same layout does not matter.
         lake.catalog.head().await.unwrap();
         lake.execute("UPDATE ducklake_metadata SET \"value\" = '99' WHERE \"key\" = 'harrier_layout'").await;
-        // Of who opens it, and of who has had it open.
+        // Both for a catalog that is opened now and for one that was open already.
         for outcome in [
             Catalog::open(&lake.url).await.map(drop),
             lake.catalog.head().await.map(drop),

@@ -1,4 +1,5 @@
-//! The tests of the catalog are one program: each would compile the catalog's asynchronous code once more.
+//! Tests of the catalog, linked as one program: each program would compile the catalog's asynchronous code
+//! again.
 
 mod access;
 mod analyze;

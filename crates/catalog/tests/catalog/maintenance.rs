@@ -1,4 +1,5 @@
-//! Snapshots expire, what others need stays, and what nobody needs is named for deletion.
+//! Expiry of snapshots: referenced files stay, unreferenced ones are scheduled for deletion; files of running
+//! writers are known.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +13,19 @@ fn versions(versions: &[i64]) -> Expiry {
 }
 
 #[test]
-fn expiry_removes_what_only_old_snapshots_could_see() {
+fn expiry_schedules_unreferenced_files_for_deletion() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
         let root = data_path(lake.folder.path());
-        let id = made_table(catalog, "t").await; // 1
-        let gone = made_table(catalog, "gone").await; // 2
+        let id = create_table_committed(catalog, "t").await; // 1
+        let dropped = create_table_committed(catalog, "gone").await; // 2
         change(catalog, |transaction| {
             transaction.changes_of(id).added.extend([file("a", 0, 10), file("b", 10, 10)]);
             transaction.changes_of(id).added[1].path = Location { path: "/abs/b".into(), relative: false };
-            transaction.changes_of(gone).added.push(file("c", 0, 10));
-            keep_rows(transaction, id, &[20, 21]);
-            keep_rows(transaction, gone, &[5]);
+            transaction.changes_of(dropped).added.push(file("c", 0, 10));
+            insert_inlined_rows(transaction, id, &[20, 21]);
+            insert_inlined_rows(transaction, dropped, &[5]);
         })
         .await; // 3
         let files = data(catalog, id).await.files;
@@ -45,7 +46,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
             changes.removed.insert(files[1].id);
         })
         .await; // 5
-        change(catalog, |transaction| drop_table(transaction, gone)).await; // 6
+        change(catalog, |transaction| drop_table(transaction, dropped)).await; // 6
         change(catalog, |transaction| alter(transaction, id, |table| table.name = "renamed".into())).await; // 7
         let now = data(catalog, id).await;
         let state = catalog.head().await.unwrap();
@@ -58,7 +59,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         assert_eq!(referenced, all);
         assert!(catalog.scheduled_files().await.unwrap().is_empty());
 
-        // What some snapshot still sees, stays.
+        // Files that a snapshot still references stay.
         let expired = catalog.expire(&versions(&[3])).await.unwrap();
         assert_eq!((expired.snapshots.len(), expired.files), (1, 0));
         let at_4 = catalog.at(4).await.unwrap();
@@ -76,7 +77,7 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
             catalog.scheduled_files().await.unwrap().into_iter().map(|file| file.path).collect();
         let expected = ["/abs/b".to_string(), format!("{root}main/gone/c"), format!("{root}main/t/d1")];
         assert_eq!(scheduled, expected.into());
-        // Until they are deleted, they are known.
+        // Files scheduled for deletion stay in the list of referenced paths until they are deleted.
         assert_eq!(catalog.referenced_paths().await.unwrap(), all);
         assert_eq!(data(catalog, id).await, now);
         assert_eq!(*catalog.head().await.unwrap(), *state);
@@ -85,12 +86,12 @@ fn expiry_removes_what_only_old_snapshots_could_see() {
         catalog.unschedule(&ids[..2]).await.unwrap();
         assert_eq!(catalog.scheduled_files().await.unwrap().len(), 1);
         catalog.unschedule(&ids).await.unwrap();
-        let left: BTreeSet<String> =
+        let referenced: BTreeSet<String> =
             ["main/t/a", "main/t/d2"].iter().map(|path| format!("{root}{path}")).collect();
-        assert_eq!(catalog.referenced_paths().await.unwrap(), left);
+        assert_eq!(catalog.referenced_paths().await.unwrap(), referenced);
         assert_eq!(catalog.expire(&versions(&[7])).await.unwrap(), Default::default());
 
-        // Work goes on.
+        // Commits still work.
         change(catalog, |transaction| transaction.changes_of(id).added.push(file("e", 0, 1))).await;
         assert_eq!(catalog.head().await.unwrap().snapshot, 8);
     });
@@ -101,7 +102,7 @@ fn snapshots_expire_by_age() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         for name in ["a", "b", "c"] {
-            made_table(&lake.catalog, name).await;
+            create_table_committed(&lake.catalog, name).await;
         }
         let times: Vec<String> =
             lake.catalog.snapshots().await.unwrap().into_iter().map(|one| one.time).collect();
@@ -116,71 +117,71 @@ fn snapshots_expire_by_age() {
 }
 
 #[test]
-fn a_transaction_from_before_an_expiry_cannot_tell_what_happened_since() {
+fn transactions_older_than_an_expiry_conflict() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let mut own = begin(&lake.catalog).await;
         own.changes_of(id).added.push(file("mine", 0, 1));
         for number in 0..3 {
-            change(&lake.catalog, |transaction| keep_rows(transaction, id, &[number])).await;
+            change(&lake.catalog, |transaction| insert_inlined_rows(transaction, id, &[number])).await;
         }
         lake.catalog.expire(&versions(&[2, 3])).await.unwrap();
         assert!(is_conflict(&commit(&lake.catalog, &own).await));
     });
 }
 
-fn named(names: &[&str]) -> BTreeSet<String> {
+fn names_of(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| name.to_string()).collect()
 }
 
 #[test]
-fn writers_are_known_until_their_transaction_ends() {
+fn writers_are_registered_until_their_transaction_ends() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         assert!(catalog.writers().await.unwrap().is_empty());
         for name in ["one", "other", "back"] {
             assert!(catalog.register_writer(name).await.unwrap());
         }
-        assert_eq!(catalog.writers().await.unwrap(), named(&["back", "one", "other"]));
-        catalog.unregister_writers(&named(&["back"])).await.unwrap();
+        assert_eq!(catalog.writers().await.unwrap(), names_of(&["back", "one", "other"]));
+        catalog.unregister_writers(&names_of(&["back"])).await.unwrap();
         let mut own = begin(catalog).await;
         own.changes_of(id).added.push(file("one-0", 0, 1));
-        own.writers = named(&["one"]);
+        own.writers = names_of(&["one"]);
         commit(catalog, &own).await.unwrap();
-        assert_eq!(catalog.writers().await.unwrap(), named(&["other"]));
-        // A conflict leaves them known: their files are there until they are removed.
+        assert_eq!(catalog.writers().await.unwrap(), names_of(&["other"]));
+        // A conflict leaves them registered: their files exist until they are removed.
         let mut late = begin(catalog).await;
         late.changes_of(id).added.push(file("other-0", 0, 1));
-        late.writers = named(&["other"]);
+        late.writers = names_of(&["other"]);
         change(catalog, |transaction| drop_table(transaction, id)).await;
         assert!(is_conflict(&commit(catalog, &late).await));
-        assert_eq!(catalog.writers().await.unwrap(), named(&["other"]));
+        assert_eq!(catalog.writers().await.unwrap(), names_of(&["other"]));
     });
 }
 
 #[test]
-fn a_writer_that_was_silent_for_too_long_cannot_commit() {
+fn writers_that_miss_heartbeats_cannot_commit() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         for name in ["silent", "still"] {
             catalog.register_writer(name).await.unwrap();
         }
         let back = WRITER_SILENCE.as_secs() + 2;
         lake.execute(&format!("UPDATE harrier_writer SET seen = seen - {back}")).await;
-        catalog.renew_writers(&named(&["still"])).await.unwrap();
-        assert_eq!(catalog.writers().await.unwrap(), named(&["still"]));
+        catalog.renew_writers(&names_of(&["still"])).await.unwrap();
+        assert_eq!(catalog.writers().await.unwrap(), names_of(&["still"]));
         // Too late.
-        catalog.renew_writers(&named(&["silent", "still"])).await.unwrap();
+        catalog.renew_writers(&names_of(&["silent", "still"])).await.unwrap();
         for (names, commits) in [(&["silent", "still"][..], false), (&["silent"], false), (&["still"], true)]
         {
             let mut own = begin(catalog).await;
             own.changes_of(id).added.push(file(names[0], 0, 1));
-            own.writers = named(names);
+            own.writers = names_of(names);
             let outcome = commit(catalog, &own).await;
             assert_eq!(outcome.is_ok(), commits, "{names:?}: {outcome:?}");
             assert!(commits || is_conflict(&outcome), "{outcome:?}");
@@ -189,21 +190,21 @@ fn a_writer_that_was_silent_for_too_long_cannot_commit() {
 }
 
 #[test]
-fn writers_whose_process_has_ended_are_forgotten_at_once() {
+fn writers_of_ended_processes_are_removed_at_once() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         for name in ["dead", "alive"] {
             lake.catalog.register_writer(name).await.unwrap();
         }
-        // The same process number, of an earlier process.
+        // The same process id, of an earlier process.
         let earlier = "UPDATE harrier_writer SET process = process || '0' WHERE name = 'dead'";
         lake.execute(earlier).await;
-        assert_eq!(lake.catalog.writers().await.unwrap(), named(&["alive"]));
+        assert_eq!(lake.catalog.writers().await.unwrap(), names_of(&["alive"]));
     });
 }
 
 #[test]
-fn duckdb_reads_on_after_an_expiry_and_cleans_up_what_it_scheduled() {
+fn duckdb_reads_after_expiry_and_cleans_up_scheduled_files() {
     if skips_servers() {
         return;
     }
@@ -219,12 +220,12 @@ fn duckdb_reads_on_after_an_expiry_and_cleans_up_what_it_scheduled() {
         let paths: Vec<String> =
             lake.catalog.scheduled_files().await.unwrap().into_iter().map(|file| file.path).collect();
         assert!(paths.iter().all(|path| std::path::Path::new(path).is_file()), "{paths:?}");
-        let seen = duckdb(
+        let output = duckdb(
             &lake.url,
             "attach()\nshow('SELECT count(*) FROM t')\nrun(\"CALL ducklake_cleanup_old_files('l', cleanup_all => true)\")\n\
              show('SELECT count(*) FROM t')",
         );
-        assert_eq!(seen, "20\n20");
+        assert_eq!(output, "20\n20");
         assert!(lake.catalog.scheduled_files().await.unwrap().is_empty());
         assert!(paths.iter().all(|path| !std::path::Path::new(path).exists()));
         for path in lake.catalog.referenced_paths().await.unwrap() {

@@ -1,9 +1,9 @@
-//! Thousands of small transactions, some open at once, from a seed: the catalog does what a model of it in
-//! memory does.
+//! Property test of snapshot isolation: thousands of small random transactions, some concurrent, against an
+//! in-memory model of the catalog.
 //!
-//! The model knows rows, not files' bookkeeping: what each snapshot shows, and which file was last touched
-//! when. It says of each commit whether it conflicts, and what every open transaction has to see whenever it
-//! looks.
+//! The model has rows, not files' bookkeeping: the contents of each snapshot, and when each file was last
+//! changed. It predicts for each commit whether it conflicts, and the contents that every open transaction
+//! sees.
 //!
 //! `HARRIER_CATALOG_SEED` and `HARRIER_CATALOG_TRANSACTIONS` choose another history, or a longer one.
 
@@ -20,31 +20,31 @@ use rand::{Rng, SeedableRng};
 
 const TABLES: usize = 2;
 const OPEN_MAX: usize = 5;
-/// Of so many files one is chosen to be deleted from, so that transactions often meet.
+/// Deletes choose one of this many files, so that transactions often conflict.
 const TARGETS: usize = 4;
 
 /// A table at one snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Table {
-    /// By name: the positions that are left, and the snapshot that last touched it.
+    /// By name: the positions that are not deleted, and the snapshot that last changed the file.
     files: BTreeMap<String, (BTreeSet<i64>, SnapshotId)>,
-    kept: BTreeSet<i64>,
+    inlined: BTreeSet<i64>,
     columns: usize,
     altered: SnapshotId,
 }
 
 type Model = Vec<Table>;
 
-/// What a transaction does, in the model's terms, and that it has seen.
+/// The changes of a transaction in the model's terms, and the snapshot that it reads.
 struct Open {
     transaction: Transaction,
     base: SnapshotId,
-    /// By table: files with positions deleted; whole files removed; kept values deleted; what is added.
+    /// By table: files with positions deleted; whole files removed; inlined values deleted; added rows.
     deleted: BTreeMap<usize, BTreeMap<String, BTreeSet<i64>>>,
     removed: BTreeMap<usize, BTreeSet<String>>,
-    unkept: BTreeMap<usize, BTreeSet<i64>>,
+    deleted_inlined: BTreeMap<usize, BTreeSet<i64>>,
     added: BTreeMap<usize, Vec<(String, i64)>>,
-    kept: BTreeMap<usize, Vec<i64>>,
+    inlined: BTreeMap<usize, Vec<i64>>,
     altered: BTreeSet<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Run {
         let lake = lake(kind).await;
         let mut tables = Vec::new();
         for number in 0..TABLES {
-            tables.push(made_table(&lake.catalog, &format!("t{number}")).await);
+            tables.push(create_table_committed(&lake.catalog, &format!("t{number}")).await);
         }
         let head = lake.catalog.head().await.unwrap().snapshot;
         let empty = Table { columns: 1, ..Table::default() };
@@ -72,7 +72,7 @@ impl Run {
         Self { random: StdRng::seed_from_u64(seed), lake, tables, past, next: 0, commits: 0, conflicts: 0 }
     }
 
-    fn fresh(&mut self) -> i64 {
+    fn next_value(&mut self) -> i64 {
         self.next += 1;
         self.next
     }
@@ -86,65 +86,68 @@ impl Run {
             base,
             deleted: BTreeMap::new(),
             removed: BTreeMap::new(),
-            unkept: BTreeMap::new(),
+            deleted_inlined: BTreeMap::new(),
             added: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            inlined: BTreeMap::new(),
             altered: BTreeSet::new(),
         }
     }
 
-    /// One statement of a transaction: it looks at a table as of its snapshot, and changes something.
+    /// One statement of a transaction: reads a table as of its snapshot, and changes something.
     async fn step(&mut self, open: &mut Open) {
         let number = self.random.random_range(0..TABLES);
         let id = self.tables[number];
         let data = self.lake.catalog.data(&open.transaction.base.tables[&id], open.base).await.unwrap();
         let model = &self.past[&open.base][number];
 
-        // Reads repeat: what the snapshot shows is what it showed when it was made.
-        let mut shown = Table { columns: model.columns, altered: model.altered, ..Table::default() };
+        // Repeatable reads: the snapshot is what it was when it was committed.
+        let mut visible = Table { columns: model.columns, altered: model.altered, ..Table::default() };
         for file in data.files.iter() {
             let name = file.path.path.clone();
-            let gone: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
+            let deleted_inline: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
             let model = model.files.get(&name).unwrap_or_else(|| panic!("{name} is of another snapshot"));
-            // What is in a delete file only the model knows: it has to be the newest, and hold what was
-            // deleted up to then.
-            let left = match &file.deletes {
+            // Only the model knows the contents of a delete file: it must be the newest, and contain all
+            // positions deleted so far.
+            let remaining = match &file.deletes {
                 Some(deletes) => {
                     let missing = file.rows - model.0.len() as i64;
-                    assert!(deletes.rows <= missing && missing <= deletes.rows + gone.len() as i64, "{name}");
-                    assert!(gone.iter().all(|position| !model.0.contains(position)), "{name}");
+                    assert!(
+                        deletes.rows <= missing && missing <= deletes.rows + deleted_inline.len() as i64,
+                        "{name}"
+                    );
+                    assert!(deleted_inline.iter().all(|position| !model.0.contains(position)), "{name}");
                     model.0.clone()
                 }
-                None => (0..file.rows).filter(|position| !gone.contains(position)).collect(),
+                None => (0..file.rows).filter(|position| !deleted_inline.contains(position)).collect(),
             };
-            shown.files.insert(name, (left, model.1));
+            visible.files.insert(name, (remaining, model.1));
         }
         for rows in &data.inlined {
-            shown.kept.extend(rows.rows.iter().map(|row| match row[0] {
+            visible.inlined.extend(rows.rows.iter().map(|row| match row[0] {
                 Cell::Integer(value) => value,
                 ref other => panic!("{other:?}"),
             }));
         }
-        assert_eq!(shown, *model, "table {number} at snapshot {}", open.base);
+        assert_eq!(visible, *model, "table {number} at snapshot {}", open.base);
         assert_eq!(open.transaction.base.tables[&id].columns.len(), model.columns);
 
         let model = model.clone();
         let columns = open.transaction.state.tables[&id].columns.len();
         match self.random.random_range(0..20) {
             0..6 => {
-                let (name, rows) = (format!("f{}", self.fresh()), self.random.random_range(1..20));
+                let (name, rows) = (format!("f{}", self.next_value()), self.random.random_range(1..20));
                 open.transaction.changes_of(id).added.push(file(&name, 0, rows));
                 open.added.entry(number).or_default().push((name, rows));
             }
             6..10 => {
-                let value = self.fresh();
+                let value = self.next_value();
                 let mut row = vec![Cell::Null; columns];
                 row[0] = Cell::Integer(value);
-                // Rows kept so far in this transaction have as many columns as the table had then.
+                // Rows inlined so far in this transaction have as many columns as the table had then.
                 let inlined = &mut open.transaction.changes_of(id).inlined;
                 if inlined.iter().all(|other| other.len() == columns) {
                     inlined.push(row);
-                    open.kept.entry(number).or_default().push(value);
+                    open.inlined.entry(number).or_default().push(value);
                 }
             }
             10..14 => {
@@ -152,18 +155,18 @@ impl Run {
                     !open.deleted.get(&number).is_some_and(|files| files.contains_key(*name))
                         && !open.removed.get(&number).is_some_and(|files| files.contains(*name))
                 };
-                let found =
+                let chosen_file =
                     model.files.keys().rev().filter(touched).take(TARGETS).choose(&mut self.random).cloned();
-                let Some(name) = found else { return };
+                let Some(name) = chosen_file else { return };
                 let stored = data.files.iter().find(|file| file.path.path == name).unwrap();
-                let left = &model.files[&name].0;
-                let Some(position) = left.iter().copied().choose(&mut self.random) else { return };
+                let remaining = &model.files[&name].0;
+                let Some(position) = remaining.iter().copied().choose(&mut self.random) else { return };
                 let deletes = if self.random.random_bool(0.5) {
                     inline_delete(&[position])
                 } else {
-                    let rows = stored.rows - left.len() as i64 + 1;
+                    let rows = stored.rows - remaining.len() as i64 + 1;
                     NewDeletes::File {
-                        file: delete_file(&format!("d{}", self.fresh()), rows),
+                        file: delete_file(&format!("d{}", self.next_value()), rows),
                         positions: [position].into(),
                     }
                 };
@@ -171,7 +174,7 @@ impl Run {
                 open.deleted.entry(number).or_default().insert(name, [position].into());
             }
             14..16 => {
-                let Some(value) = model.kept.iter().copied().choose(&mut self.random) else { return };
+                let Some(value) = model.inlined.iter().copied().choose(&mut self.random) else { return };
                 for rows in &data.inlined {
                     for (row, row_id) in rows.rows.iter().zip(&rows.row_ids) {
                         if row[0] == Cell::Integer(value) {
@@ -180,15 +183,15 @@ impl Run {
                         }
                     }
                 }
-                open.unkept.entry(number).or_default().insert(value);
+                open.deleted_inlined.entry(number).or_default().insert(value);
             }
             16..18 => {
                 let touched = |name: &&String| {
                     !open.deleted.get(&number).is_some_and(|files| files.contains_key(*name))
                 };
-                let found =
+                let chosen_file =
                     model.files.keys().rev().filter(touched).take(TARGETS).choose(&mut self.random).cloned();
-                let Some(name) = found else { return };
+                let Some(name) = chosen_file else { return };
                 let stored = data.files.iter().find(|file| file.path.path == name).unwrap().id;
                 open.transaction.changes_of(id).removed.insert(stored);
                 open.removed.entry(number).or_default().insert(name);
@@ -204,24 +207,28 @@ impl Run {
         }
     }
 
-    /// Whether the model lets it commit.
+    /// Whether the model expects a conflict.
     fn conflicts(&self, open: &Open) -> bool {
         let head = self.past.values().last().unwrap();
         (0..TABLES).any(|number| {
             let table = &head[number];
             let files = open.deleted.get(&number).into_iter().flat_map(|files| files.keys());
             let files = files.chain(open.removed.get(&number).into_iter().flatten());
-            let lost = files
+            let files_changed = files
                 .clone()
                 .any(|name| table.files.get(name).is_none_or(|(_, touched)| *touched > open.base));
-            let unkept =
-                open.unkept.get(&number).into_iter().flatten().any(|value| !table.kept.contains(value));
+            let deleted_inlined = open
+                .deleted_inlined
+                .get(&number)
+                .into_iter()
+                .flatten()
+                .any(|value| !table.inlined.contains(value));
             let uses = files.count() > 0
-                || open.unkept.contains_key(&number)
+                || open.deleted_inlined.contains_key(&number)
                 || open.added.contains_key(&number)
-                || open.kept.contains_key(&number)
+                || open.inlined.contains_key(&number)
                 || open.altered.contains(&number);
-            lost || unkept || (uses && table.altered > open.base)
+            files_changed || deleted_inlined || (uses && table.altered > open.base)
         })
     }
 
@@ -251,22 +258,22 @@ impl Run {
 fn apply(model: &mut Model, open: &Open, snapshot: SnapshotId) {
     for (number, table) in model.iter_mut().enumerate() {
         for (name, positions) in open.deleted.get(&number).into_iter().flatten() {
-            let (left, touched) = table.files.get_mut(name).unwrap();
+            let (remaining, touched) = table.files.get_mut(name).unwrap();
             for position in positions {
-                left.remove(position);
+                remaining.remove(position);
             }
             *touched = snapshot;
         }
         for name in open.removed.get(&number).into_iter().flatten() {
             table.files.remove(name);
         }
-        for value in open.unkept.get(&number).into_iter().flatten() {
-            table.kept.remove(value);
+        for value in open.deleted_inlined.get(&number).into_iter().flatten() {
+            table.inlined.remove(value);
         }
         for (name, rows) in open.added.get(&number).into_iter().flatten() {
             table.files.insert(name.clone(), ((0..*rows).collect(), snapshot));
         }
-        table.kept.extend(open.kept.get(&number).into_iter().flatten());
+        table.inlined.extend(open.inlined.get(&number).into_iter().flatten());
         if open.altered.contains(&number) {
             table.columns += 1;
             table.altered = snapshot;
@@ -274,17 +281,17 @@ fn apply(model: &mut Model, open: &Open, snapshot: SnapshotId) {
     }
 }
 
-async fn history(kind: Kind, seed: u64, transactions: usize) {
+async fn run_history(kind: Kind, seed: u64, transactions: usize) {
     eprintln!("{kind:?}: seed {seed}, {transactions} transactions");
     let mut run = Run::new(kind, seed).await;
     let mut open: Vec<Open> = Vec::new();
-    let mut begun = 0;
-    while begun < transactions || !open.is_empty() {
+    let mut started = 0;
+    while started < transactions || !open.is_empty() {
         let action = run.random.random_range(0..10);
-        if begun < transactions && (open.is_empty() || (action < 4 && open.len() < OPEN_MAX)) {
+        if started < transactions && (open.is_empty() || (action < 4 && open.len() < OPEN_MAX)) {
             let new = run.begin().await;
             open.push(new);
-            begun += 1;
+            started += 1;
             continue;
         }
         let place = run.random.random_range(0..open.len());
@@ -301,20 +308,20 @@ async fn history(kind: Kind, seed: u64, transactions: usize) {
     assert!(run.commits > transactions / 4 && run.conflicts > transactions / 50);
 }
 
-fn chosen(name: &str, default: u64) -> u64 {
+fn number_from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 #[test]
-fn a_random_history_in_sqlite_is_that_of_the_model() {
-    let transactions = chosen("HARRIER_CATALOG_TRANSACTIONS", 2500) as usize;
-    run(history(Kind::Sqlite, chosen("HARRIER_CATALOG_SEED", 1), transactions));
+fn random_transactions_match_the_model_in_sqlite() {
+    let transactions = number_from_environment("HARRIER_CATALOG_TRANSACTIONS", 2500) as usize;
+    run(run_history(Kind::Sqlite, number_from_environment("HARRIER_CATALOG_SEED", 1), transactions));
 }
 
 #[test]
-fn a_random_history_in_postgresql_is_that_of_the_model() {
+fn random_transactions_match_the_model_in_postgresql() {
     if !skips_servers() {
-        let transactions = chosen("HARRIER_CATALOG_TRANSACTIONS", 1000) as usize;
-        run(history(Kind::Postgres, chosen("HARRIER_CATALOG_SEED", 2), transactions));
+        let transactions = number_from_environment("HARRIER_CATALOG_TRANSACTIONS", 1000) as usize;
+        run(run_history(Kind::Postgres, number_from_environment("HARRIER_CATALOG_SEED", 2), transactions));
     }
 }

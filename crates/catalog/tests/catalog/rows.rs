@@ -1,5 +1,4 @@
-//! Files, deletes and inlined rows: what a transaction does to rows, every later snapshot shows, and no
-//! earlier one.
+//! Data files, delete files and inlined rows: visible to every later snapshot and to no earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +18,11 @@ fn integer_rows(rows: &InlinedRows) -> Vec<(i64, i64)> {
 }
 
 #[test]
-fn files_come_and_go() {
+fn files_are_added_deleted_from_and_removed() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         change(catalog, |transaction| {
             let changes = transaction.changes_of(id);
             changes.added = vec![file("1.parquet", 0, 100), file("it's 2.parquet", 100, 50)];
@@ -38,7 +37,7 @@ fn files_come_and_go() {
         assert_eq!((second.path.path.as_str(), second.path.relative), ("/abs/it's 2.parquet", false));
         assert_eq!((first.partition_id, first.mapping, first.partial_max), (None, None, None));
 
-        // Rows deleted in the catalog, then in a file that takes in what was deleted before, then in another.
+        // Rows deleted in the catalog, then in a delete file that includes them, then in another delete file.
         let (first, second) = (first.id, second.id);
         let delete = async |deletes: NewDeletes| {
             change(catalog, |transaction| {
@@ -60,7 +59,7 @@ fn files_come_and_go() {
         assert_eq!(at_5.files[0].deletes.as_ref().unwrap().path, Location::relative("d2.parquet"));
         assert_eq!(catalog.table_stats(id).await.unwrap().unwrap().record_count, 150);
 
-        // A whole file goes.
+        // A whole file is removed.
         change(catalog, |transaction| {
             transaction.changes_of(id).removed.insert(first);
         })
@@ -88,7 +87,7 @@ fn files_come_and_go() {
 }
 
 #[test]
-fn partition_values_and_statistics_come_back() {
+fn partition_values_and_statistics_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
@@ -145,44 +144,43 @@ fn partition_values_and_statistics_come_back() {
         let per_file = catalog.column_stats(id, &[1, 2], files[1].id, files[1].id).await.unwrap();
         let of_file = |column: i64| per_file[&column].get(files[1].id).map(ColumnStats::from);
         assert_eq!(of_file(1), Some(stats(Some("-3"), Some("8"), 4, 1, None)));
-        // Text with a character of code 0: a lower bound is what stands before it, an upper one there is
-        // none.
+        // Text with a character of code 0: its lower bound is the text before it, and it has no upper bound.
         assert_eq!(of_file(2), Some(stats(Some("a"), None, 5, 0, None)));
         let all = catalog.column_stats(id, &[1, 2, 3], 0, files[2].id).await.unwrap();
         assert_eq!(all.values().map(|column| column.len()).sum::<usize>(), 9);
         assert!(catalog.column_stats(id, &[], 0, files[2].id).await.unwrap().is_empty());
 
         let of_table = catalog.table_stats(id).await.unwrap().unwrap();
-        let known = |null, nan, min: Option<&str>, max: Option<&str>| TableColumnStats {
+        let column_stats = |null, nan, min: Option<&str>, max: Option<&str>| TableColumnStats {
             contains_null: Some(null),
             contains_nan: nan,
             min: min.map(str::to_string),
             max: max.map(str::to_string),
         };
-        assert_eq!(of_table.columns[&1], known(true, None, Some("-3"), Some("10")));
+        assert_eq!(of_table.columns[&1], column_stats(true, None, Some("-3"), Some("10")));
         assert!(!of_table.columns.contains_key(&2), "a bound is not known");
-        assert_eq!(of_table.columns[&3], known(true, Some(true), Some("-1.5"), Some("inf")));
+        assert_eq!(of_table.columns[&3], column_stats(true, Some(true), Some("-1.5"), Some("inf")));
         assert_eq!((of_table.record_count, of_table.next_row_id), (15, 15));
     });
 }
 
 #[test]
-fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
+fn table_bounds_widen_and_unknown_bounds_stay_unknown() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         assert_eq!(catalog.table_stats(id).await.unwrap(), None);
         change(catalog, |transaction| transaction.changes_of(id).added.push(file("1", 50, 10))).await;
         change(catalog, |transaction| transaction.changes_of(id).added.push(file("2", 5, 10))).await;
-        change(catalog, |transaction| keep_rows(transaction, id, &[100, 7])).await;
+        change(catalog, |transaction| insert_inlined_rows(transaction, id, &[100, 7])).await;
         let stats = catalog.table_stats(id).await.unwrap().unwrap();
         assert_eq!(
             (stats.columns[&1].min.as_deref(), stats.columns[&1].max.as_deref()),
             (Some("5"), Some("100"))
         );
         assert_eq!((stats.record_count, stats.next_row_id, stats.file_size_bytes), (22, 22, 360));
-        // A file nothing is known of, and then one of which everything is.
+        // A file without statistics, and then one with all of them.
         for name in ["3", "4"] {
             change(catalog, |transaction| {
                 let mut unknown = file(name, 0, 1000);
@@ -195,7 +193,7 @@ fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
             let stats = catalog.table_stats(id).await.unwrap().unwrap();
             assert!(!stats.columns.contains_key(&1));
         }
-        // A column that came later has values in old rows that nobody has looked at.
+        // A column that was added later has unknown values in old rows.
         change(catalog, |transaction| {
             alter(transaction, id, |table| {
                 table.columns.push(column(2, "b", Int32));
@@ -211,12 +209,12 @@ fn bounds_of_a_table_widen_and_what_is_not_known_stays_so() {
 }
 
 #[test]
-fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
+fn rows_are_inlined_under_every_schema_version() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
-        change(catalog, |transaction| keep_rows(transaction, id, &[10, 20, 30])).await;
+        let id = create_table_committed(catalog, "t").await;
+        change(catalog, |transaction| insert_inlined_rows(transaction, id, &[10, 20, 30])).await;
         change(catalog, |transaction| {
             alter(transaction, id, |table| {
                 table.columns[0].name = "renamed".into();
@@ -243,7 +241,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
         assert_eq!(at_4.inlined.iter().map(integer_rows).collect::<Vec<_>>(), [[(0, 10), (2, 30)]]);
         assert_eq!(catalog.table_stats(id).await.unwrap().unwrap().record_count, 4);
 
-        // A flush: the rows go into a file, and nothing is different but for where they are.
+        // A flush moves the rows into a file, and changes nothing else.
         change(catalog, |transaction| {
             let changes = transaction.changes_of(id);
             (changes.compacts, changes.removed_inlined) = (true, true);
@@ -264,7 +262,7 @@ fn rows_are_kept_in_the_catalog_under_every_version_of_their_table() {
 }
 
 #[test]
-fn kept_rows_of_every_type_come_back() {
+fn inlined_rows_of_every_type_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
@@ -309,15 +307,15 @@ fn kept_rows_of_every_type_come_back() {
         ];
         let mut columns = Vec::new();
         for ((kind, _), place) in cases.iter().zip(0..) {
-            let mut made = column(10 * place + 1, &format!("c{place}"), *kind);
+            let mut nested = column(10 * place + 1, &format!("c{place}"), *kind);
             let child = |offset, name: &str| column(10 * place + offset, name, Int32);
-            made.children = match kind {
+            nested.children = match kind {
                 Struct => vec![child(2, "x"), child(3, "y")],
                 List => vec![child(2, "element")],
                 Map => vec![child(2, "key"), child(3, "value")],
                 _ => vec![],
             };
-            columns.push(made);
+            columns.push(nested);
         }
         let committed = change(catalog, |transaction| {
             let id = create_table(transaction, 0, "t", columns);
@@ -340,11 +338,11 @@ fn kept_rows_of_every_type_come_back() {
 }
 
 #[test]
-fn rows_written_and_deleted_by_one_transaction_are_not_there() {
+fn rows_written_and_deleted_by_one_transaction_are_not_committed() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         change(catalog, |transaction| {
             let mut by_file = file("1", 0, 10);
             by_file.deleted.extend([1, 2]);
@@ -362,14 +360,14 @@ fn rows_written_and_deleted_by_one_transaction_are_not_there() {
 }
 
 #[test]
-fn a_table_that_is_replaced_has_only_the_new_rows() {
+fn truncate_and_insert_replaces_all_rows() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         change(catalog, |transaction| {
             transaction.changes_of(id).added.push(file("old", 0, 10));
-            keep_rows(transaction, id, &[5]);
+            insert_inlined_rows(transaction, id, &[5]);
         })
         .await;
         let old = data(catalog, id).await.files[0].id;
@@ -387,14 +385,14 @@ fn a_table_that_is_replaced_has_only_the_new_rows() {
 }
 
 #[test]
-fn dropped_tables_still_have_their_rows_in_the_past() {
+fn dropped_tables_are_readable_in_past_snapshots() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
-        let id = made_table(catalog, "t").await;
+        let id = create_table_committed(catalog, "t").await;
         change(catalog, |transaction| {
             transaction.changes_of(id).added.push(file("1", 0, 10));
-            keep_rows(transaction, id, &[5]);
+            insert_inlined_rows(transaction, id, &[5]);
         })
         .await;
         let before = data(catalog, id).await;
@@ -406,7 +404,7 @@ fn dropped_tables_still_have_their_rows_in_the_past() {
 }
 
 #[test]
-fn a_table_whose_columns_have_reserved_names_keeps_its_rows_in_files() {
+fn tables_with_reserved_column_names_are_not_inlined() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
@@ -437,7 +435,7 @@ fn ten_thousand_files_are_one_commit() {
         let columns = (1..=16).map(|id| column(id, &format!("c{id}"), Int64)).collect();
         let mut transaction = begin(catalog).await;
         let id = create_table(&mut transaction, 0, "t", columns);
-        many_files(&mut transaction, id, 10_000);
+        add_files(&mut transaction, id, 10_000);
         let started = std::time::Instant::now();
         let committed = commit(catalog, &transaction).await.unwrap();
         eprintln!("{kind:?}: 10000 files of 16 columns committed in {:?}", started.elapsed());
@@ -451,7 +449,7 @@ fn ten_thousand_files_are_one_commit() {
     });
 }
 
-fn many_files(transaction: &mut Transaction, table: i64, count: i64) {
+fn add_files(transaction: &mut Transaction, table: i64, count: i64) {
     let changes = transaction.changes_of(table);
     for number in 0..count {
         let mut new_file = file(&format!("{}.parquet", uuid()), number * 100, 100);

@@ -1,4 +1,4 @@
-//! Sequences: what they are is a transaction's, where they are is nobody's.
+//! Sequences: their definitions are transactional, their values are not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn sequence(name: &str) -> Sequence {
     }
 }
 
-fn add(transaction: &mut Transaction, mut sequence: Sequence) -> UncommittedValue {
+fn add_sequence(transaction: &mut Transaction, mut sequence: Sequence) -> UncommittedValue {
     sequence.id = transaction.allocate_object();
     let value = uncommitted_value(sequence.start_value());
     transaction.values.insert(sequence.id, Arc::clone(&value));
@@ -38,9 +38,9 @@ fn add(transaction: &mut Transaction, mut sequence: Sequence) -> UncommittedValu
     value
 }
 
-async fn made(catalog: &Catalog, name: &str) -> ObjectId {
+async fn create_sequence(catalog: &Catalog, name: &str) -> ObjectId {
     let mut transaction = begin(catalog).await;
-    add(&mut transaction, sequence(name));
+    add_sequence(&mut transaction, sequence(name));
     commit(catalog, &transaction).await.unwrap();
     catalog.head().await.unwrap().sequence(0, name).unwrap().id
 }
@@ -52,10 +52,9 @@ fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> SqlState {
     }
 }
 
-/// The tables are made in a catalog of an earlier version when the first sequence is, and everything comes
-/// back as it was.
+/// In a catalog of an earlier version the first sequence creates the tables; everything round-trips.
 #[test]
-fn sequences_are_kept() {
+fn sequences_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         assert!(lake.catalog.head().await.unwrap().sequences.is_empty());
@@ -64,31 +63,31 @@ fn sequences_are_kept() {
         let table = create_table(&mut transaction, 0, "t", integers("a"));
         let mut own = Sequence { comment: Some("c".to_string()), cycles: true, ..sequence("Own \"one\"") };
         own.owner = Some(SequenceOwner { table, column: 1, is_identity: true });
-        let value = add(&mut transaction, own.clone());
+        let value = add_sequence(&mut transaction, own.clone());
         *value.lock().unwrap() = SequenceValue { last: i64::MIN, is_called: true };
         commit(&lake.catalog, &transaction).await.unwrap();
 
         let other = Catalog::open(&lake.url).await.unwrap();
         let state = other.head().await.unwrap();
-        let found = state.sequence(0, "Own \"one\"").unwrap();
+        let stored = state.sequence(0, "Own \"one\"").unwrap();
         let table = state.table(0, "t").unwrap().id;
         let owner = Some(SequenceOwner { table, ..own.owner.unwrap() });
-        assert_eq!(**found, Sequence { id: found.id, owner, ..own });
-        assert_eq!(other.sequence_values().await.unwrap()[&found.id], get(&value));
-        assert_eq!(other.allocate_values(found.id, 1).await.unwrap().first, i64::MIN + 1);
+        assert_eq!(**stored, Sequence { id: stored.id, owner, ..own });
+        assert_eq!(other.sequence_values().await.unwrap()[&stored.id], get(&value));
+        assert_eq!(other.allocate_values(stored.id, 1).await.unwrap().first, i64::MIN + 1);
 
-        // Another program drops the table: the sequence is gone with it.
+        // Another program drops the table: its sequence is dropped as well.
         lake.execute("UPDATE ducklake_table SET end_snapshot = begin_snapshot").await;
         assert!(Catalog::open(&lake.url).await.unwrap().head().await.unwrap().sequences.is_empty());
     });
 }
 
-/// Ranges that are taken at once, over connections of their own, have no value in common.
+/// Ranges allocated concurrently over separate connections are disjoint.
 #[test]
-fn no_value_is_given_twice() {
+fn concurrent_allocations_are_disjoint() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made(&lake.catalog, "s").await;
+        let id = create_sequence(&lake.catalog, "s").await;
         let mut tasks = Vec::new();
         for number in 0..4_u64 {
             let url = lake.url.clone();
@@ -96,8 +95,8 @@ fn no_value_is_given_twice() {
                 let catalog = Catalog::open(&url).await.unwrap();
                 let mut values = Vec::new();
                 for round in 0..10 {
-                    let taken = catalog.allocate_values(id, 1 + (number + round) % 3).await.unwrap();
-                    values.extend((0..taken.count).map(|at| taken.value(at)));
+                    let range = catalog.allocate_values(id, 1 + (number + round) % 3).await.unwrap();
+                    values.extend((0..range.count).map(|at| range.value(at)));
                 }
                 values
             }));
@@ -113,22 +112,22 @@ fn no_value_is_given_twice() {
 }
 
 #[test]
-fn values_stay_where_a_transaction_does_not() {
+fn values_are_not_rolled_back() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made(&lake.catalog, "s").await;
+        let id = create_sequence(&lake.catalog, "s").await;
         let mut transaction = begin(&lake.catalog).await;
-        let value = add(&mut transaction, sequence("gone"));
+        let value = add_sequence(&mut transaction, sequence("gone"));
         let copy = transaction.clone();
         sequence("gone").allocate(&mut value.lock().unwrap(), 3).unwrap();
-        // A savepoint gives no value back.
+        // A rollback to a savepoint does not give values back.
         assert_eq!(get(copy.values.values().next().unwrap()).last, 3);
         assert_eq!(lake.catalog.allocate_values(id, 2).await.unwrap().first, 1);
         drop(transaction);
         assert_eq!(lake.catalog.allocate_values(id, 2).await.unwrap().first, 3);
         assert_eq!(lake.catalog.head().await.unwrap().sequences.len(), 1);
 
-        // Begun anew, it is there when that is committed.
+        // Created again, it exists when that is committed.
         let mut transaction = begin(&lake.catalog).await;
         transaction.values.insert(id, uncommitted_value(SequenceValue { last: 70, is_called: false }));
         assert!(!transaction.is_empty());
@@ -147,7 +146,7 @@ fn values_stay_where_a_transaction_does_not() {
 fn changes_of_sequences_conflict() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made(&lake.catalog, "s").await;
+        let id = create_sequence(&lake.catalog, "s").await;
         let alter = |transaction: &mut Transaction, increment: i64| {
             let other = Sequence { increment, ..Sequence::clone(&transaction.state.sequences[&id]) };
             transaction.state_mut().sequences.insert(id, Arc::new(other));
@@ -157,9 +156,9 @@ fn changes_of_sequences_conflict() {
         let mut four = begin(&lake.catalog).await;
         let mut five = begin(&lake.catalog).await;
         alter(&mut one, 5);
-        add(&mut one, sequence("new"));
+        add_sequence(&mut one, sequence("new"));
         alter(&mut two, 6);
-        add(&mut three, sequence("new"));
+        add_sequence(&mut three, sequence("new"));
         create_table(&mut four, 0, "new", integers("a"));
         five.state_mut().sequences.remove(&id);
         commit(&lake.catalog, &one).await.unwrap();
@@ -173,10 +172,10 @@ fn changes_of_sequences_conflict() {
 }
 
 #[test]
-fn what_nobody_sees_is_forgotten() {
+fn values_of_expired_sequences_are_removed() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made(&lake.catalog, "s").await;
+        let id = create_sequence(&lake.catalog, "s").await;
         let mut transaction = begin(&lake.catalog).await;
         transaction.state_mut().sequences.remove(&id);
         commit(&lake.catalog, &transaction).await.unwrap();
@@ -187,15 +186,15 @@ fn what_nobody_sees_is_forgotten() {
     });
 }
 
-/// A server that another has taken over from takes no values.
+/// A server whose lease another has taken allocates no values.
 #[test]
-fn only_the_holder_takes_values() {
+fn only_the_lease_holder_allocates_values() {
     if skips_servers() {
         return;
     }
     run(async {
         let lake = lake(Kind::Postgres).await;
-        let id = made(&lake.catalog, "s").await;
+        let id = create_sequence(&lake.catalog, "s").await;
         let fence = Fence::new("one");
         let lease = Lease::open(&lake.url, fence.clone()).await.unwrap();
         let catalog = Catalog::open_fenced(&lake.url, Some(&fence)).await.unwrap();

@@ -1,5 +1,4 @@
-//! Schemas, tables, views, comments, options: what a transaction puts in, comes out again, then and at any
-//! later time.
+//! Definitions (schemas, tables, views, comments, options): round trips now and at every later time.
 
 use std::sync::Arc;
 
@@ -8,7 +7,8 @@ use harrier_catalog::state::{DefaultValue, Location, PartitionKey, SortKey, Stat
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, CommitNote, Identity, Transaction};
 
-/// What a committed state has to look like: that of the transaction, with the numbers it was given.
+/// Commits a transaction and asserts that the committed state equals the transaction's, with the assigned
+/// numbers.
 async fn round_trip(catalog: &Catalog, transaction: &Transaction) -> Arc<State> {
     let committed = commit(catalog, transaction).await.unwrap();
     let head = catalog.head().await.unwrap();
@@ -40,7 +40,7 @@ async fn round_trip(catalog: &Catalog, transaction: &Transaction) -> Arc<State> 
     assert!(head.time >= expected.time, "times of snapshots never run backwards");
     expected.time = head.time;
     assert_eq!(*head, expected);
-    // Another catalog, which has cached nothing, sees the same.
+    // Another catalog, with an empty cache, reads the same.
     assert_eq!(*catalog.at(committed.snapshot).await.unwrap(), expected);
     head
 }
@@ -64,7 +64,7 @@ fn a_new_warehouse_has_the_schema_main() {
 }
 
 #[test]
-fn everything_about_tables_comes_back() {
+fn table_definitions_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
@@ -201,7 +201,7 @@ fn everything_about_tables_comes_back() {
         });
         let third = round_trip(catalog, &transaction).await;
 
-        // The past has stayed what it was, but for options, which have no past.
+        // Past snapshots are unchanged, but for options, which are not versioned.
         for (then, now) in [(&first, 1), (&second, 2)] {
             let mut at = State::clone(&catalog.at(now).await.unwrap());
             at.options = then.options.clone();
@@ -218,7 +218,7 @@ fn everything_about_tables_comes_back() {
         assert_eq!(catalog.columns_at(id, 1).await.unwrap(), first.tables[&id].columns);
         assert_eq!(catalog.columns_at(id, 3).await.unwrap(), third.tables[&id].columns);
 
-        // And all of it goes.
+        // Drops all of it.
         let mut transaction = Transaction::new(third);
         let state = transaction.state_mut();
         let schema = state.tables[&id].schema;
@@ -243,12 +243,12 @@ fn everything_about_tables_comes_back() {
 }
 
 #[test]
-fn the_number_of_a_column_that_did_not_outlive_its_transaction_is_not_used_again() {
+fn column_ids_are_not_reused_after_add_and_drop() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let id = made_table(&lake.catalog, "t").await;
+        let id = create_table_committed(&lake.catalog, "t").await;
         let mut transaction = begin(&lake.catalog).await;
-        // Added as number 2, and dropped; files of the transaction may have it.
+        // Added as number 2, and dropped; files of the transaction may contain it.
         alter(&mut transaction, id, |table| table.next_column = 3);
         commit(&lake.catalog, &transaction).await.unwrap();
         assert_eq!(lake.catalog.head().await.unwrap().tables[&id].next_column, 3);
@@ -256,7 +256,7 @@ fn the_number_of_a_column_that_did_not_outlive_its_transaction_is_not_used_again
 }
 
 #[test]
-fn notes_are_kept() {
+fn commit_notes_round_trip() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
@@ -274,7 +274,7 @@ fn notes_are_kept() {
 }
 
 #[test]
-fn an_empty_transaction_commits_nothing() {
+fn empty_transactions_commit_nothing() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
@@ -286,26 +286,26 @@ fn an_empty_transaction_commits_nothing() {
 }
 
 #[test]
-fn a_savepoint_is_a_clone() {
+fn savepoints_are_clones_of_the_transaction() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
-        let kept = create_table(&mut transaction, 0, "kept", integers("a"));
-        transaction.changes_of(kept).added.push(file("1.parquet", 0, 5));
+        let kept_table = create_table(&mut transaction, 0, "kept", integers("a"));
+        transaction.changes_of(kept_table).added.push(file("1.parquet", 0, 5));
         let savepoint = transaction.clone();
         create_table(&mut transaction, 0, "undone", integers("a"));
-        transaction.changes_of(kept).added.push(file("2.parquet", 5, 5));
-        drop_table(&mut transaction, kept);
+        transaction.changes_of(kept_table).added.push(file("2.parquet", 5, 5));
+        drop_table(&mut transaction, kept_table);
         transaction = savepoint;
         let committed = commit(&lake.catalog, &transaction).await.unwrap();
         let head = lake.catalog.head().await.unwrap();
         assert_eq!(names(&head), ["main.kept"]);
-        assert_eq!(data(&lake.catalog, committed.objects[&kept]).await.files.len(), 1);
+        assert_eq!(data(&lake.catalog, committed.objects[&kept_table]).await.files.len(), 1);
     });
 }
 
 #[test]
-fn a_table_made_and_dropped_in_one_transaction_leaves_nothing() {
+fn create_and_drop_in_one_transaction_leaves_nothing() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let mut transaction = begin(&lake.catalog).await;
@@ -318,15 +318,15 @@ fn a_table_made_and_dropped_in_one_transaction_leaves_nothing() {
 }
 
 #[test]
-fn a_name_is_free_again_within_the_transaction_that_drops_it() {
+fn names_are_free_after_drop_in_the_same_transaction() {
     on_both(async |kind| {
         let lake = lake(kind).await;
-        let old = made_table(&lake.catalog, "t").await;
+        let old = create_table_committed(&lake.catalog, "t").await;
         let mut transaction = begin(&lake.catalog).await;
         drop_table(&mut transaction, old);
         create_table(&mut transaction, 0, "t", integers("b"));
-        // Others commit meanwhile, so that names are looked at.
-        made_table(&lake.catalog, "other").await;
+        // Others commit meanwhile, so that names are checked for conflicts.
+        create_table_committed(&lake.catalog, "other").await;
         commit(&lake.catalog, &transaction).await.unwrap();
         let head = lake.catalog.head().await.unwrap();
         assert_eq!(head.table(0, "t").unwrap().columns[0].name, "b");
@@ -334,11 +334,11 @@ fn a_name_is_free_again_within_the_transaction_that_drops_it() {
 }
 
 #[test]
-fn times_are_looked_up() {
+fn snapshots_are_found_by_time() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         for name in ["a", "b", "c"] {
-            made_table(&lake.catalog, name).await;
+            create_table_committed(&lake.catalog, name).await;
         }
         for snapshot in lake.catalog.snapshots().await.unwrap() {
             let state = lake.catalog.at_time(&snapshot.time).await.unwrap();
@@ -353,22 +353,22 @@ fn times_are_looked_up() {
     });
 }
 
-/// A catalog of an earlier version has no identity until somebody writes files; DuckDB reads on either way.
+/// A catalog of an earlier version has no identity until files are written; DuckDB reads it either way.
 #[test]
-fn a_catalog_gets_an_identity() {
+fn catalogs_get_an_identity() {
     on_both(async |kind| {
         let lake = lake(kind).await;
         let place = lake.catalog.place().await.unwrap();
-        let made = lake.catalog.identity().await.unwrap().unwrap();
-        assert!(made.is_at(&place), "{made:?} {place:?}");
-        assert_eq!(lake.catalog.head().await.unwrap().warehouse.as_deref(), Some(made.id.as_str()));
+        let identity = lake.catalog.identity().await.unwrap().unwrap();
+        assert!(identity.is_at(&place), "{identity:?} {place:?}");
+        assert_eq!(lake.catalog.head().await.unwrap().warehouse.as_deref(), Some(identity.id.as_str()));
         lake.execute("DELETE FROM ducklake_metadata WHERE \"key\" LIKE 'harrier_%'").await;
         assert_eq!(lake.catalog.identity().await.unwrap(), None);
         assert_eq!(lake.catalog.head().await.unwrap().warehouse, None);
         let (one, other) = (Identity::new(&place), Identity::new(&place));
         let path = data_path(lake.folder.path());
         assert_eq!(lake.catalog.set_identity(None, &one, &path).await.unwrap(), one);
-        // Who comes later is told of the first.
+        // A later caller gets the first identity.
         assert_eq!(lake.catalog.set_identity(None, &other, &path).await.unwrap(), one);
         let moved = format!("{path}moved/");
         let copy = one.of_copy(&place);

@@ -1,5 +1,4 @@
-//! What the tests of the catalog share: warehouses in both databases, and short ways to say what is done to
-//! them.
+//! Fixtures of the catalog's tests: warehouses in SQLite and PostgreSQL, and shorthands for changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -16,7 +15,7 @@ use harrier_catalog::{Catalog, CommitNote, Committed, Error, Result, Transaction
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Whether tests that need PostgreSQL are to be left out, or it cannot be had.
+/// Whether to skip tests that need PostgreSQL, by the environment or because it is not installed.
 pub fn skips_servers() -> bool {
     harrier_servers::installation("postgres.sh").is_none()
 }
@@ -27,7 +26,7 @@ pub enum Kind {
     Postgres,
 }
 
-/// Runs a test upon both databases.
+/// Runs a test with both databases.
 pub fn on_both<F: Future<Output = ()>>(test: impl Fn(Kind) -> F) {
     for kind in kinds() {
         eprintln!("upon {kind:?}");
@@ -56,7 +55,7 @@ pub struct Lake {
 }
 
 impl Lake {
-    /// Runs a statement in the catalog's database, past the catalog.
+    /// Runs a statement in the catalog's database, without the catalog.
     pub async fn execute(&self, sql: &str) {
         let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_string()));
         match self.url.starts_with("sqlite:") {
@@ -85,7 +84,7 @@ pub fn data_path(folder: &Path) -> String {
     format!("{}/data/", folder.display())
 }
 
-/// Where a warehouse may be made.
+/// URL for a new warehouse.
 pub fn new_url(kind: Kind, folder: &Path) -> String {
     match kind {
         Kind::Sqlite => format!("sqlite:{}/lake.sqlite", folder.display()),
@@ -95,7 +94,7 @@ pub fn new_url(kind: Kind, folder: &Path) -> String {
 
 // PostgreSQL.
 
-/// A server of this process's own. It ends with the process: its keeper waits for the end of a pipe.
+/// A PostgreSQL server of this process. It ends with the process: its keeper waits for the end of a pipe.
 pub struct Server {
     pub port: u16,
     bin: PathBuf,
@@ -110,8 +109,8 @@ pub fn server() -> &'static Server {
     SERVER.get_or_init(Server::start)
 }
 
-/// Starts a server in a folder as another user than root, says so, waits until nobody listens any more, and
-/// ends it.
+/// Starts a server in a folder as a user other than root, prints "up", waits for the end of its input, and
+/// stops the server.
 const KEEPER: &str = r#"
 bin=$1 folder=$2 port=$3
 as() { if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi }
@@ -139,21 +138,22 @@ impl Server {
                 .arg(port.to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
-                // A signal to the tests' group ends the tests; the keeper outlives them, and cleans up.
+                // A signal to the tests' process group ends the tests; the keeper outlives them, and cleans
+                // up.
                 .process_group(0)
                 .spawn()
                 .unwrap();
-            let mut said = String::new();
+            let mut output = String::new();
             let mut lines = BufReader::new(keeper.stdout.take().unwrap());
-            while lines.read_line(&mut said).unwrap() > 0 {
-                if said.ends_with("up\n") {
+            while lines.read_line(&mut output).unwrap() > 0 {
+                if output.ends_with("up\n") {
                     let pipe = keeper.stdin.take().unwrap();
                     let (bin, databases) = (PathBuf::from(bin), AtomicU64::new(0));
                     return Self { port, bin, _folder: folder, _keeper: keeper, _pipe: pipe, databases };
                 }
             }
-            // The port may have been taken meanwhile.
-            eprintln!("PostgreSQL did not start: {said}");
+            // Another process may have bound the port meanwhile.
+            eprintln!("PostgreSQL did not start: {output}");
             keeper.wait().unwrap();
         }
         panic!("PostgreSQL does not start");
@@ -176,14 +176,14 @@ impl Server {
     }
 }
 
-/// Ends every connection to the warehouse that has this URL, in PostgreSQL.
+/// Terminates every PostgreSQL connection to the warehouse of this URL.
 pub fn end_connections(url: &str) {
     let database = url.rsplit_once('/').unwrap().1;
     let sql = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
     server().psql("postgres", &sql);
 }
 
-// What is in a warehouse.
+// Contents of warehouses.
 
 pub fn column(id: i64, name: &str, kind: ColumnType) -> Column {
     Column {
@@ -282,7 +282,7 @@ pub fn drop_table(transaction: &mut Transaction, id: ObjectId) {
     transaction.state_mut().tables.remove(&id).unwrap();
 }
 
-/// A file of so many rows of one column of integers, from `first` on.
+/// A data file of `rows` rows with one column of integers, from `first` on.
 pub fn file(name: &str, first: i64, rows: i64) -> NewFile {
     let stats = ColumnStats {
         bytes: Some(8 * rows),
@@ -312,8 +312,8 @@ pub fn inline_delete(positions: &[i64]) -> NewDeletes {
     NewDeletes::Inline(positions.iter().copied().collect())
 }
 
-/// Adds rows of one integer each for the catalog to keep.
-pub fn keep_rows(transaction: &mut Transaction, table: ObjectId, values: &[i64]) {
+/// Inserts inlined rows of one integer each.
+pub fn insert_inlined_rows(transaction: &mut Transaction, table: ObjectId, values: &[i64]) {
     let changes = transaction.changes_of(table);
     changes.inlined.extend(values.iter().map(|value| vec![Cell::Integer(*value)]));
     let (min, max) = (values.iter().min().unwrap(), values.iter().max().unwrap());
@@ -342,8 +342,8 @@ pub async fn change(catalog: &Catalog, change: impl FnOnce(&mut Transaction)) ->
     commit(catalog, &transaction).await.unwrap()
 }
 
-/// A table of integers, committed.
-pub async fn made_table(catalog: &Catalog, name: &str) -> ObjectId {
+/// Creates a table of integers and commits. Returns its id.
+pub async fn create_table_committed(catalog: &Catalog, name: &str) -> ObjectId {
     let committed = change(catalog, |transaction| {
         create_table(transaction, 0, name, integers("a"));
     })
@@ -356,7 +356,7 @@ pub async fn data(catalog: &Catalog, table: ObjectId) -> TableData {
     TableData::clone(&*catalog.data(&head.tables[&table], head.snapshot).await.unwrap())
 }
 
-/// The names of a state's tables, with their schemas'.
+/// The qualified names of a state's tables.
 pub fn names(state: &State) -> Vec<String> {
     let name = |table: &Arc<Table>| format!("{}.{}", state.schemas[&table.schema].name, table.name);
     let mut names: Vec<String> = state.tables.values().map(name).collect();
@@ -370,8 +370,8 @@ pub fn is_conflict<T: std::fmt::Debug>(result: &Result<T>) -> bool {
 
 // DuckDB.
 
-/// Runs a Python script with DuckDB's modules; what it prints. `con` is a connection with the warehouse as
-/// `l` in use.
+/// Runs a Python script with DuckDB's modules and returns its output. `con` is a connection that has the
+/// warehouse attached as `l`, and in use.
 pub fn duckdb(url: &str, script: &str) -> String {
     let python = harrier_servers::installation("duckdb.sh").expect("DuckDB was there before");
     let attach = match url.strip_prefix("sqlite:") {
