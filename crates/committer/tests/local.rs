@@ -1,5 +1,5 @@
-//! Folders are seen whole: by who lists them all the time, by the next one after a crash at any step, and
-//! beside other statements.
+//! Atomic publication of table folders on local file systems: for concurrent readers, after a crash at any
+//! step, and beside other statements.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,11 +12,11 @@ use std::thread;
 use harrier_committer::local::{Error, FileVersion, MergedFile, Root, StagedFile, StagingPaths, Work};
 use tempfile::TempDir;
 
-/// What is shown: the files' contents, folder by folder.
+/// Visible files: contents by folder.
 type State = BTreeMap<String, Vec<String>>;
 
-/// Stages and shows files, each with its content as a name, too; calls `step` after everything that a crash
-/// may come after.
+/// Stages and publishes files; the content is a part of the name. Calls `step` after everything that a crash
+/// may follow.
 fn write(table: &Path, id: &str, overwrite: bool, files: &[(&str, &str)], step: &dyn Fn(&'static str)) {
     let root = Root::create(table).unwrap();
     let statement = root.begin_in_steps(id, step).unwrap();
@@ -34,9 +34,9 @@ fn write(table: &Path, id: &str, overwrite: bool, files: &[(&str, &str)], step: 
     statement.publish_in_steps(&work, step).unwrap();
 }
 
-/// What somebody sees who lists the folder as it is. `None`: one of the files was gone before it was read.
-fn seen(table: &Path) -> Option<State> {
-    fn look(folder: &Path, name: &str, state: &mut State) -> Option<()> {
+/// Reads the table as any program lists it. `None`: a listed file was gone before it was read.
+fn read_table(table: &Path) -> Option<State> {
+    fn read_folder(folder: &Path, name: &str, state: &mut State) -> Option<()> {
         for entry in fs::read_dir(folder).ok()? {
             let entry = entry.ok()?;
             let own = entry.file_name().into_string().unwrap();
@@ -44,7 +44,7 @@ fn seen(table: &Path) -> Option<State> {
                 continue;
             }
             if entry.path().is_dir() {
-                look(&entry.path(), &format!("{name}{own}/"), state)?;
+                read_folder(&entry.path(), &format!("{name}{own}/"), state)?;
             } else {
                 let content = fs::read_to_string(entry.path()).ok()?;
                 state.entry(name.to_string()).or_default().push(content);
@@ -53,7 +53,7 @@ fn seen(table: &Path) -> Option<State> {
         Some(())
     }
     let mut state = State::new();
-    look(table, "", &mut state)?;
+    read_folder(table, "", &mut state)?;
     state.values_mut().for_each(|files| files.sort());
     Some(state)
 }
@@ -67,9 +67,9 @@ fn state(files: &[(&str, &str)]) -> State {
     state
 }
 
-/// Nothing is staged beside the folder; only its lock is there, and folders that somebody may be listing,
-/// which go in a minute.
-fn nothing_is_left(table: &Path) {
+/// Asserts that nothing is staged beside the folder: its lock is there, and retired folders that readers may
+/// still list, which are removed after a minute.
+fn assert_nothing_staged(table: &Path) {
     let control = table.with_file_name(".harrier-table");
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
     for entry in fs::read_dir(&control).unwrap() {
@@ -81,9 +81,10 @@ fn nothing_is_left(table: &Path) {
         }
     }
     drop(Root::find(table).unwrap().unwrap().begin("last").unwrap());
-    let mut left: Vec<_> = fs::read_dir(&control).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["lock", "turn"]);
+    let mut entries: Vec<_> =
+        fs::read_dir(&control).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    entries.sort();
+    assert_eq!(entries, ["lock", "turn"]);
 }
 
 struct Scenario {
@@ -155,8 +156,8 @@ const SCENARIOS: [Scenario; 6] = [
     },
 ];
 
-/// A table with what a scenario begins with, written by others.
-fn table_before(scenario: &Scenario) -> (TempDir, PathBuf) {
+/// A table with the initial files of a scenario, written by another program.
+fn create_initial_table(scenario: &Scenario) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table");
     fs::create_dir(&table).unwrap();
@@ -168,7 +169,7 @@ fn table_before(scenario: &Scenario) -> (TempDir, PathBuf) {
     (folder, table)
 }
 
-/// Not a test by itself: the process that is to die.
+/// Not a test by itself: the process that is to crash.
 #[test]
 fn dies_at_a_step() {
     let (Some(table), Ok(scenario), Ok(at)) =
@@ -192,8 +193,8 @@ fn dies_at_a_step() {
     );
 }
 
-/// True if the process died, false if it came to its end.
-fn die(table: &Path, scenario: usize, at: usize) -> bool {
+/// Returns true if the process crashed, false if it completed.
+fn crash_at_step(table: &Path, scenario: usize, at: usize) -> bool {
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "dies_at_a_step", "--test-threads", "1"])
         .env("FOLDERS_TABLE", table)
@@ -206,28 +207,28 @@ fn die(table: &Path, scenario: usize, at: usize) -> bool {
 }
 
 #[test]
-fn a_crash_at_any_step_leaves_the_old_or_the_new() {
+fn crash_at_any_step_leaves_old_or_new_state() {
     for (number, scenario) in SCENARIOS.iter().enumerate() {
         let (old, new) = (state(scenario.before), state(scenario.after));
         let (mut outcomes, mut at) = ([0, 0], 0);
         loop {
-            let (_folder, table) = table_before(scenario);
-            let died = die(&table, number, at);
-            // Whoever only lists sees every folder whole.
-            for (folder, files) in seen(&table).unwrap() {
+            let (_folder, table) = create_initial_table(scenario);
+            let died = crash_at_step(&table, number, at);
+            // Plain readers see every folder in one state.
+            for (folder, files) in read_table(&table).unwrap() {
                 let is_whole = [&old, &new].iter().any(|state| state.get(&folder) == Some(&files));
                 assert!(is_whole, "{}, step {at}: {folder} has {files:?}", scenario.name);
             }
             let root = Root::find(&table).unwrap().unwrap();
             drop(root.read().unwrap());
-            let found = seen(&table).unwrap();
-            assert!(found == old || found == new, "{}, step {at}: {found:?}", scenario.name);
-            outcomes[usize::from(found == new)] += 1;
+            let contents = read_table(&table).unwrap();
+            assert!(contents == old || contents == new, "{}, step {at}: {contents:?}", scenario.name);
+            outcomes[usize::from(contents == new)] += 1;
             drop(root.begin("next").unwrap());
-            assert_eq!(seen(&table).unwrap(), found);
-            nothing_is_left(&table);
+            assert_eq!(read_table(&table).unwrap(), contents);
+            assert_nothing_staged(&table);
             if !died {
-                assert_eq!(found, new);
+                assert_eq!(contents, new);
                 break;
             }
             at += 1;
@@ -236,34 +237,34 @@ fn a_crash_at_any_step_leaves_the_old_or_the_new() {
     }
 }
 
-/// The one that completes it dies, too, at every one of its steps.
+/// The process that recovers from the crash crashes as well, at every one of its steps.
 #[test]
-fn a_crash_while_another_is_completed_changes_nothing() {
+fn crash_during_recovery_leaves_old_or_new_state() {
     let (number, scenario) = (3, &SCENARIOS[3]);
     let (old, new) = (state(scenario.before), state(scenario.after));
     for first in 0.. {
-        let (_folder, table) = table_before(scenario);
-        if !die(&table, number, first) {
+        let (_folder, table) = create_initial_table(scenario);
+        if !crash_at_step(&table, number, first) {
             assert!(first > 5);
             break;
         }
         for second in 0..4 {
-            // It gets as far as clearing up after the first one, and dies there.
-            die(&table, number, second);
+            // Its recovery of the first one is interrupted by a second crash.
+            crash_at_step(&table, number, second);
         }
-        let found = {
+        let contents = {
             let root = Root::find(&table).unwrap().unwrap();
             drop(root.read().unwrap());
             drop(root.begin("next").unwrap());
-            seen(&table).unwrap()
+            read_table(&table).unwrap()
         };
-        assert!(found == old || found == new, "step {first}: {found:?}");
-        nothing_is_left(&table);
+        assert!(contents == old || contents == new, "step {first}: {contents:?}");
+        assert_nothing_staged(&table);
     }
 }
 
 #[test]
-fn who_lists_all_the_time_sees_every_folder_whole() {
+fn concurrent_readers_see_folders_atomically() {
     const ROUNDS: usize = 40;
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table");
@@ -281,23 +282,26 @@ fn who_lists_all_the_time_sees_every_folder_whole() {
         write(&table, &format!("s{number}"), true, &files, &|_| {});
     };
     show(0);
-    let done = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     let looks = AtomicUsize::new(0);
     thread::scope(|scope| {
         for locks in [false, true, true, true] {
-            let (done, looks, table, partitions) = (&done, &looks, &table, &partitions);
+            let (stopped, looks, table, partitions) = (&stopped, &looks, &table, &partitions);
             scope.spawn(move || {
-                while !done.load(Ordering::Relaxed) {
+                while !stopped.load(Ordering::Relaxed) {
                     let root = Root::find(table).unwrap().unwrap();
                     let reading = locks.then(|| root.read().unwrap());
-                    let found = seen(table);
-                    assert!(found.is_some() || !locks, "a file was gone while nobody was to change anything");
+                    let contents = read_table(table);
+                    assert!(
+                        contents.is_some() || !locks,
+                        "a file was gone while nobody was to change anything"
+                    );
                     drop(reading);
-                    let Some(found) = found else { continue };
+                    let Some(contents) = contents else { continue };
                     let of = |content: &String| content.split_once('-').unwrap().0.to_string();
                     let mut rounds = Vec::new();
                     for partition in partitions {
-                        let files = found.get(*partition).unwrap_or_else(|| panic!("{partition} is gone"));
+                        let files = contents.get(*partition).unwrap_or_else(|| panic!("{partition} is gone"));
                         assert_eq!(files.len(), 3, "{files:?}");
                         assert!(files.iter().all(|file| of(file) == of(&files[0])), "{files:?}");
                         rounds.push(of(&files[0]));
@@ -308,14 +312,14 @@ fn who_lists_all_the_time_sees_every_folder_whole() {
             });
         }
         (1..ROUNDS).for_each(show);
-        done.store(true, Ordering::Relaxed);
+        stopped.store(true, Ordering::Relaxed);
     });
     assert!(looks.load(Ordering::Relaxed) > 10);
-    nothing_is_left(&table);
+    assert_nothing_staged(&table);
 }
 
 #[test]
-fn statements_at_once_lose_nothing_of_each_other() {
+fn concurrent_statements_are_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table");
     thread::scope(|scope| {
@@ -334,14 +338,14 @@ fn statements_at_once_lose_nothing_of_each_other() {
             });
         }
     });
-    let found = seen(&table).unwrap();
-    assert_eq!((found["k=1/"].len(), found["k=2/"].len()), (80, 40));
-    nothing_is_left(&table);
+    let contents = read_table(&table).unwrap();
+    assert_eq!((contents["k=1/"].len(), contents["k=2/"].len()), (80, 40));
+    assert_nothing_staged(&table);
 }
 
 #[test]
-fn what_others_put_there_stays() {
-    let (_folder, table) = table_before(&SCENARIOS[2]);
+fn files_of_other_programs_stay() {
+    let (_folder, table) = create_initial_table(&SCENARIOS[2]);
     fs::write(table.join("_SUCCESS"), "").unwrap();
     fs::write(table.join(".old-a.txt.crc"), "sum").unwrap();
     fs::create_dir(table.join("_temporary")).unwrap();
@@ -352,44 +356,44 @@ fn what_others_put_there_stays() {
             fs::write(&late, "late").unwrap();
         }
     });
-    assert_eq!(seen(&table).unwrap(), state(&[("", "c"), ("", "d"), ("", "late")]));
+    assert_eq!(read_table(&table).unwrap(), state(&[("", "c"), ("", "d"), ("", "late")]));
     assert!(table.join("_SUCCESS").exists() && table.join("_temporary/x").exists());
-    // A checksum goes with its file.
+    // Checksum files are removed with their files.
     assert!(!table.join(".old-a.txt.crc").exists());
 }
 
 #[test]
-fn what_is_not_shown_is_taken_back() {
-    let (_folder, table) = table_before(&SCENARIOS[0]);
+fn unpublished_files_are_rolled_back() {
+    let (_folder, table) = create_initial_table(&SCENARIOS[0]);
     let root = Root::create(&table).unwrap();
     let statement = root.begin("s").unwrap();
     let places = StagingPaths::of(root.path(), statement.staging()).unwrap();
     fs::write(places.staging_path("k=1/", "x").unwrap(), "x").unwrap();
-    // Another one does not take it for dead.
+    // Another statement does not take its owner for dead.
     drop(root.begin("other").unwrap());
     assert!(statement.staging().exists());
     drop(statement);
-    assert_eq!(seen(&table).unwrap(), state(&[("", "a")]));
-    nothing_is_left(&table);
+    assert_eq!(read_table(&table).unwrap(), state(&[("", "a")]));
+    assert_nothing_staged(&table);
     assert!(places.staging_path("k=1/", "y").is_err(), "a rank that goes on must not stage anything more");
 }
 
-/// A table partition that is a link to another folder, and, where this process may mount, ones on other file
-/// systems.
+/// A table partition that is a link to another folder, and, if this process may mount, partitions on other
+/// file systems.
 #[test]
-fn table_partitions_lie_elsewhere() {
+fn table_partitions_on_other_file_systems() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table");
     let linked = folder.path().join("linked");
-    for made in [&table, &linked] {
-        fs::create_dir(made).unwrap();
+    for folder in [&table, &linked] {
+        fs::create_dir(folder).unwrap();
     }
     std::os::unix::fs::symlink(&linked, table.join("k=1")).unwrap();
     let files = [("k=1/", "a"), ("k=1/", "b")];
     write(&table, "s1", false, &files, &|_| {});
     write(&table, "s2", true, &[("k=1/", "c"), ("k=1/", "d")], &|_| {});
-    assert_eq!(seen(&table).unwrap(), state(&[("k=1/", "c"), ("k=1/", "d")]));
-    assert!(table.join("k=1").is_symlink() && seen(&linked).unwrap()[""].len() == 2);
+    assert_eq!(read_table(&table).unwrap(), state(&[("k=1/", "c"), ("k=1/", "d")]));
+    assert!(table.join("k=1").is_symlink() && read_table(&linked).unwrap()[""].len() == 2);
 
     let mounted = table.join("k=2");
     fs::create_dir(&mounted).unwrap();
@@ -402,22 +406,22 @@ fn table_partitions_lie_elsewhere() {
     fs::create_dir(&other).unwrap();
     assert!(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&other).status().unwrap().success());
     let unmount_other = Unmount(other.clone());
-    let far = other.join("far");
-    fs::create_dir(&far).unwrap();
-    std::os::unix::fs::symlink(&far, table.join("k=3")).unwrap();
+    let target = other.join("far");
+    fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, table.join("k=3")).unwrap();
     let all = |name: &'static str| [("k=1/", name), ("k=2/", name), ("k=3/", name)];
     write(&table, "s3", true, &all("e"), &|_| {});
     let two = ["f", "g"].map(all).concat();
     write(&table, "s4", true, &two, &|_| {});
-    assert_eq!(seen(&table).unwrap(), state(&two));
-    nothing_is_left(&table);
+    assert_eq!(read_table(&table).unwrap(), state(&two));
+    assert_nothing_staged(&table);
     let hidden = |folder: &Path| {
         fs::read_dir(folder)
             .unwrap()
             .flatten()
             .any(|entry| entry.file_name().to_string_lossy().starts_with('.'))
     };
-    assert!(!hidden(&mounted) && !hidden(&far) && !hidden(&other), "something staged is left");
+    assert!(!hidden(&mounted) && !hidden(&target) && !hidden(&other), "something staged is left");
     drop((unmount, unmount_other));
 }
 
@@ -429,8 +433,8 @@ impl Drop for Unmount {
     }
 }
 
-/// Writes a file instead of some that were there when they were looked at.
-fn merge(
+/// Publishes a merged file instead of some that existed when they were read.
+fn publish_merge(
     table: &Path,
     id: &str,
     merged: Vec<MergedFile>,
@@ -446,7 +450,7 @@ fn merge(
 }
 
 #[test]
-fn files_are_merged_if_they_are_what_was_read() {
+fn merge_replaces_files_only_if_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table");
     for content in ["a", "b", "c"] {
@@ -462,10 +466,10 @@ fn files_are_merged_if_they_are_what_was_read() {
         names.iter().map(one).collect()
     };
     let all = merged(&["a", "b", "c"]);
-    merge(&table, "one", merged(&["a", "b"]), "ab").unwrap();
-    assert_eq!(seen(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
-    let late = merge(&table, "two", all, "abc");
+    publish_merge(&table, "one", merged(&["a", "b"]), "ab").unwrap();
+    assert_eq!(read_table(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+    let late = publish_merge(&table, "two", all, "abc");
     assert!(matches!(late, Err(Error::Conflict { .. })), "{late:?}");
-    assert_eq!(seen(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
-    nothing_is_left(&table);
+    assert_eq!(read_table(&table).unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+    assert_nothing_staged(&table);
 }

@@ -1,6 +1,5 @@
-//! Folders on real servers of S3 and HDFS are seen whole: by who lists them all the time, by the next one
-//! after a crash at any step, beside other statements, and whatever goes wrong between a statement and its
-//! store.
+//! Atomic publication of table folders on real S3 and HDFS servers: for concurrent readers, after a crash at
+//! any step, beside other statements, and with faults of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -19,22 +18,22 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
 
-/// How long the locks of the tests are another's: long enough for a busy machine.
+/// Seconds of a lock's lease: long enough for a busy machine.
 const LEASE_SECONDS: u64 = 4;
-/// HDFS takes a third of a second to write a small file, and a holder has to write three in half a lease.
+/// HDFS takes a third of a second for a small file, and a holder writes three within half a lease.
 const HDFS_LEASE_SECONDS: u64 = 8;
 
-/// What is shown: the files' contents, folder by folder.
+/// Visible files: contents by folder.
 type State = BTreeMap<String, Vec<String>>;
 
-/// A store, as a process gets to it.
+/// A store with the options of one process.
 #[derive(Clone)]
-struct Place {
+struct TestStore {
     url: Url,
     options: Vec<(String, String)>,
 }
 
-impl Place {
+impl TestStore {
     fn s3(endpoint: &str, bucket: &str) -> Self {
         let options = [
             ("access_key_id", ACCESS_KEY),
@@ -49,7 +48,7 @@ impl Place {
     }
 
     fn hdfs(server: &Hdfs) -> Self {
-        // What may come late comes within five leases.
+        // Late requests arrive within five leases.
         let options = [
             ("lease_seconds", &*HDFS_LEASE_SECONDS.to_string()),
             ("request_seconds", "7"),
@@ -76,16 +75,16 @@ impl Place {
         Root::open(&self.url, &Path::from(table), &self.options()).unwrap().unwrap()
     }
 
-    /// As somebody else has it.
+    /// The store with the options of another process.
     fn store(&self) -> Arc<dyn ObjectStore> {
         harrier_storage::open_with(&self.url, &self.options()).unwrap().unwrap()
     }
 }
 
-/// The places that are there to be tested on.
-fn places() -> Vec<Place> {
-    let s3 = S3::shared().map(|server| Place::s3(&server.endpoint(), &server.new_bucket()));
-    let hdfs = Hdfs::shared().map(Place::hdfs);
+/// The stores that this machine has.
+fn test_stores() -> Vec<TestStore> {
+    let s3 = S3::shared().map(|server| TestStore::s3(&server.endpoint(), &server.new_bucket()));
+    let hdfs = Hdfs::shared().map(TestStore::hdfs);
     s3.into_iter().chain(hdfs).collect()
 }
 
@@ -95,7 +94,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(async { tokio::time::timeout(Duration::from_secs(300), future).await.expect("it hangs") })
 }
 
-/// Stages and shows files, each with its content.
+/// Stages and publishes files, each with its content.
 async fn write(
     root: &Root,
     id: &str,
@@ -124,18 +123,17 @@ async fn write(
     statement.publish_in_steps(&work, step).await
 }
 
-async fn written(root: &Root, id: &str, overwrite: bool, files: &[(&str, &str)]) -> Published {
+async fn publish(root: &Root, id: &str, overwrite: bool, files: &[(&str, &str)]) -> Published {
     write(root, id, overwrite, files, &|_| {}).await.unwrap_or_else(|error| panic!("{error} of {id}"))
 }
 
-/// What somebody sees who lists the table and reads what is there. `None`: one of the files was gone before
-/// it was read.
-async fn seen(store: &dyn ObjectStore, table: &str) -> Option<State> {
+/// Reads the table as any program lists it. `None`: a listed file was gone before it was read.
+async fn read_table(store: &dyn ObjectStore, table: &str) -> Option<State> {
     let table = Path::from(table);
     let mut state = State::new();
-    let mut found: Vec<_> = store.list(Some(&table)).try_collect().await.unwrap();
-    found.sort_by(|a: &object_store::ObjectMeta, b| a.location.cmp(&b.location));
-    for file in found {
+    let mut listed: Vec<_> = store.list(Some(&table)).try_collect().await.unwrap();
+    listed.sort_by(|a: &object_store::ObjectMeta, b| a.location.cmp(&b.location));
+    for file in listed {
         let parts: Vec<String> =
             file.location.prefix_match(&table)?.map(|part| part.as_ref().to_string()).collect();
         if parts.is_empty() || parts.iter().any(|part| part.starts_with(['.', '_'])) {
@@ -158,17 +156,17 @@ fn state(files: &[(&str, &str)]) -> State {
     state
 }
 
-/// What lies beside a table: its locks apart, nothing when all is done.
-/// What lies beside a table, but for locks and empty journals, which keep out what may still come.
-async fn beside(store: &dyn ObjectStore, table: &str) -> Vec<String> {
+/// Files beside a table, without locks and empty journals, which fence off late requests. Empty when all is
+/// done.
+async fn staged_and_journaled(store: &dyn ObjectStore, table: &str) -> Vec<String> {
     let control = Path::from(format!(".harrier-{table}"));
-    let found: Vec<_> = store.list(Some(&control)).try_collect().await.unwrap();
+    let listed: Vec<_> = store.list(Some(&control)).try_collect().await.unwrap();
     let is_left = |file: &&object_store::ObjectMeta| {
         let name = file.location.as_ref();
         let is_empty_journal = name.contains("/journal-") && file.size == 0;
         !name.contains("/lock-") && !is_empty_journal
     };
-    found.iter().filter(is_left).map(|file| file.location.to_string()).collect()
+    listed.iter().filter(is_left).map(|file| file.location.to_string()).collect()
 }
 
 struct Scenario {
@@ -185,7 +183,12 @@ const SCENARIOS: [Scenario; 5] = [
         files: &[("", "c")],
         after: &[("", "a"), ("", "b"), ("", "c")],
     },
-    Scenario { before: &[("", "a")], overwrite: true, files: &[("", "c")], after: &[("", "c")] },
+    Scenario {
+        create_initial_table: &[("", "a")],
+        overwrite: true,
+        files: &[("", "c")],
+        after: &[("", "c")],
+    },
     Scenario {
         before: &[("", "a"), ("", "b"), ("", "d")],
         overwrite: true,
@@ -206,47 +209,51 @@ const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// A table with what a scenario begins with, written by others.
-async fn before(store: &dyn ObjectStore, table: &str, scenario: &Scenario) {
+/// A table with the initial files of a scenario, written by another program.
+async fn create_initial_table(store: &dyn ObjectStore, table: &str, scenario: &Scenario) {
     for (folder, content) in scenario.before {
         let path = Path::from(format!("{table}/{folder}old-{content}.txt"));
         store.put(&path, content.to_string().into()).await.unwrap();
     }
-    // What no reader looks at stays.
+    // Files that readers ignore stay.
     store.put(&Path::from(format!("{table}/_SUCCESS")), "".to_string().into()).await.unwrap();
 }
 
-/// Each folder is what it was or what it is to be, but that some of the old files may be gone where there
-/// were several.
-fn check_whole(seen: &State, scenario: &Scenario) {
+/// Asserts that each folder is in the old or the new state; where it had several files, some of the old ones
+/// may be gone.
+fn assert_old_or_new(contents: &State, scenario: &Scenario) {
     let (old, new) = (state(scenario.before), state(scenario.after));
-    let folders: BTreeSet<&String> = seen.keys().chain(old.keys()).chain(new.keys()).collect();
+    let folders: BTreeSet<&String> = contents.keys().chain(old.keys()).chain(new.keys()).collect();
     for folder in folders {
         let nothing = vec![];
         let is = |state: &State| state.get(folder).cloned().unwrap_or_default();
-        let (seen, old, new) = (seen.get(folder).unwrap_or(&nothing), is(&old), is(&new));
-        let is_part = scenario.overwrite && !seen.is_empty() && seen.iter().all(|file| old.contains(file));
-        assert!(*seen == old || *seen == new || is_part, "{folder:?} is {seen:?}, not {old:?} nor {new:?}");
+        let (contents, old, new) = (contents.get(folder).unwrap_or(&nothing), is(&old), is(&new));
+        let is_part =
+            scenario.overwrite && !contents.is_empty() && contents.iter().all(|file| old.contains(file));
+        assert!(
+            *contents == old || *contents == new || is_part,
+            "{folder:?} is {contents:?}, not {old:?} nor {new:?}"
+        );
     }
 }
 
 #[test]
-fn statements_are_shown_and_leave_nothing() {
-    for place in places() {
+fn statements_publish_and_clean_up() {
+    for place in test_stores() {
         run(async {
             let store = place.store();
             for (number, scenario) in SCENARIOS.iter().enumerate() {
                 let table = format!("plain{number}");
-                before(&*store, &table, scenario).await;
+                create_initial_table(&*store, &table, scenario).await;
                 let root = place.root(&table);
-                let published = written(&root, "one", scenario.overwrite, scenario.files).await;
-                assert_eq!(seen(&*store, &table).await.unwrap(), state(scenario.after), "{table}");
+                let published = publish(&root, "one", scenario.overwrite, scenario.files).await;
+                assert_eq!(read_table(&*store, &table).await.unwrap(), state(scenario.after), "{table}");
                 let in_parts = scenario.overwrite
                     && scenario.files.iter().any(|(folder, _)| {
                         scenario.before.iter().filter(|(other, _)| other == folder).count() > 1
                     });
                 assert_eq!(!published.non_atomic_folders.is_empty(), in_parts, "{published:?}");
-                assert_eq!(beside(&*store, &table).await, [""; 0], "{table}");
+                assert_eq!(staged_and_journaled(&*store, &table).await, [""; 0], "{table}");
                 assert!(store.head(&Path::from(format!("{table}/_SUCCESS"))).await.is_ok());
             }
         });
@@ -254,45 +261,45 @@ fn statements_are_shown_and_leave_nothing() {
 }
 
 #[test]
-fn folders_are_emptied() {
-    for place in places() {
+fn overwrite_empties_folders() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("emptied"));
-            written(&root, "one", false, &[("k=1/", "a"), ("k=2/", "b")]).await;
+            publish(&root, "one", false, &[("k=1/", "a"), ("k=2/", "b")]).await;
             let statement = root.begin("two").await.unwrap();
             let work = Work { overwrite: true, emptied: vec!["k=1/".to_string()], ..Work::default() };
             statement.publish(&work).await.unwrap();
-            assert_eq!(seen(&*store, "emptied").await.unwrap(), state(&[("k=2/", "b")]));
-            written(&root, "three", true, &[("k=1/", "c")]).await;
-            assert_eq!(seen(&*store, "emptied").await.unwrap(), state(&[("k=1/", "c"), ("k=2/", "b")]));
+            assert_eq!(read_table(&*store, "emptied").await.unwrap(), state(&[("k=2/", "b")]));
+            publish(&root, "three", true, &[("k=1/", "c")]).await;
+            assert_eq!(read_table(&*store, "emptied").await.unwrap(), state(&[("k=1/", "c"), ("k=2/", "b")]));
         });
     }
 }
 
 #[test]
-fn a_statement_that_is_given_up_leaves_nothing() {
-    for place in places() {
+fn aborted_statements_leave_nothing() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("given-up"));
             let statement = root.begin("one").await.unwrap();
             let staged_placement = StagedPlacement::of(root.clone(), "one", ReplacedFiles::None);
-            let mut whole = staged_placement.begin("k=1/", "one-0.txt").await.unwrap();
-            whole.write(Bytes::from_static(b"a")).await.unwrap();
-            whole.finish().await.unwrap();
+            let mut upload = staged_placement.begin("k=1/", "one-0.txt").await.unwrap();
+            upload.write(Bytes::from_static(b"a")).await.unwrap();
+            upload.finish().await.unwrap();
             let mut half = staged_placement.begin("k=2/", "one-1.txt").await.unwrap();
             half.write(Bytes::from_static(b"b")).await.unwrap();
             drop(half);
             statement.abort().await;
-            assert_eq!(seen(&*store, "given-up").await.unwrap(), State::new());
-            assert_eq!(beside(&*store, "given-up").await, [""; 0]);
+            assert_eq!(read_table(&*store, "given-up").await.unwrap(), State::new());
+            assert_eq!(staged_and_journaled(&*store, "given-up").await, [""; 0]);
         });
     }
 }
 
-/// Files larger than a part, and the part's memory.
+/// Files larger than one part, and than the memory of a part.
 #[test]
-fn large_files_are_whole() {
-    for place in places() {
+fn multipart_files_are_published() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("large"));
             let statement = root.begin("one").await.unwrap();
@@ -306,7 +313,7 @@ fn large_files_are_whole() {
             }
             let staged = writer.finish().await.unwrap();
             assert_eq!(staged.bytes, 20 * piece.len() as u64);
-            assert_eq!(seen(&*store, "large").await.unwrap(), State::new());
+            assert_eq!(read_table(&*store, "large").await.unwrap(), State::new());
             let files = vec![StagedFile { staged, folder: String::new(), name: "one-0.txt".to_string() }];
             statement.publish(&Work { files, ..Work::default() }).await.unwrap();
             let read = store.get(&Path::from("large/one-0.txt")).await.unwrap().bytes().await.unwrap();
@@ -315,7 +322,7 @@ fn large_files_are_whole() {
     }
 }
 
-/// Not a test by itself: the process that is to die.
+/// Not a test by itself: the process that is to crash.
 #[test]
 fn dies_at_a_step() {
     let (Ok(url), Ok(options), Ok(table), Ok(scenario), Ok(at)) = (
@@ -328,7 +335,7 @@ fn dies_at_a_step() {
         return;
     };
     let options: Vec<(&str, &str)> = options.lines().filter_map(|line| line.split_once('\t')).collect();
-    let place = Place::new(&url, &options);
+    let place = TestStore::new(&url, &options);
     let scenario = &SCENARIOS[scenario.parse::<usize>().unwrap()];
     let at: usize = at.parse().unwrap();
     let steps = AtomicUsize::new(0);
@@ -345,8 +352,8 @@ fn dies_at_a_step() {
     });
 }
 
-/// True if the process died, false if it came to its end.
-fn die(place: &Place, table: &str, scenario: usize, at: usize) -> bool {
+/// Returns true if the process crashed, false if it completed.
+fn crash_at_step(place: &TestStore, table: &str, scenario: usize, at: usize) -> bool {
     let options: Vec<String> = place.options.iter().map(|(key, value)| format!("{key}\t{value}")).collect();
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "dies_at_a_step", "--test-threads", "1"])
@@ -361,30 +368,30 @@ fn die(place: &Place, table: &str, scenario: usize, at: usize) -> bool {
         return false;
     }
     use std::os::unix::process::ExitStatusExt;
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert_eq!(child.status.signal(), Some(9), "{said} {}", String::from_utf8_lossy(&child.stderr));
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert_eq!(child.status.signal(), Some(9), "{output} {}", String::from_utf8_lossy(&child.stderr));
     true
 }
 
-/// After a crash at any step everybody sees folders whole, the next reader of ours the old or the new table,
-/// and the next writer removes what is left.
+/// After a crash at any step every reader sees folders in one state, Harrier's next reader the old or the new
+/// table, and the next writer cleans up.
 #[test]
-fn a_crash_leaves_the_old_or_the_new() {
-    for place in places() {
+fn crash_at_any_step_leaves_old_or_new_state() {
+    for place in test_stores() {
         std::thread::scope(|scope| {
             for number in 0..SCENARIOS.len() {
                 let place = &place;
-                scope.spawn(move || crash_everywhere(place, number));
+                scope.spawn(move || check_crashes(place, number));
             }
         });
     }
 }
 
-/// The same when requests of a process that is dead have been heard: one of them may remove a file while it
-/// is looked at.
-async fn at_last(store: &dyn ObjectStore, table: &str) -> State {
+/// Reads the table after late requests of a dead process have arrived: one of them may remove a file during
+/// the read.
+async fn read_settled(store: &dyn ObjectStore, table: &str) -> State {
     for _ in 0..50 {
-        if let Some(state) = seen(store, table).await {
+        if let Some(state) = read_table(store, table).await {
             return state;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -392,21 +399,21 @@ async fn at_last(store: &dyn ObjectStore, table: &str) -> State {
     panic!("names go away all the time in {table}");
 }
 
-fn crash_everywhere(place: &Place, number: usize) {
+fn check_crashes(place: &TestStore, number: usize) {
     let scenario = &SCENARIOS[number];
     let (old, new) = (state(scenario.before), state(scenario.after));
     let mut tables = Vec::new();
     let mut news = 0;
     for at in 0.. {
         let table = format!("crash{number}-{at}");
-        run(async { before(&*place.store(), &table, scenario).await });
-        let died = die(place, &table, number, at);
+        run(async { create_initial_table(&*place.store(), &table, scenario).await });
+        let died = crash_at_step(place, &table, number, at);
         run(async {
             let store = place.store();
-            check_whole(&at_last(&*store, &table).await, scenario);
-            // A reader completes what was decided.
+            assert_old_or_new(&read_settled(&*store, &table).await, scenario);
+            // A reader completes a decided commit.
             place.root(&table).wait_until_settled().await.unwrap();
-            let now = at_last(&*store, &table).await;
+            let now = read_settled(&*store, &table).await;
             assert!(now == old || now == new, "{table}: {now:?} is not {old:?} nor {new:?}");
             news += usize::from(now == new);
             assert!(died || now == new, "{table}");
@@ -417,24 +424,24 @@ fn crash_everywhere(place: &Place, number: usize) {
         }
     }
     assert!(tables.len() > 6 && news > 3, "{} steps, {news} of them after the commit", tables.len());
-    // When they are surely dead, the next statement removes what they have staged.
+    // When its lease has surely expired, the next statement removes its staged files.
     std::thread::sleep(5 * place.lease() + Duration::from_secs(1));
     run(async {
         let store = place.store();
         for table in tables {
             let root = place.root(&table);
-            written(&root, "next", false, &[("z=1/", "next")]).await;
-            assert_eq!(beside(&*store, &table).await, [""; 0], "{table}");
+            publish(&root, "next", false, &[("z=1/", "next")]).await;
+            assert_eq!(staged_and_journaled(&*store, &table).await, [""; 0], "{table}");
         }
     });
 }
 
-/// Every look at a table that is overwritten all the time shows each folder whole; our reader sees all
+/// Every listing of a table under constant overwrites has each folder in one state; Harrier's reader sees all
 /// folders of one statement.
 #[test]
-fn who_lists_all_the_time_sees_folders_whole() {
+fn concurrent_readers_see_folders_atomically() {
     const STATEMENTS: usize = 25;
-    for place in places() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("listed"));
             let version = |number: usize| {
@@ -442,7 +449,7 @@ fn who_lists_all_the_time_sees_folders_whole() {
                 move |root: Root| async move {
                     let files =
                         [("k=1/", content.as_str()), ("k=2/", content.as_str()), ("k=3/", content.as_str())];
-                    written(&root, &format!("v{content}"), true, &files).await;
+                    publish(&root, &format!("v{content}"), true, &files).await;
                 }
             };
             version(0)(root.clone()).await;
@@ -452,7 +459,7 @@ fn who_lists_all_the_time_sees_folders_whole() {
                 tokio::spawn(async move {
                     let mut looks = 0;
                     while !over.load(Ordering::Relaxed) {
-                        let state = seen(&*store, "listed").await.expect("a name went away");
+                        let state = read_table(&*store, "listed").await.expect("a name went away");
                         assert_eq!(state.len(), 3, "{state:?}");
                         assert!(state.values().all(|files| files.len() == 1), "{state:?}");
                         looks += 1;
@@ -466,7 +473,7 @@ fn who_lists_all_the_time_sees_folders_whole() {
                     let mut looks = 0;
                     while !over.load(Ordering::Relaxed) {
                         let settled = root.wait_until_settled().await.unwrap();
-                        let state = seen(&*store, "listed").await.unwrap();
+                        let state = read_table(&*store, "listed").await.unwrap();
                         if root.is_unchanged(settled).await.unwrap() {
                             let versions: BTreeSet<&Vec<String>> = state.values().collect();
                             assert_eq!(versions.len(), 1, "{state:?}");
@@ -486,11 +493,11 @@ fn who_lists_all_the_time_sees_folders_whole() {
     }
 }
 
-/// Statements at once, of several roots as of several processes: what is appended is all there; of two that
-/// overwrite a folder each is there whole.
+/// Concurrent statements, with several roots as of several processes: all appends are there; of two
+/// overwrites of a folder each is whole.
 #[test]
-fn statements_at_once() {
-    for place in places() {
+fn concurrent_statements_are_not_lost() {
+    for place in test_stores() {
         run(async {
             let store = place.store();
             let mut writers = Vec::new();
@@ -499,28 +506,28 @@ fn statements_at_once() {
                 writers.push(tokio::spawn(async move {
                     for number in 0..3 {
                         let content = format!("{writer}-{number}");
-                        written(&root, &format!("a{content}"), false, &[("k=1/", &content)]).await;
-                        written(&root, &format!("o{content}"), true, &[("k=2/", &content)]).await;
+                        publish(&root, &format!("a{content}"), false, &[("k=1/", &content)]).await;
+                        publish(&root, &format!("o{content}"), true, &[("k=2/", &content)]).await;
                     }
                 }));
             }
             for writer in writers {
                 writer.await.unwrap();
             }
-            let state = seen(&*store, "at-once").await.unwrap();
+            let state = read_table(&*store, "at-once").await.unwrap();
             assert_eq!(state["k=1/"].len(), 12, "{state:?}");
             assert_eq!(state["k=2/"].len(), 1, "{state:?}");
-            assert_eq!(beside(&*store, "at-once").await, [""; 0]);
+            assert_eq!(staged_and_journaled(&*store, "at-once").await, [""; 0]);
         });
     }
 }
 
-/// Where the name that a file is bound to is not in the folder any more, it cannot come in one step: the
-/// later statement fails, and can be tried again.
+/// If the bound name is no longer in the folder, the file cannot replace it in one step: the later statement
+/// fails, and can be retried.
 #[test]
-fn a_statement_whose_place_was_taken_fails() {
+fn statements_without_atomic_rename_target_conflict() {
     let Some(server) = S3::shared() else { return };
-    let place = Place::s3(&server.endpoint(), &server.new_bucket());
+    let place = TestStore::s3(&server.endpoint(), &server.new_bucket());
     run(async {
         let (store, root) = (place.store(), place.root("conflict"));
         let statement = root.begin("late").await.unwrap();
@@ -530,25 +537,25 @@ fn a_statement_whose_place_was_taken_fails() {
             .unwrap();
         writer.write(Bytes::from_static(b"late")).await.unwrap();
         let staged = writer.finish().await.unwrap();
-        written(&root, "early", false, &[("k=1/", "early")]).await;
+        publish(&root, "early", false, &[("k=1/", "early")]).await;
         let files = vec![StagedFile { staged, folder: "k=1/".to_string(), name: "late-0.txt".to_string() }];
         let failed = statement.publish(&Work { files, overwrite: true, ..Work::default() }).await;
         assert!(matches!(failed, Err(Error::Conflict { .. })), "{failed:?}");
-        assert_eq!(seen(&*store, "conflict").await.unwrap(), state(&[("k=1/", "early")]));
-        assert_eq!(beside(&*store, "conflict").await, [""; 0]);
-        written(&root, "again", true, &[("k=1/", "late")]).await;
-        assert_eq!(seen(&*store, "conflict").await.unwrap(), state(&[("k=1/", "late")]));
+        assert_eq!(read_table(&*store, "conflict").await.unwrap(), state(&[("k=1/", "early")]));
+        assert_eq!(staged_and_journaled(&*store, "conflict").await, [""; 0]);
+        publish(&root, "again", true, &[("k=1/", "late")]).await;
+        assert_eq!(read_table(&*store, "conflict").await.unwrap(), state(&[("k=1/", "late")]));
     });
 }
 
-/// Small files become one, and only those that were read.
+/// Small files are merged into one, and only those that were read.
 #[test]
-fn files_are_merged() {
-    for place in places() {
+fn merge_replaces_files_only_if_unchanged() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("merged"));
             for content in ["a", "b", "c"] {
-                written(&root, content, false, &[("k=1/", content)]).await;
+                publish(&root, content, false, &[("k=1/", content)]).await;
             }
             let merge = async |id: &str, files: Vec<object_store::ObjectMeta>, content: &'static str| {
                 let statement = root.begin(id).await.unwrap();
@@ -566,38 +573,42 @@ fn files_are_merged() {
             };
             let files = root.list_table().await.unwrap();
             merge("one", files[..2].to_vec(), "ab").await.unwrap();
-            assert_eq!(seen(&*store, "merged").await.unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
-            // What was read is not there any more.
+            assert_eq!(read_table(&*store, "merged").await.unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+            // The files that were read are gone.
             let late = merge("two", files, "abc").await;
             assert!(matches!(late, Err(Error::Conflict { .. })), "{late:?}");
-            assert_eq!(seen(&*store, "merged").await.unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
+            assert_eq!(read_table(&*store, "merged").await.unwrap(), state(&[("k=1/", "ab"), ("k=1/", "c")]));
         });
     }
 }
 
-/// Every request of a statement is refused, or cut off after it was done, or answered with an error after it
-/// was done, once.
+/// Every request of a statement in turn is refused once, or cut off after its execution, or answered with an
+/// error after its execution.
 #[test]
-fn a_fault_at_every_request_is_borne() {
+fn request_faults_are_retried() {
     let Some(server) = S3::shared() else { return };
     for fault in [Fault::Status(503), Fault::CutAfterwards, Fault::StatusAfterwards(500)] {
         let proxy = Proxy::start(server.address());
         let bucket = server.new_bucket();
-        let place = Place::s3(&proxy.endpoint(), &bucket);
-        let direct = Place::s3(&server.endpoint(), &bucket);
+        let place = TestStore::s3(&proxy.endpoint(), &bucket);
+        let direct = TestStore::s3(&server.endpoint(), &bucket);
         run(async {
             let store = direct.store();
             for at in 0.. {
                 let table = format!("fault{at}");
                 let scenario = &SCENARIOS[3];
-                before(&*store, &table, scenario).await;
+                create_initial_table(&*store, &table, scenario).await;
                 proxy.clear();
                 proxy.reset();
                 proxy.add(Rule::new(fault).after(at).times(1));
                 let root = place.root(&table);
-                written(&root, "one", scenario.overwrite, scenario.files).await;
+                publish(&root, "one", scenario.overwrite, scenario.files).await;
                 let requests = proxy.total();
-                assert_eq!(seen(&*store, &table).await.unwrap(), state(scenario.after), "{fault:?} at {at}");
+                assert_eq!(
+                    read_table(&*store, &table).await.unwrap(),
+                    state(scenario.after),
+                    "{fault:?} at {at}"
+                );
                 if at as u64 >= requests {
                     assert!(at > 10, "{requests} requests");
                     break;
@@ -607,35 +618,35 @@ fn a_fault_at_every_request_is_borne() {
     }
 }
 
-/// A store that goes away in the middle fails the statement, in bounded time; afterwards it has happened or
-/// it has not.
+/// A store that becomes unreachable fails the statement, in bounded time; afterwards it has committed or it
+/// has not.
 #[test]
-fn a_store_that_goes_away_leaves_the_old_or_the_new() {
+fn store_outage_leaves_old_or_new_state() {
     let Some(server) = S3::shared() else { return };
     let proxy = Proxy::start(server.address());
     let bucket = server.new_bucket();
-    let mut place = Place::s3(&proxy.endpoint(), &bucket);
+    let mut place = TestStore::s3(&proxy.endpoint(), &bucket);
     place.options.push(("retries".to_string(), "1".to_string()));
     place.options.push(("retry_seconds".to_string(), "1".to_string()));
-    let direct = Place::s3(&server.endpoint(), &bucket);
+    let direct = TestStore::s3(&server.endpoint(), &bucket);
     run(async {
         let store = direct.store();
         let scenario = &SCENARIOS[3];
         let (old, new) = (state(scenario.before), state(scenario.after));
         for at in 0.. {
             let table = format!("away{at}");
-            before(&*store, &table, scenario).await;
+            create_initial_table(&*store, &table, scenario).await;
             proxy.clear();
             proxy.reset();
             proxy.add(Rule::new(Fault::Status(503)).after(at));
-            let begun = Instant::now();
+            let start = Instant::now();
             let outcome =
                 write(&place.root(&table), "one", scenario.overwrite, scenario.files, &|_| {}).await;
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-            let first = seen(&*store, &table).await.unwrap();
-            check_whole(&first, scenario);
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+            let first = read_table(&*store, &table).await.unwrap();
+            assert_old_or_new(&first, scenario);
             direct.root(&table).wait_until_settled().await.unwrap();
-            let now = seen(&*store, &table).await.unwrap();
+            let now = read_table(&*store, &table).await.unwrap();
             match &outcome {
                 Ok(_) => assert_eq!(now, new, "{table}"),
                 Err(error) if error.is_undone() => assert_eq!(now, old, "{table}: {error}"),
@@ -649,17 +660,17 @@ fn a_store_that_goes_away_leaves_the_old_or_the_new() {
     });
 }
 
-/// A holder of the lock that is stopped for longer than its lease does nothing more when it goes on.
+/// A lock holder that is stopped for longer than its lease does nothing more when it resumes.
 #[test]
-fn who_was_stopped_does_nothing_more() {
-    for place in places() {
+fn expired_lock_holders_are_fenced() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("stopped"));
-            written(&root, "first", true, &[("k=1/", "first")]).await;
+            publish(&root, "first", true, &[("k=1/", "first")]).await;
             let (other, lease) = (place.root("stopped"), place.lease());
             let (reached, waits) = std::sync::mpsc::channel::<()>();
             let slow = tokio::task::spawn_blocking(move || {
-                // A runtime of its own, all of which stands still.
+                // A runtime of its own, all of which is stopped.
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let step = move |step: &'static str| {
                     if step == "planned" {
@@ -670,29 +681,30 @@ fn who_was_stopped_does_nothing_more() {
                 runtime.block_on(async { write(&other, "slow", true, &[("k=1/", "slow")], &step).await })
             });
             tokio::task::spawn_blocking(move || waits.recv().unwrap()).await.unwrap();
-            written(&root, "fast", true, &[("k=1/", "fast")]).await;
-            assert_eq!(seen(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
+            publish(&root, "fast", true, &[("k=1/", "fast")]).await;
+            assert_eq!(read_table(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
             let outcome = slow.await.unwrap();
             assert!(matches!(outcome, Err(Error::LeaseExpired { .. })), "{outcome:?}");
-            assert_eq!(seen(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
+            assert_eq!(read_table(&*store, "stopped").await.unwrap(), state(&[("k=1/", "fast")]));
         });
     }
 }
 
-/// The journal of a holder that has lost its lock comes when another one has decided: it is shut out.
+/// The journal of a holder that has lost its lock arrives after another holder has decided: it is fenced off.
 #[test]
-fn a_journal_that_comes_late_decides_nothing() {
+fn late_journals_are_fenced() {
     let Some(server) = S3::shared() else { return };
     let proxy = Proxy::start(server.address());
     let bucket = server.new_bucket();
-    let (mut slow, direct) = (Place::s3(&proxy.endpoint(), &bucket), Place::s3(&server.endpoint(), &bucket));
-    // Its journal is to be under way for as long as others may need, however slow they are.
+    let (mut slow, direct) =
+        (TestStore::s3(&proxy.endpoint(), &bucket), TestStore::s3(&server.endpoint(), &bucket));
+    // Its journal may be under way as long as others need, however slow they are.
     slow.options.push(("request_seconds".to_string(), "60".to_string()));
     run(async {
         let store = direct.store();
         let (root, other) = (direct.root("late"), slow.root("late"));
-        written(&root, "first", true, &[("k=1/", "first"), ("k=2/", "first")]).await;
-        // It gets the lock, and cannot hold it.
+        publish(&root, "first", true, &[("k=1/", "first"), ("k=2/", "first")]).await;
+        // It gets the lock, and cannot renew it.
         proxy.add(Rule::new(Fault::Status(503)).of("PUT").on("/lock-").after(1));
         proxy.add(Rule::new(Fault::Late(10 * direct.lease())).of("PUT").on("/journal-").times(1));
         let late = tokio::spawn(async move {
@@ -702,20 +714,20 @@ fn a_journal_that_comes_late_decides_nothing() {
         while proxy.requests().iter().all(|request| !request.path.contains("/journal-")) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        written(&root, "second", true, &[("k=1/", "second"), ("k=2/", "second")]).await;
+        publish(&root, "second", true, &[("k=1/", "second"), ("k=2/", "second")]).await;
         let second = state(&[("k=1/", "second"), ("k=2/", "second")]);
-        assert_eq!(seen(&*store, "late").await.unwrap(), second);
+        assert_eq!(read_table(&*store, "late").await.unwrap(), second);
         let outcome = late.await.unwrap();
         assert!(matches!(outcome, Err(Error::LeaseExpired { .. })), "{outcome:?}");
         root.wait_until_settled().await.unwrap();
-        assert_eq!(seen(&*store, "late").await.unwrap(), second);
+        assert_eq!(read_table(&*store, "late").await.unwrap(), second);
     });
 }
 
-/// A statement that is not wanted any more while it waits for the lock is not decided when it gets it.
+/// A statement that is canceled while it waits for the lock commits nothing when it gets the lock.
 #[test]
-fn who_gives_up_waiting_decides_nothing() {
-    for place in places() {
+fn canceled_lock_waits_commit_nothing() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("unwanted"));
             let statement = root.begin("one").await.unwrap();
@@ -728,20 +740,20 @@ fn who_gives_up_waiting_decides_nothing() {
             statement.cancel_flag().set();
             let outcome = statement.publish(&Work { files, ..Work::default() }).await;
             assert!(matches!(outcome, Err(Error::Canceled { .. })), "{outcome:?}");
-            assert_eq!(seen(&*store, "unwanted").await.unwrap(), State::new());
-            assert_eq!(beside(&*store, "unwanted").await, [""; 0]);
+            assert_eq!(read_table(&*store, "unwanted").await.unwrap(), State::new());
+            assert_eq!(staged_and_journaled(&*store, "unwanted").await, [""; 0]);
         });
     }
 }
 
-/// What lies in folders below is nobody's: it is neither overwritten nor does it lend its name.
+/// Files in nested folders do not belong to the table: they are neither overwritten nor do they bind names.
 #[test]
-fn folders_below_are_left_alone() {
-    for place in places() {
+fn nested_folders_are_left_alone() {
+    for place in test_stores() {
         run(async {
             let (store, root) = (place.store(), place.root("deep"));
             store.put(&Path::from("deep/archive/old.txt"), "old".into()).await.unwrap();
-            written(&root, "one", true, &[("", "new")]).await;
+            publish(&root, "one", true, &[("", "new")]).await;
             let names: Vec<_> = store.list(Some(&Path::from("deep"))).try_collect().await.unwrap();
             let names: Vec<String> = names
                 .iter()
