@@ -1,8 +1,8 @@
-//! The contract of an exchange between ranks, as statements see it, over the simulated network and between
-//! the ranks of one process; `harrier/tests/ranks/contract.rs` runs the same with the real binary over MPI,
-//! QUIC and gRPC.
+//! Contract of an exchange between ranks, seen from statements: over the simulated network, and between the
+//! ranks of one process. `harrier/tests/ranks/contract.rs` runs the same with the real binary over MPI, QUIC
+//! and gRPC.
 //!
-//! Here a statement can be dropped at any frame, and before its rows are asked for.
+//! Here a statement can be dropped at any frame, and before its rows are polled.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,25 +14,24 @@ use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError};
 use harrier_exec::Gang;
 use harrier_sim::{Simulation, Weather};
 
-use crate::alone;
 use crate::exchange_contract::{Answer, Contract, Exceptions, Ranks};
+use crate::lock_cpu_time;
 
 const RANKS: usize = 3;
 const THREADS: usize = 2;
 const SEED: u64 = 1;
 
-/// Of what a silent rank takes to be held lost, so much passes in a millisecond in which nothing moves: tasks
-/// wait for threads that read files.
+/// Simulated silence timeout per real millisecond in which no frame moves: tasks wait for threads that read
+/// files.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A statement is dropped at every so many frames.
+/// A statement is dropped at every frame of this step.
 const STEP: usize = 3;
 
-/// Longer than anything here takes that does not hang.
+/// Timeout of one statement, longer than anything here takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Processor time of this process in [`LOOK`], all threads together, when nothing runs, and when something
-/// does.
+/// Interval of a look at this process's CPU time, all threads together; how much counts as idle and as busy.
 const LOOK: Duration = Duration::from_millis(500);
 const IDLE_CPU_NS: u64 = 100_000_000;
 const BUSY_CPU_NS: u64 = 300_000_000;
@@ -46,53 +45,55 @@ fn options(gang: Option<Gang>) -> EngineOptions {
     options
 }
 
-/// The contract about tables in `folder`, made by an engine alone.
+/// The contract, with tables in `folder` that an engine without ranks creates.
 fn contract(folder: &Path) -> Contract {
     let contract = Contract::new(folder, Exceptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let alone = Engine::try_new(options(None)).expect("an engine");
-    let session = alone.session();
+    let single_rank = Engine::try_new(options(None)).expect("an engine");
+    let session = single_rank.session();
     for sql in contract.tables() {
-        runtime.block_on(rows(&session, &sql)).unwrap_or_else(|error| panic!("{}", error.report(Some(&sql))));
+        runtime
+            .block_on(text_rows(&session, &sql))
+            .unwrap_or_else(|error| panic!("{}", error.report(Some(&sql))));
     }
     contract
 }
 
-/// Rows of text, as a client that takes them all has them.
-async fn rows(session: &Session, sql: &str) -> Result<Vec<Vec<Option<String>>>, SqlError> {
+/// All rows of a statement as text.
+async fn text_rows(session: &Session, sql: &str) -> Result<Vec<Vec<Option<String>>>, SqlError> {
     let statement = session.statements(sql)?.pop().expect("a statement");
     let mut stream = match session.execute(&statement).await? {
         Outcome::Rows { stream, .. } => stream,
         Outcome::Write(write) => return write.finish().await.map(|_| vec![]),
         _ => panic!("{sql}: neither rows nor a write"),
     };
-    let mut rows = vec![];
+    let mut text_rows = vec![];
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(|error| harrier_engine::in_statement(&error, sql))?;
-        rows.extend((0..batch.num_rows()).map(|row| {
+        text_rows.extend((0..batch.num_rows()).map(|row| {
             let text = |column: &ArrayRef| array_value_to_string(column, row).expect("a text");
             let columns = batch.columns().iter();
             columns.map(|column| (!column.is_null(row)).then(|| text(column))).collect::<Vec<_>>()
         }));
     }
-    Ok(rows)
+    Ok(text_rows)
 }
 
-/// As every client's connection runs a statement.
+/// Runs a statement as every client's connection does.
 async fn answer(session: &Session, sql: &str) -> Answer {
-    let answer = rows(session, sql).await;
+    let answer = text_rows(session, sql).await;
     let answer = session.settle().await.and(answer);
     answer.map_err(|error| (error.sqlstate.as_str().to_string(), error.message))
 }
 
-/// Asks for a statement's rows, and drops them before the first is taken.
-async fn abandon(session: &Session, sql: &str) {
+/// Opens a statement's stream, and drops it before the first poll.
+async fn drop_unpolled(session: &Session, sql: &str) {
     let statement = session.statements(sql).expect(sql).pop().expect("a statement");
     drop(session.execute(&statement).await.expect(sql));
     session.settle().await.expect(sql);
 }
 
-/// Engines of this process as the ranks of a gang over the simulated network.
+/// Engines of this process as ranks of a gang over the simulated network.
 struct Simulated {
     simulation: Simulation,
     /// By rank.
@@ -116,8 +117,7 @@ impl Simulated {
         Simulated { simulation, _engines: engines, session }
     }
 
-    /// Drops a statement as soon as `reached`. Returns whether it was: otherwise it has ended before, with
-    /// its rows.
+    /// Drops a statement as soon as `reached`. Returns false if it had ended before, with its rows.
     fn drop_when(&mut self, sql: &str, mut reached: impl FnMut() -> bool) -> bool {
         let Simulated { simulation, session, .. } = self;
         let work = async {
@@ -129,7 +129,7 @@ impl Simulated {
             let dropped = tokio::select! {
                 biased;
                 () = is_reached => Ok(true),
-                ended = rows(session, sql) => ended.map(|_| false),
+                ended = text_rows(session, sql) => ended.map(|_| false),
             };
             session.settle().await.and(dropped)
         };
@@ -155,7 +155,7 @@ impl Ranks for Simulated {
     }
 }
 
-/// All ranks in one process, which hand each other their rows.
+/// All ranks in one process, which exchange rows in memory.
 struct InProcess {
     runtime: tokio::runtime::Runtime,
     session: Session,
@@ -167,7 +167,7 @@ impl InProcess {
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let entered = runtime.enter();
-        let engine = Engine::try_new(options(Some(Gang::in_process(RANKS)))).expect("an engine");
+        let engine = Engine::try_new(options(Some(Gang::contract_in_one_process(RANKS)))).expect("an engine");
         engine.attach();
         drop(entered);
         InProcess { session: engine.session(), runtime }
@@ -182,16 +182,16 @@ impl Ranks for InProcess {
     fn cancel(&mut self, sql: &str) {
         let session = &self.session;
         self.runtime.block_on(async {
-            let begun = harrier_exec::process_cpu_ns();
+            let start_ns = harrier_exec::process_cpu_ns();
             let busy = async {
-                while harrier_exec::process_cpu_ns() < begun + BUSY_CPU_NS {
+                while harrier_exec::process_cpu_ns() < start_ns + BUSY_CPU_NS {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
             tokio::select! {
                 biased;
                 () = busy => {}
-                answer = rows(session, sql) => panic!("it ends: {answer:?}"),
+                answer = text_rows(session, sql) => panic!("it ends: {answer:?}"),
             }
             session.settle().await.expect(sql);
         });
@@ -211,8 +211,8 @@ impl Ranks for InProcess {
 }
 
 #[test]
-fn simulated() {
-    let _turn = alone();
+fn contract_over_simulated_network() {
+    let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     contract.check(&mut Simulated::start(Simulation::new(SEED, RANKS, Weather::ROUGH)));
@@ -220,25 +220,25 @@ fn simulated() {
 }
 
 #[test]
-fn in_process() {
-    let _turn = alone();
+fn contract_in_one_process() {
+    let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     let mut ranks = InProcess::start();
     contract.check(&mut ranks);
-    ranks.runtime.block_on(abandon(&ranks.session, &contract.grouped()));
+    ranks.runtime.block_on(drop_unpolled(&ranks.session, &contract.grouped()));
     contract.is_right(&mut ranks);
 }
 
 #[test]
 fn dropped_before_the_first_poll() {
-    let _turn = alone();
+    let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));
     for sql in [contract.grouped(), contract.endless()] {
         let Simulated { simulation, session, .. } = &mut ranks;
-        simulation.run(abandon(session, &sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
+        simulation.run(drop_unpolled(session, &sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
         ranks.rest();
         contract.is_right(&mut ranks);
     }
@@ -246,7 +246,7 @@ fn dropped_before_the_first_poll() {
 
 #[test]
 fn dropped_at_any_frame() {
-    let _turn = alone();
+    let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));

@@ -1,14 +1,14 @@
-//! Real statements over a simulated network: whatever goes wrong, at whichever frame, a statement gives what
-//! it should or fails with 57P02, and the next one is right and leaves nothing on any rank.
+//! Fault injection with real statements over a simulated network: whatever fails at whichever frame, a
+//! statement returns its rows or fails with 57P02, and the next one is right and leaks nothing on any rank.
 //!
-//! The ranks are engines of this process; everything but what carries the frames is what runs below a
-//! launcher. A fault happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, all
-//! of them where frames are late and overtake one another, and all of the statement with most frames, only at
-//! every so many. `HARRIER_FAULT_STEP` is the step of all of them instead: 1 tries every frame, as `make soak
-//! PART=faults` does. `HARRIER_SEED` is another seed of delays; failures tell it.
+//! The ranks are engines of this process; everything but the transport of frames is what runs below a
+//! launcher. A fault is injected at frame 0, 1, 2, … until the statement completes before it. Some kinds, all
+//! of them with delayed and reordered frames, and all of the statement with most frames, are injected only at
+//! a sample of frames. `HARRIER_FAULT_STEP` sets the step of all of them: 1 tries every frame, as `make soak
+//! PART=faults` does. `HARRIER_SEED` sets the seed of delays; failures print it.
 //!
-//! The ranks lend each other nothing: tasks of a dead one run on here, and would read what is written again
-//! (`interconnect/tests/simulated/sim.rs` does the same to streams through shared memory).
+//! Shared memory is off: tasks of a dead rank run on here, and would read blocks that are overwritten
+//! (`interconnect/tests/simulated/sim.rs` injects the same faults into streams through shared memory).
 
 use std::cell::{Cell, OnceCell};
 use std::path::Path;
@@ -20,42 +20,42 @@ use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, Warehous
 use harrier_exec::Gang;
 use harrier_sim::{Fault, Simulation, Weather};
 
-use crate::{on_statement_stack, together};
+use crate::{on_statement_stack, share_cpu_time};
 
 const RANKS: usize = 3;
 
-/// Of what a stopped or cut off rank takes to be held lost, so much passes in a millisecond.
+/// Simulated silence timeout per real millisecond.
 const PACE: Duration = Duration::from_millis(50);
 
-/// What a statement fails with when a rank it runs on is lost.
+/// SQLSTATE of a statement that has lost a rank.
 const LOST: &str = "57P02";
 
-/// Shorter than the patience of the other ranks: nothing may come of it.
+/// A stall below the silence timeout: it must have no effect.
 const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
 
-/// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and
-/// the lowest of its length.
+/// Bytes of a frame's header whose damage cannot yield another valid frame: the first, and the lowest of the
+/// length.
 const MAGIC: Fault = Fault::Damage(0);
 const LENGTH: Fault = Fault::Damage(32);
 
-/// Of the statement that redistributes and broadcasts, which has three times the frames of the others.
+/// Step for the statement that redistributes and broadcasts, which has three times the frames of the others.
 const LONG_SAMPLE: usize = 3;
 
-/// Of the faults that are not tried at every frame: at every so many, in calm weather and in rough.
+/// Step for the faults that are not tried at every frame: in calm weather and in rough.
 const SAMPLE: usize = 5;
 const ROUGH_SAMPLE: usize = 12;
 
-/// Frames tried, from the first one on: every so many.
+/// Step between the frames tried.
 fn step(usual: usize) -> usize {
     std::env::var("HARRIER_FAULT_STEP").map_or(usual, |step| step.parse().expect("a number"))
 }
 
-/// Of delays, and of who goes first.
+/// Seed of delays and of the schedule.
 fn seed() -> u64 {
     std::env::var("HARRIER_SEED").map_or(1, |seed| seed.parse().expect("a number"))
 }
 
-/// A gang whose ranks stand on one folder.
+/// A gang whose ranks share one folder.
 struct Ranks {
     simulation: Simulation,
     /// By rank.
@@ -86,11 +86,11 @@ impl Ranks {
 
     /// Runs a statement and settles, as every client's connection does.
     fn run(&mut self, sql: &str) -> Result<String, SqlError> {
-        self.run_unless_dead(sql).unwrap_or_else(|| panic!("{sql}: the coordinator is dead"))
+        self.run_unless_killed(sql).unwrap_or_else(|| panic!("{sql}: the coordinator is dead"))
     }
 
-    /// As [`Ranks::run`]; `None` if the coordinator dies before it is done, and its client hears nothing.
-    fn run_unless_dead(&mut self, sql: &str) -> Option<Result<String, SqlError>> {
+    /// As [`Ranks::run`]; `None` if the coordinator is killed before the statement completes.
+    fn run_unless_killed(&mut self, sql: &str) -> Option<Result<String, SqlError>> {
         let Ranks { simulation, session, .. } = self;
         let network = simulation.network.clone();
         let dead = async {
@@ -100,7 +100,7 @@ impl Ranks {
         };
         let statement = async {
             let result = run(session, sql).await;
-            // A loss that comes after the statement's end is not its failure: what it has committed stays.
+            // A rank loss after the statement's end is not its failure: what it has committed stays.
             if let Err(error) = session.settle().await {
                 assert_eq!(error.sqlstate.as_str(), LOST, "{sql}: {}", error.message);
             }
@@ -116,9 +116,9 @@ impl Ranks {
         simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
     }
 
-    /// Asks again while losses are new: one that a statement did not need may be found while the next one
-    /// runs.
-    fn again(&mut self, sql: &str) -> String {
+    /// Retries while rank losses are new: a loss that one statement did not notice may be found during the
+    /// next one.
+    fn retry_until_stable(&mut self, sql: &str) -> String {
         for _ in 0..RANKS {
             match self.run(sql) {
                 Ok(answer) => return answer,
@@ -152,10 +152,10 @@ async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
     }
 }
 
-/// Two tables of files and an empty one of the warehouse, made by an engine alone.
+/// Creates two tables of files and an empty one of the warehouse, by an engine without ranks.
 fn tables(folder: &Path) {
-    let alone = Engine::try_new(options(folder)).expect("an engine");
-    let session = alone.session();
+    let single_rank = Engine::try_new(options(folder)).expect("an engine");
+    let session = single_rank.session();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for table in ["facts", "groups"] {
         std::fs::create_dir(folder.join(table)).expect("a folder");
@@ -173,9 +173,9 @@ fn tables(folder: &Path) {
     }
 }
 
-/// A fault at every frame of `sql`, or at every so many, whose plan has all of `motions`. `check` asks the
-/// next statement; it is told whether `sql` was done since the last time.
-fn faults(folder: &Path, sql: &str, every: usize, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
+/// Injects a fault at every frame of `sql`, or at every `every`th; its plan must have all of `motions`.
+/// `check` runs the next statement, with whether `sql` completed since the last check.
+fn inject_faults(folder: &Path, sql: &str, every: usize, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
     let right = {
         let mut ranks = Ranks::start(folder, Weather::CALM);
         let plan = ranks.run(&format!("explain {sql}")).expect(sql);
@@ -234,12 +234,12 @@ fn context(fault: Fault, frame: u64, weather: Weather, sql: &str) -> String {
     format!("HARRIER_SEED={}: {fault:?} at frame {frame} in {weather:?} of {sql}", seed())
 }
 
-/// A fault of the coordinator itself at some frames of `sql`, which only reads: what is read with its gang
-/// fails from then on, its client hears of that (57P02) unless it has died with the coordinator, and the
-/// other ranks give back what they had.
+/// Injects faults of the coordinator itself at some frames of the read-only statement `sql`: statements on
+/// its gang fail from then on, its client gets 57P02 unless it was killed with the coordinator, and the other
+/// ranks release their resources.
 ///
-/// Of statements that write it cannot be told here what a dead coordinator has committed: its threads run on.
-fn coordinator_faults(folder: &Path, sql: &str) {
+/// For statements that write this cannot tell what a killed coordinator has committed: its threads run on.
+fn inject_coordinator_faults(folder: &Path, sql: &str) {
     let right = Ranks::start(folder, Weather::CALM).run(sql).expect(sql);
     for fault in [Fault::Kill(0), Fault::Break(0)] {
         let (mut fired, mut failed) = (0, 0);
@@ -248,7 +248,7 @@ fn coordinator_faults(folder: &Path, sql: &str) {
             let mut ranks = Ranks::start(folder, Weather::CALM);
             let first = ranks.simulation.network.frames();
             ranks.simulation.network.plan(first + frame, fault);
-            let outcome = ranks.run_unless_dead(sql);
+            let outcome = ranks.run_unless_killed(sql);
             if !ranks.simulation.network.fault_fired() {
                 break;
             }
@@ -259,10 +259,10 @@ fn coordinator_faults(folder: &Path, sql: &str) {
                     failed += 1;
                     assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
                 }
-                // A broken one is ended by the others, for its silence.
+                // The other ranks end a broken one for its silence.
                 None => failed += 1,
             }
-            match ranks.run_unless_dead(sql) {
+            match ranks.run_unless_killed(sql) {
                 Some(Ok(_)) => panic!("{context}: the gang is lost, and goes on"),
                 Some(Err(error)) => {
                     assert_eq!(error.sqlstate.as_str(), LOST, "{context}: {}", error.message);
@@ -277,11 +277,11 @@ fn coordinator_faults(folder: &Path, sql: &str) {
     }
 }
 
-/// `sql` gives the same whatever happened before.
-fn same(sql: &str) -> impl Fn(&mut Ranks, bool) {
+/// Checks that `sql` returns the same whatever happened before.
+fn returns_same(sql: &str) -> impl Fn(&mut Ranks, bool) {
     let right = OnceCell::new();
     move |ranks, _| {
-        let answer = ranks.again(sql);
+        let answer = ranks.retry_until_stable(sql);
         assert_eq!(right.get_or_init(|| answer.clone()), &answer, "{sql}");
     }
 }
@@ -289,49 +289,49 @@ fn same(sql: &str) -> impl Fn(&mut Ranks, bool) {
 #[test]
 fn gather() {
     on_statement_stack(|| {
-        let _turn = together();
+        let _turn = share_cpu_time();
         let folder = tempfile::tempdir().expect("a folder");
         tables(folder.path());
         let sql = format!("select sum(k), count(*), max(g) from '{}/facts/'", folder.path().display());
-        faults(folder.path(), &sql, 1, &["gather"], &same(&sql));
-        coordinator_faults(folder.path(), &sql);
+        inject_faults(folder.path(), &sql, 1, &["gather"], &returns_same(&sql));
+        inject_coordinator_faults(folder.path(), &sql);
     });
 }
 
 #[test]
 fn redistribute_and_broadcast() {
     on_statement_stack(|| {
-        let _turn = together();
+        let _turn = share_cpu_time();
         let folder = tempfile::tempdir().expect("a folder");
         tables(folder.path());
         let sql = format!(
             "select f.k % 5, n.name, count(*) from '{0}/facts/' f join '{0}/groups/' n on f.g = n.g group by 1, 2 order by 1, 2",
             folder.path().display()
         );
-        faults(folder.path(), &sql, LONG_SAMPLE, &["redistribute", "broadcast"], &same(&sql));
-        coordinator_faults(folder.path(), &sql);
+        inject_faults(folder.path(), &sql, LONG_SAMPLE, &["redistribute", "broadcast"], &returns_same(&sql));
+        inject_coordinator_faults(folder.path(), &sql);
     });
 }
 
-/// All rows of an INSERT are there or none, whatever it was that failed.
+/// INSERT is atomic: all its rows are there or none, whatever failed.
 #[test]
 fn insert() {
     on_statement_stack(|| {
-        let _turn = together();
+        let _turn = share_cpu_time();
         const ROWS: i64 = 1334;
         let folder = tempfile::tempdir().expect("a folder");
         tables(folder.path());
         let facts = format!("{}/facts/", folder.path().display());
         let sql = format!("insert into kept select k, g from '{facts}' where k % 3 = 0");
-        let known = Cell::new(0);
+        let rows_before = Cell::new(0);
         let check = |ranks: &mut Ranks, done: bool| {
-            let answer = ranks.again("select count(*) from kept");
+            let answer = ranks.retry_until_stable("select count(*) from kept");
             let count = answer.lines().nth(3).and_then(|line| line.split('|').nth(1)?.trim().parse().ok());
             let rows: i64 = count.unwrap_or_else(|| panic!("no count: {answer}"));
-            let expected = known.get() + if done { ROWS } else { 0 };
+            let expected = rows_before.get() + if done { ROWS } else { 0 };
             assert_eq!(rows, expected);
-            known.set(rows);
+            rows_before.set(rows);
         };
-        faults(folder.path(), &sql, 1, &["gather"], &check);
+        inject_faults(folder.path(), &sql, 1, &["gather"], &check);
     });
 }

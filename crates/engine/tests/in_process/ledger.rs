@@ -1,5 +1,5 @@
-//! The ledger of a gang: what a rank still holds after statements have ended is found and told until it is
-//! given back, and ranks are asked only after something was asked of them.
+//! Ledger of a gang: resources leaked on a rank are reported until they are released, and ranks are queried
+//! only after they were used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use harrier_exec::Gang;
 use harrier_exec::Retained;
 use harrier_sim::{Simulation, Weather};
 
-use crate::together;
+use crate::share_cpu_time;
 
 const RANKS: usize = 3;
 
-/// A gang whose ranks have memory that nobody uses.
+/// A gang with a memory pool for each rank, all unused.
 struct Ranks {
     simulation: Simulation,
     gangs: Vec<Gang>,
@@ -24,7 +24,7 @@ struct Ranks {
 impl Ranks {
     fn start() -> Ranks {
         let mut simulation = Simulation::new(1, RANKS, Weather::CALM);
-        // Patience with what is left is real time.
+        // The grace period for leaks is real time.
         simulation.pace = Duration::from_millis(1);
         let runtime = simulation.runtime().handle().clone();
         let _entered = runtime.enter();
@@ -37,22 +37,22 @@ impl Ranks {
         Ranks { simulation, gangs, memory }
     }
 
-    /// As if a statement that has ended had left a byte on `rank`.
-    fn leave_something(&self, rank: usize) -> MemoryReservation {
-        let left = MemoryConsumer::new("left").register(&self.memory[rank].memory_pool);
-        left.grow(1);
-        left
+    /// Leaks a byte on `rank`, as a statement that has ended might.
+    fn leak_byte(&self, rank: usize) -> MemoryReservation {
+        let leak = MemoryConsumer::new("left").register(&self.memory[rank].memory_pool);
+        leak.grow(1);
+        leak
     }
 
-    /// Asks something of every other rank, as a statement does that runs there.
-    fn use_all(&mut self) {
+    /// Queries every other rank, as a statement does that runs there.
+    fn query_all_ranks(&mut self) {
         let gang = self.gangs[0].clone();
         let reports = self.simulation.run(async move { gang.reports().await });
         assert_eq!(reports.expect("it ends").expect("all answer").len(), RANKS);
     }
 
-    /// What is said of the ledger, and how many frames that took.
-    fn check(&mut self) -> (Result<(), String>, u64) {
+    /// The result of a check of the ledger, and the number of its frames.
+    fn check_ledger(&mut self) -> (Result<(), String>, u64) {
         let before = self.simulation.network.frames();
         let gang = self.gangs[0].clone();
         let checked = self.simulation.run(async move { gang.check_ledger(Retained::Nothing).await });
@@ -62,45 +62,45 @@ impl Ranks {
 }
 
 #[test]
-fn ranks_are_asked_after_they_were_used() {
-    let _turn = together();
+fn ranks_are_queried_only_after_use() {
+    let _turn = share_cpu_time();
     let mut ranks = Ranks::start();
-    assert_eq!(ranks.check(), (Ok(()), 0), "nothing was asked of anybody yet");
+    assert_eq!(ranks.check_ledger(), (Ok(()), 0), "nothing was asked of anybody yet");
     for _ in 0..2 {
-        ranks.use_all();
-        let (checked, frames) = ranks.check();
+        ranks.query_all_ranks();
+        let (checked, frames) = ranks.check_ledger();
         assert_eq!(checked, Ok(()));
         assert!(
             frames >= 2 * (RANKS as u64 - 1),
             "a question and an answer of each rank, not {frames} frames"
         );
-        assert_eq!(ranks.check(), (Ok(()), 0), "they are known to hold nothing");
+        assert_eq!(ranks.check_ledger(), (Ok(()), 0), "they are known to hold nothing");
     }
 }
 
 #[test]
-fn what_another_rank_holds_is_told_until_it_is_given_back() {
-    let _turn = together();
+fn leaks_of_other_ranks_are_reported_until_released() {
+    let _turn = share_cpu_time();
     let mut ranks = Ranks::start();
     for rank in 1..RANKS {
-        ranks.use_all();
-        let left = ranks.leave_something(rank);
+        ranks.query_all_ranks();
+        let leak = ranks.leak_byte(rank);
         for _ in 0..2 {
-            let told = ranks.check().0.expect_err("something is left");
-            assert!(told.contains(&format!("rank {rank} has 0 streams, 0 frames, 1 bytes")), "{told}");
+            let report = ranks.check_ledger().0.expect_err("something is left");
+            assert!(report.contains(&format!("rank {rank} has 0 streams, 0 frames, 1 bytes")), "{report}");
         }
-        drop(left);
-        assert_eq!(ranks.check().0, Ok(()));
+        drop(leak);
+        assert_eq!(ranks.check_ledger().0, Ok(()));
     }
 }
 
 #[test]
-fn what_the_coordinator_holds_is_told_though_nobody_was_asked_anything() {
-    let _turn = together();
+fn leaks_of_the_coordinator_are_reported_without_queries() {
+    let _turn = share_cpu_time();
     let mut ranks = Ranks::start();
-    let left = ranks.leave_something(0);
-    let told = ranks.check().0.expect_err("something is left");
-    assert!(told.contains("rank 0 has 0 streams, 0 frames, 1 bytes"), "{told}");
-    drop(left);
-    assert_eq!(ranks.check().0, Ok(()));
+    let leak = ranks.leak_byte(0);
+    let report = ranks.check_ledger().0.expect_err("something is left");
+    assert!(report.contains("rank 0 has 0 streams, 0 frames, 1 bytes"), "{report}");
+    drop(leak);
+    assert_eq!(ranks.check_ledger().0, Ok(()));
 }

@@ -1,7 +1,6 @@
-//! Gangs whose ranks are engines of this process: what they promise, what they do when something goes wrong,
-//! and what they hold.
+//! Gangs whose ranks are engines of this process: their contract, fault injection, and resource leaks.
 //!
-//! The tests of this folder are one program, for each program links all of DataFusion. Those of one file:
+//! The tests of this folder are one program, because each program links all of DataFusion. Those of one file:
 //! `cargo test -p harrier-engine --test in_process faults::`.
 
 mod contract;
@@ -15,16 +14,16 @@ mod session_memory;
 use harrier_sql::nesting::THREAD_STACK_BYTES;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The processor time of this process: whoever looks at it has it alone.
+/// CPU time of this process: a test that measures it holds the lock exclusively.
 static PROCESSOR: RwLock<()> = RwLock::new(());
 
-/// For a test that looks at processor time: no other one runs beside it.
-fn alone() -> RwLockWriteGuard<'static, ()> {
+/// Write lock for a test that measures CPU time: no other test runs beside it.
+fn lock_cpu_time() -> RwLockWriteGuard<'static, ()> {
     PROCESSOR.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For every other one.
-fn together() -> RwLockReadGuard<'static, ()> {
+/// Read lock for every other test.
+fn share_cpu_time() -> RwLockReadGuard<'static, ()> {
     PROCESSOR.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +31,7 @@ fn together() -> RwLockReadGuard<'static, ()> {
 fn on_statement_stack(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES);
-        let done = thread.spawn_scoped(scope, test).expect("a thread").join();
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let outcome = thread.spawn_scoped(scope, test).expect("a thread").join();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }

@@ -1,5 +1,4 @@
-//! Plans as ranks get them: encoded, and decoded with the functions that a rank has, they give what they give
-//! where they were planned.
+//! Serialization of plans: encoded and decoded with a rank's functions, they return the same rows.
 #![allow(clippy::await_holding_lock)] // Each test has a runtime of its own, and the lock lets those of this program run together.
 
 use std::sync::Arc;
@@ -12,9 +11,9 @@ use harrier_exec::functions;
 use harrier_exec::transport::plan_codec;
 use harrier_sql::nesting::THREAD_STACK_BYTES;
 
-use crate::together;
+use crate::share_cpu_time;
 
-/// Groups of several rows, NULLs in each column but `id`, and values that come more than once.
+/// Groups of several rows, NULLs in each column but `id`, and duplicate values.
 const TABLE: &str = "(VALUES (1, 1, 10, true, 'a'), (2, 2, 20, true, 'b'), (3, 1, NULL, NULL, 'c'), (4, 2, 40, false, NULL), \
      (5, 1, 50, true, 'e'), (6, 2, NULL, true, 'f'), (7, 1, 10, false, 'a'), (8, 2, 20, false, 'h'), (9, NULL, 90, true, 'i')) \
      AS t (id, g, v, p, s)";
@@ -38,10 +37,10 @@ const AGGREGATES: [&str; 16] = [
     "string_agg(s, ',')",
 ];
 
-/// Those that can take rows back, as frames whose start moves need.
+/// Aggregates that can retract rows, as frames with a moving start need.
 const MOVING: [&str; 7] = ["count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(s)", "array_agg(v)"];
 
-/// Those for which DISTINCT does not work at all.
+/// Aggregates that do not support DISTINCT.
 const NO_DISTINCT: [&str; 6] =
     ["count(*)", "corr(v, id)", "regr_slope(v, id)", "stddev(v)", "var_pop(v)", "bit_xor(v)"];
 
@@ -61,7 +60,7 @@ const FUNCTIONS: [&str; 13] = [
     "nth_value(v, 2)",
 ];
 
-/// Windows, and for each one that is ordered the other way round.
+/// Windows, and for each one in the opposite order.
 const WINDOWS: [(&str, &str); 4] = [
     ("PARTITION BY g ORDER BY id", "PARTITION BY g ORDER BY id DESC"),
     ("ORDER BY id DESC", "ORDER BY id"),
@@ -76,32 +75,32 @@ fn session() -> Session {
     Engine::try_new(EngineOptions::default()).expect("an engine").session()
 }
 
-async fn planned(session: &Session, sql: &str) -> Arc<dyn ExecutionPlan> {
-    let planned = async { session.context().sql(sql).await?.create_physical_plan().await };
-    planned.await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+async fn plan_statement(session: &Session, sql: &str) -> Arc<dyn ExecutionPlan> {
+    let plan_statement = async { session.context().sql(sql).await?.create_physical_plan().await };
+    plan_statement.await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-async fn text(sql: &str, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> String {
+async fn execute_to_text(sql: &str, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> String {
     let batches = collect(plan, context).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     pretty_format_batches(&batches).expect("a table").to_string()
 }
 
-/// The rows of a statement, which are the same when its plan has been on the way.
+/// Rows of a statement, after asserting that its encoded and decoded plan returns the same.
 async fn rows(session: &Session, sql: &str) -> String {
-    let plan = planned(session, sql).await;
+    let plan = plan_statement(session, sql).await;
     let bytes = plan_codec::encode(&plan).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let here = text(sql, plan, session.context().task_ctx()).await;
+    let here = execute_to_text(sql, plan, session.context().task_ctx()).await;
     let mut rank = SessionStateBuilder::new_with_default_features();
     functions::install(&mut rank);
     let context = rank.build().task_ctx();
     let plan = plan_codec::decode(&bytes, &context).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    assert_eq!(text(sql, plan, context).await, here, "{sql}");
+    assert_eq!(execute_to_text(sql, plan, context).await, here, "{sql}");
     here
 }
 
-/// The calls of one function in one statement, over a window and beside another one: rows of each are those
-/// that it has alone.
-async fn beside(session: &Session, calls: &[String], window: &str, other: &str) {
+/// Asserts that calls of one function in one statement, over a window and beside another window, return the
+/// same rows as alone.
+async fn check_windows_beside(session: &Session, calls: &[String], window: &str, other: &str) {
     let columns: Vec<String> =
         calls.iter().enumerate().map(|(at, call)| format!("{call} OVER ({window}) AS c{at}")).collect();
     let columns = columns.join(", ");
@@ -116,8 +115,8 @@ async fn beside(session: &Session, calls: &[String], window: &str, other: &str) 
 }
 
 #[tokio::test]
-async fn windows_stay_whole() {
-    let _together = together();
+async fn window_functions_round_trip() {
+    let _together = share_cpu_time();
     let session = session();
     for (window, other) in WINDOWS {
         for function in AGGREGATES {
@@ -130,23 +129,23 @@ async fn windows_stay_whole() {
                 format!("{function} FILTER (WHERE v > 15 AND id <> 2)"),
                 format!("{function} FILTER (WHERE NULL)"),
             ];
-            beside(&session, &calls, window, other).await;
+            check_windows_beside(&session, &calls, window, other).await;
         }
         for function in FUNCTIONS {
             let mut calls = vec![function.to_string()];
             if function.contains("(v") {
                 calls.push(format!("{function} IGNORE NULLS"));
             }
-            beside(&session, &calls, window, other).await;
+            check_windows_beside(&session, &calls, window, other).await;
         }
     }
     let distinct = ["count(DISTINCT v)", "sum(DISTINCT v)", "count(DISTINCT s) FILTER (WHERE p)"];
-    beside(&session, &distinct.map(String::from), WINDOWS[0].0, WINDOWS[0].1).await;
+    check_windows_beside(&session, &distinct.map(String::from), WINDOWS[0].0, WINDOWS[0].1).await;
 }
 
 #[tokio::test]
-async fn aggregates_stay_whole() {
-    let _together = together();
+async fn aggregates_round_trip() {
+    let _together = share_cpu_time();
     let session = session();
     for function in AGGREGATES {
         let (name, arguments) = function.split_once('(').expect("a call");
@@ -174,10 +173,10 @@ async fn aggregates_stay_whole() {
     rows(&session, &format!("SELECT nth_value(v, 2 ORDER BY id DESC) FROM {TABLE}")).await;
 }
 
-/// On a thread with the stack that those of the program have.
+/// On a thread with the stack size of the program's threads.
 #[test]
-fn plans_may_be_deep() {
-    let _together = together();
+fn deep_plans_round_trip() {
+    let _together = share_cpu_time();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES);
     let thread = thread.spawn(move || runtime.block_on(compare_deep_plans())).expect("a thread");
@@ -208,19 +207,22 @@ async fn compare_deep_plans() {
         let sql = sql.replace(" GROUP BY g ORDER BY ", " GROUP BY id ORDER BY ");
         rows(&session, &sql).await;
     }
-    let mut plan = planned(&session, &format!("SELECT id FROM {TABLE}")).await;
+    let mut plan = plan_statement(&session, &format!("SELECT id FROM {TABLE}")).await;
     for _ in 0..500 {
         plan = Arc::new(datafusion::physical_plan::limit::LocalLimitExec::new(plan, 7));
     }
     let bytes = plan_codec::encode(&plan).expect("bytes");
     let context = session.context().task_ctx();
     let decoded = plan_codec::decode(&bytes, &context).expect("a plan");
-    assert_eq!(text("", decoded, Arc::clone(&context)).await, text("", plan, context).await);
+    assert_eq!(
+        execute_to_text("", decoded, Arc::clone(&context)).await,
+        execute_to_text("", plan, context).await
+    );
 }
 
 #[tokio::test]
-async fn series_stay_whole() {
-    let _together = together();
+async fn generate_series_round_trips() {
+    let _together = share_cpu_time();
     let session = session();
     for sql in [
         "SELECT count(*) FROM generate_series(1, 10)",
@@ -237,10 +239,10 @@ async fn series_stay_whole() {
     }
 }
 
-/// What a join of this process has learnt of its rows stays here: other ranks have others.
+/// Values that a join of this process has learnt stay local: other ranks have others.
 #[tokio::test]
-async fn dynamic_filters_travel_without_values() {
-    let _together = together();
+async fn dynamic_filters_are_sent_without_values() {
+    let _together = share_cpu_time();
     let session = session();
     let folder = tempfile::tempdir().expect("a folder");
     for (name, rows) in [("few", 3), ("many", 300)] {
@@ -257,15 +259,16 @@ async fn dynamic_filters_travel_without_values() {
     }
     for on in ["a.t = b.t", "a.t IS NOT DISTINCT FROM b.t", "a.m = b.m AND a.t = b.t"] {
         let sql = format!("SELECT count(*) FROM few a JOIN many b ON {on}");
-        let plan = planned(&session, &sql).await;
+        let plan = plan_statement(&session, &sql).await;
         let context = session.context().task_ctx();
-        let here = text(&sql, Arc::clone(&plan), Arc::clone(&context)).await;
-        let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(false).to_string();
-        let has_values = shown(&plan).contains("DynamicFilter [") && !shown(&plan).contains("[ empty ]");
-        assert!(has_values, "{}", shown(&plan));
+        let here = execute_to_text(&sql, Arc::clone(&plan), Arc::clone(&context)).await;
+        let plan_text = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(false).to_string();
+        let has_values =
+            plan_text(&plan).contains("DynamicFilter [") && !plan_text(&plan).contains("[ empty ]");
+        assert!(has_values, "{}", plan_text(&plan));
         let bytes = plan_codec::encode(&plan).unwrap_or_else(|error| panic!("{sql}: {error}"));
         let decoded = plan_codec::decode(&bytes, &context).unwrap_or_else(|error| panic!("{sql}: {error}"));
-        assert!(shown(&decoded).contains("DynamicFilter [ empty ]"), "{}", shown(&decoded));
-        assert_eq!(text(&sql, decoded, context).await, here, "{sql}");
+        assert!(plan_text(&decoded).contains("DynamicFilter [ empty ]"), "{}", plan_text(&decoded));
+        assert_eq!(execute_to_text(&sql, decoded, context).await, here, "{sql}");
     }
 }
