@@ -1,4 +1,4 @@
-//! Every Arrow type crosses the wire unharmed: whole, sliced, with nulls, empty, and cut into blocks.
+//! Round trips of every Arrow type over the wire: whole, sliced, with nulls, empty, and cut into blocks.
 
 use arrow::array::types::*;
 use arrow::array::*;
@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 
-/// What arrives when `batch` is sent, as one batch per block.
+/// The batches that arrive when `batch` is sent, one per block.
 fn roundtrip(batch: &RecordBatch) -> Vec<RecordBatch> {
     split(batch.clone())
         .unwrap()
@@ -36,12 +36,12 @@ fn roundtrip(batch: &RecordBatch) -> Vec<RecordBatch> {
 
 fn check(name: &str, batch: &RecordBatch) {
     let arrived = roundtrip(batch);
-    let whole = concat_batches(&batch.schema(), &arrived).unwrap();
-    assert_eq!(batch.num_rows(), whole.num_rows(), "{name}");
-    assert_eq!(batch, &whole, "{name}");
+    let concatenated = concat_batches(&batch.schema(), &arrived).unwrap();
+    assert_eq!(batch.num_rows(), concatenated.num_rows(), "{name}");
+    assert_eq!(batch, &concatenated, "{name}");
 }
 
-fn one(name: &str, array: ArrayRef) -> RecordBatch {
+fn single_column(name: &str, array: ArrayRef) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable([(name, array, true)]).unwrap()
 }
 
@@ -216,13 +216,13 @@ fn arrays(rng: &mut StdRng, rows: usize) -> Vec<(&'static str, ArrayRef)> {
 }
 
 #[test]
-fn every_type_whole_and_sliced() {
+fn every_type_round_trips_whole_and_sliced() {
     let seed = harrier_launch::seed();
     println!("seed {seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     for rows in [0, 1, 7, 64, 1000] {
         for (name, array) in arrays(&mut rng, rows) {
-            let batch = one(name, array);
+            let batch = single_column(name, array);
             check(name, &batch);
             for _ in 0..4 {
                 let from = rng.random_range(0..=rows);
@@ -234,7 +234,7 @@ fn every_type_whole_and_sliced() {
 }
 
 #[test]
-fn all_columns_at_once_after_a_filter() {
+fn filtered_batches_round_trip() {
     let mut rng = StdRng::seed_from_u64(7);
     let columns = arrays(&mut rng, 3000).into_iter().filter(|(name, _)| !name.contains("runs"));
     let batch =
@@ -247,7 +247,7 @@ fn all_columns_at_once_after_a_filter() {
 }
 
 #[test]
-fn rows_without_columns_keep_their_number() {
+fn batches_without_columns_keep_their_row_count() {
     let options = RecordBatchOptions::new().with_row_count(Some(12_345));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
     let arrived = roundtrip(&batch);
@@ -255,9 +255,9 @@ fn rows_without_columns_keep_their_number() {
 }
 
 #[test]
-fn string_views_travel_without_the_buffers_they_were_cut_from() {
+fn string_views_are_compacted() {
     let all = StringViewArray::from_iter_values((0..10_000).map(|row| format!("{row:>100}")));
-    let few = one("s", Arc::new(all.slice(5000, 10)));
+    let few = single_column("s", Arc::new(all.slice(5000, 10)));
     let pieces = split(few.clone()).unwrap();
     assert_eq!(pieces.len(), 1);
     assert!(pieces[0].payload_bytes() < 10 * 116 + 256, "{} bytes", pieces[0].payload_bytes());
@@ -265,9 +265,9 @@ fn string_views_travel_without_the_buffers_they_were_cut_from() {
 }
 
 #[test]
-fn a_batch_of_300_mb_goes_in_blocks() {
+fn large_batches_are_cut_into_blocks() {
     let values = Int64Array::from_iter_values(0..40_000_000);
-    let batch = one("v", Arc::new(values));
+    let batch = single_column("v", Arc::new(values));
     let pieces = split(batch.clone()).unwrap();
     assert!(pieces.iter().all(|piece| piece.payload_bytes() <= BLOCK_BYTES_MAX));
     drop(pieces);
@@ -275,8 +275,8 @@ fn a_batch_of_300_mb_goes_in_blocks() {
 }
 
 #[test]
-fn one_row_larger_than_a_block_goes_whole() {
-    let batch = one(
+fn rows_larger_than_a_block_are_sent_whole() {
+    let batch = single_column(
         "s",
         Arc::new(StringViewArray::from_iter_values(["x".repeat(5 * BLOCK_BYTES_MAX), "y".to_string()])),
     );
@@ -284,12 +284,12 @@ fn one_row_larger_than_a_block_goes_whole() {
 }
 
 #[test]
-fn damaged_blocks_are_refused_and_never_read_beyond() {
+fn corrupt_blocks_are_refused_without_overread() {
     let seed = harrier_launch::seed();
     println!("seed {seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     for (name, array) in arrays(&mut rng, 50) {
-        let batch = one(name, array);
+        let batch = single_column(name, array);
         let piece = split(batch.clone()).unwrap().remove(0);
         let mut block = Block::with_capacity(piece.payload_bytes());
         piece.encode(&mut block).unwrap();

@@ -1,16 +1,16 @@
-//! A rank that hears anything at all: random bytes, and frames in which nearly everything is right.
+//! Fuzz tests of a rank's input: random bytes, and frames that are nearly valid.
 //!
-//! `HARRIER_SEED` repeats the run of one seed. `checks/fuzz` looks for inputs by what they reach.
+//! `HARRIER_SEED` repeats the run of one seed. `checks/fuzz` searches for inputs by coverage.
 
 use harrier_sim::hostile::attack;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Inputs of a run.
+/// Inputs per run.
 const INPUTS: u64 = 1000;
 
 #[test]
-fn nothing_that_arrives_is_more_than_an_error() {
+fn random_input_is_at_most_an_error() {
     let seed = std::env::var("HARRIER_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seeds = seed.map_or(0..INPUTS, |seed: u64| seed..seed + 1);
     for seed in seeds {

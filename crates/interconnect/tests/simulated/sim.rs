@@ -1,5 +1,5 @@
-//! The contract over a simulated network: every seed in fair weather and foul, with shared memory and
-//! without, and a fault at every frame until none fires.
+//! Contract of streams over a simulated network: every seed in calm and rough weather, with and without
+//! shared memory, and a fault injected at every frame until none fires.
 //!
 //! `HARRIER_SEED` repeats a run of one seed.
 
@@ -21,13 +21,13 @@ use tokio::runtime::Handle;
 /// Where the ranks are: one of [`Simulation`]'s constructors.
 type Start = fn(u64, usize, Weather) -> Simulation;
 
-/// What came of an exchange: by rank; `None` for a rank that is dead.
+/// Results of an exchange by rank; `None` for a dead rank.
 type Outcome = Vec<Option<Result<usize, Problem>>>;
 
 struct Run {
     simulation: Simulation,
     outcome: Outcome,
-    /// What all ranks together were charged with.
+    /// The meter of all ranks together.
     sent: Arc<Meter>,
     received: Arc<Meter>,
 }
@@ -83,28 +83,28 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |seed| only.unwrap_or(seed)).take(if only.is_some() { 1 } else { usize::MAX })
 }
 
-/// Blocks that ranks have lent each other.
-fn lent(simulation: &Simulation) -> u64 {
+/// Blocks in shared memory that other ranks have borrowed.
+fn shared_blocks(simulation: &Simulation) -> u64 {
     simulation.ranks.iter().map(|gang| gang.counters().blocks_lent).sum()
 }
 
 #[test]
-fn rows_arrive_in_any_weather() {
-    rows_arrive(Simulation::new, false);
+fn rows_arrive_despite_delays_and_reordering() {
+    check_rows_arrive(Simulation::new, false);
 }
 
 #[test]
-fn rows_arrive_in_any_weather_through_shared_memory() {
-    rows_arrive(Simulation::with_shared_memory, true);
+fn rows_arrive_through_shared_memory() {
+    check_rows_arrive(Simulation::with_shared_memory, true);
 }
 
-fn rows_arrive(start: Start, shares: bool) {
+fn check_rows_arrive(start: Start, shares: bool) {
     for seed in seeds(30) {
         for (ranks, weather) in [(2, Weather::CALM), (3, Weather::ROUGH), (5, Weather::ROUGH)] {
             let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec: None };
             let Run { mut simulation, outcome, sent, received } =
                 run(start, exchange, ranks, weather, |_| {});
-            assert_eq!(lent(&simulation) > 0, shares, "seed {seed}, {ranks} ranks");
+            assert_eq!(shared_blocks(&simulation) > 0, shares, "seed {seed}, {ranks} ranks");
             for (rank, outcome) in outcome.into_iter().enumerate() {
                 let streams = outcome.expect("nobody dies").unwrap_or_else(|problem| {
                     panic!("seed {seed}, rank {rank} of {ranks}: {problem}");
@@ -112,7 +112,7 @@ fn rows_arrive(start: Start, shares: bool) {
                 assert_eq!(streams, 2 * 3 * (ranks - 1));
             }
             assert_eq!(simulation.leaks(), [], "seed {seed}, {ranks} ranks");
-            // A rank reads one round at a time; the round before may still be stopping where it is sent.
+            // A rank reads one round at a time; the round before may still be stopping at its sender.
             let windows = ranks * (ranks - 1) * 3 * (window_for(3, WINDOW_BYTES) as usize + BLOCK_BYTES_MAX);
             let broadcasts = ranks * (BROADCAST_BYTES_MAX + BLOCK_BYTES_MAX);
             let sides = [("sent", sent, 2 * (windows + broadcasts)), ("received", received, windows)];
@@ -128,9 +128,9 @@ fn rows_arrive(start: Start, shares: bool) {
     }
 }
 
-/// Half of every batch is one text again and again.
+/// Half of every batch is one repeated text.
 #[test]
-fn rows_travel_compressed_between_hosts() {
+fn frames_between_hosts_are_compressed() {
     for seed in seeds(5) {
         let of = |codec| {
             let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec };
@@ -153,22 +153,22 @@ fn rows_travel_compressed_between_hosts() {
     }
 }
 
-/// A fault at frame 0, 1, 2, … until the exchange is over before it: every stream ends, either as its script
-/// says or by the loss of a rank that had to do with the fault, nothing is left, and nobody waits for ever.
+/// Injects a fault at frame 0, 1, 2, … until the exchange completes before it: every stream ends, either as
+/// scripted or by the loss of a rank that the fault concerns, nothing leaks, and nothing hangs.
 #[test]
-fn a_fault_at_every_frame() {
-    assert_eq!(faults_at_every_frame(Simulation::new, 10), 0);
+fn faults_at_every_frame() {
+    assert_eq!(inject_faults(Simulation::new, 10), 0);
 }
 
-/// What the dead were lent comes back, too.
+/// Blocks that a dead rank has borrowed are returned as well.
 #[test]
-fn a_fault_at_every_frame_through_shared_memory() {
-    let lent = faults_at_every_frame(Simulation::with_shared_memory, 12);
-    assert!(lent > 1000, "only {lent} blocks were lent");
+fn faults_at_every_frame_through_shared_memory() {
+    let shared_blocks = inject_faults(Simulation::with_shared_memory, 12);
+    assert!(shared_blocks > 1000, "only {shared_blocks} blocks were lent");
 }
 
-/// Returns how many blocks were lent in all.
-fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
+/// Returns how many blocks were shared in all.
+fn inject_faults(start: Start, rows_log2: u32) -> u64 {
     let mut blocks_lent = 0;
     let faults = [
         Fault::Kill(0),
@@ -197,14 +197,17 @@ fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
                 for (rank, outcome) in outcome.into_iter().enumerate() {
                     match outcome {
                         None | Some(Ok(_)) => {}
-                        Some(Err(Problem::Lost { rank: lost, .. })) => {
-                            assert!(may_lose(fault, rank, lost), "{context}: rank {rank} lost {lost}");
+                        Some(Err(Problem::Lost { rank: lost_rank, .. })) => {
+                            assert!(
+                                may_report_loss(fault, rank, lost_rank),
+                                "{context}: rank {rank} lost {lost_rank}"
+                            );
                         }
                         Some(Err(Problem::Wrong(what))) => panic!("{context}: rank {rank}: {what}"),
                     }
                 }
                 assert_eq!(simulation.leaks(), [], "{context}");
-                blocks_lent += lent(&simulation);
+                blocks_lent += shared_blocks(&simulation);
             }
             assert!(fired > 20, "{fault:?} fired only {fired} times");
         }
@@ -212,38 +215,38 @@ fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
     blocks_lent
 }
 
-/// Whether `rank` may hold `lost` lost because of `fault`.
-fn may_lose(fault: Fault, rank: usize, lost: usize) -> bool {
+/// Whether `rank` may report `lost_rank` as lost because of `fault`.
+fn may_report_loss(fault: Fault, rank: usize, lost_rank: usize) -> bool {
     match fault {
-        // The coordinator's end is everybody's.
+        // The coordinator's death ends every rank.
         Fault::Kill(0) => true,
-        Fault::Kill(dead) => lost == dead,
-        // Its own losses are all of them.
-        Fault::Break(broken) => rank == broken || lost == broken,
-        // The coordinator watches everybody, and is the first to say who is silent.
-        Fault::Cut(0, other) => rank == other || lost == other,
-        Fault::Cut(one, other) => [one, other].contains(&lost) || [one, other].contains(&rank),
-        // Short of the patience of the others.
+        Fault::Kill(dead) => lost_rank == dead,
+        // A broken rank may report any rank as lost.
+        Fault::Break(broken) => rank == broken || lost_rank == broken,
+        // The coordinator monitors all ranks, and is the first to report a silent one.
+        Fault::Cut(0, other) => rank == other || lost_rank == other,
+        Fault::Cut(one, other) => [one, other].contains(&lost_rank) || [one, other].contains(&rank),
+        // Shorter than the silence timeout.
         Fault::Stall(_, time) if time < Duration::from_secs(4) => false,
-        Fault::Stall(still, _) => rank == still || lost == still,
+        Fault::Stall(still, _) => rank == still || lost_rank == still,
         Fault::Damage(_) => true,
     }
 }
 
-/// Whatever a frame is turned into, no rank hangs or panics, and what does arrive as rows is not checked:
-/// that is the network's business, as its checksums are.
+/// Whatever a frame is changed into, no rank hangs or panics. Rows that do arrive are not checked: their
+/// integrity is the network's task, by its checksums.
 #[test]
-fn damaged_frames_end_something() {
-    damaged_frames(Simulation::new, 64);
+fn corrupt_frames_end_streams() {
+    inject_corruption(Simulation::new, 64);
 }
 
-/// Of loans, too, which stand behind the header; and of the offsets that come back.
+/// Corrupts headers of shared blocks as well, and the offsets that come back.
 #[test]
-fn damaged_frames_end_something_through_shared_memory() {
-    damaged_frames(Simulation::with_shared_memory, 80);
+fn corrupt_frames_end_streams_through_shared_memory() {
+    inject_corruption(Simulation::with_shared_memory, 80);
 }
 
-fn damaged_frames(start: Start, places: usize) {
+fn inject_corruption(start: Start, places: usize) {
     let mut ended = 0;
     for seed in seeds(1) {
         for place in 0..places {
@@ -262,34 +265,34 @@ fn damaged_frames(start: Start, places: usize) {
     assert!(ended > places / 2, "only {ended} exchanges were ended");
 }
 
-/// Of what is sent to slow readers: batches of each stream, and rows that one has at most.
-const PLENTY: usize = 100;
+/// For slow readers: batches of each stream, and the maximum of rows in one.
+const BACKPRESSURE_BATCHES: usize = 100;
 const PLENTY_ROWS_MAX: usize = 2048;
 
 /// Streams from each rank to each other one, and the window of each.
-const PLENTY_STREAMS: usize = 3;
+const BACKPRESSURE_STREAMS: usize = 3;
 const PLENTY_WINDOW_BYTES: usize = 64 * 1024;
 
-fn plenty(rows: usize) -> RecordBatch {
+fn backpressure_batch(rows: usize) -> RecordBatch {
     let numbers = Int64Array::from_iter_values(0..rows as i64);
     RecordBatch::try_from_iter([("n", Arc::new(numbers) as ArrayRef)]).expect("the column fits")
 }
 
-/// Sends more than windows hold, as fast as it may.
-struct Plenty {
+/// Sends more than windows allow, as fast as backpressure permits.
+struct FastSender {
     seed: u64,
     runtime: Handle,
     sent: Arc<Meter>,
 }
 
-impl Service for Plenty {
+impl Service for FastSender {
     fn open(&self, incoming: Incoming) {
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
             let mut random = StdRng::seed_from_u64(self.seed ^ ((incoming.from * 16 + stream) as u64) << 32);
             let mut sender = BatchSender::with_budget(sender, Arc::clone(&self.sent) as _);
             self.runtime.spawn(async move {
-                for _ in 0..PLENTY {
-                    let batch = plenty(random.random_range(1..=PLENTY_ROWS_MAX));
+                for _ in 0..BACKPRESSURE_BATCHES {
+                    let batch = backpressure_batch(random.random_range(1..=PLENTY_ROWS_MAX));
                     if !matches!(sender.send(batch).await, SendOutcome::Sent) {
                         return;
                     }
@@ -300,8 +303,8 @@ impl Service for Plenty {
     }
 }
 
-/// One stream after the other, as a merge of files that follow each other does, and slowly: the others wait
-/// with all that they may hold.
+/// Reads one stream after the other, slowly, as a merge of consecutive files does: the others wait with full
+/// windows.
 async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
     let mut batches = 0;
     for mut stream in streams {
@@ -316,11 +319,12 @@ async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
     batches
 }
 
-/// Of each stream the window and one block, on either side, whatever readers do: a fifth of what is sent or
-/// less.
+/// Each stream buffers at most its window and one block on either side, whatever readers do: a fifth of the
+/// sent bytes or less.
 #[test]
-fn slow_readers_hold_no_more_than_their_windows() {
-    let block_bytes = split(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
+fn backpressure_bounds_buffered_bytes() {
+    let block_bytes =
+        split(backpressure_batch(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
     assert!(block_bytes > SHARED_BYTES_MIN, "some blocks are lent");
     let starts: [Start; 3] = [Simulation::new, Simulation::with_shared_memory, Simulation::on_separate_hosts];
     for seed in seeds(3) {
@@ -337,35 +341,40 @@ fn slow_readers_hold_no_more_than_their_windows() {
                     .zip(&meters)
                     .map(|(gang, [sent, received])| {
                         let sent = Arc::clone(sent);
-                        gang.serve(Arc::new(Plenty { seed, runtime: runtime.clone(), sent }));
+                        gang.serve(Arc::new(FastSender { seed, runtime: runtime.clone(), sent }));
                         let others = gang.members().into_iter().filter(|other| *other != gang.rank());
                         let options = ReadOptions {
-                            window_bytes: PLENTY_STREAMS * PLENTY_WINDOW_BYTES,
+                            window_bytes: BACKPRESSURE_STREAMS * PLENTY_WINDOW_BYTES,
                             codec: None,
                             budget: Some(Arc::clone(received) as _),
                         };
-                        let streams = others
-                            .flat_map(|other| gang.open(other, b"plenty", PLENTY_STREAMS, options.clone()));
+                        let streams = others.flat_map(|other| {
+                            gang.open(other, b"plenty", BACKPRESSURE_STREAMS, options.clone())
+                        });
                         let streams = streams.map(|stream| BatchReceiver::new(stream, |_| {})).collect();
                         runtime.spawn(read_slowly(streams))
                     })
                     .collect();
                 let read = simulation.run(async {
                     for read in reads {
-                        assert_eq!(read.await.expect("no panic"), 2 * PLENTY_STREAMS * PLENTY, "{context}");
+                        assert_eq!(
+                            read.await.expect("no panic"),
+                            2 * BACKPRESSURE_STREAMS * BACKPRESSURE_BATCHES,
+                            "{context}"
+                        );
                     }
                 });
                 read.unwrap_or_else(|hang| panic!("{context}: {hang}"));
                 assert_eq!(simulation.leaks(), [], "{context}");
-                assert_eq!(lent(&simulation) > 0, place == 1, "{context}");
-                let streams = 2 * PLENTY_STREAMS;
-                // Blocks are sent and taken while something of the window is left.
+                assert_eq!(shared_blocks(&simulation) > 0, place == 1, "{context}");
+                let streams = 2 * BACKPRESSURE_STREAMS;
+                // Blocks are sent and taken while some of the window is left.
                 let window_bytes = PLENTY_WINDOW_BYTES - 1;
                 for [sent, received] in &meters {
                     assert_eq!((sent.present(), received.present()), (0, 0), "{context}");
                     let sent_max = streams * (window_bytes + block_cost(block_bytes) as usize);
                     let received_max = streams * (window_bytes + block_bytes);
-                    let carried = streams * PLENTY * PLENTY_ROWS_MAX / 2 * size_of::<i64>();
+                    let carried = streams * BACKPRESSURE_BATCHES * PLENTY_ROWS_MAX / 2 * size_of::<i64>();
                     assert!(carried > 5 * sent_max, "the windows matter");
                     for (side, most, max) in
                         [("sent", sent.peak(), sent_max), ("received", received.peak(), received_max)]

@@ -1,5 +1,5 @@
-//! Runs the example `exchange` under the MPI runtimes of this machine: whatever is sent arrives as it was,
-//! whichever way it goes, and nothing is left open.
+//! Runs the example `exchange` under the MPI runtimes of this machine: rows arrive unchanged over every path,
+//! and nothing stays open.
 //!
 //! `HARRIER_SEED` repeats a run. A runtime that is absent is skipped with a line on stderr; with
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
@@ -7,27 +7,27 @@
 use harrier_launch::{Launcher, absent, example, finish, gang_slot, seed};
 use std::time::Duration;
 
-/// A run takes a few seconds. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes a few seconds.
 const RUN_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[test]
-fn through_shared_memory() {
+fn exchange_through_shared_memory() {
     for ranks in [2, 3, 4] {
         check(Launcher::open_mpi(ranks), ranks, true);
     }
 }
 
 #[test]
-fn through_messages() {
+fn exchange_through_messages() {
     for ranks in [1, 2, 3] {
         check(Launcher::open_mpi(ranks), ranks, false);
     }
 }
 
 #[test]
-fn mpich() {
-    check(Launcher::mpich(3), 3, true);
-    check(Launcher::mpich(2), 2, false);
+fn exchange_under_mpich() {
+    check(Launcher::exchange_under_mpich(3), 3, true);
+    check(Launcher::exchange_under_mpich(2), 2, false);
 }
 
 fn check(launcher: Launcher, ranks: usize, shared: bool) {
@@ -51,6 +51,6 @@ fn check(launcher: Launcher, ranks: usize, shared: bool) {
         .filter_map(|line| line.split("streams read, ").nth(1)?.split(' ').next()?.parse().ok())
         .collect();
     assert_eq!(lent.len(), ranks, "{context}");
-    // Which way blocks go is not left to chance: with the seeds' sizes every rank sends some large ones.
+    // The path of blocks is not left to chance: with the seeds' sizes every rank sends some large ones.
     assert_eq!(lent.iter().sum::<u64>() > 0, shared && ranks > 1, "{context}");
 }

@@ -1,7 +1,7 @@
-//! Ranks over the transports there are: MPI and QUIC.
+//! Ranks over the real transports, MPI and QUIC.
 //!
-//! The tests of this folder are one program, which is linked once. Those of one file:
-//! `cargo test -p harrier-interconnect --test transports quic::`.
+//! The tests of this folder are one program, which is linked once. Those of one file: `cargo test -p
+//! harrier-interconnect --test transports quic::`.
 
 mod exchange;
 mod quic;

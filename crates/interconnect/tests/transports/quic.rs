@@ -1,5 +1,5 @@
-//! Ranks over QUIC, on this host: whatever is sent arrives as it was, whatever the network and strangers do;
-//! what cannot become a gang says why; and a rank that ends is missed.
+//! Ranks over QUIC on this host: rows arrive unchanged over a lossy network and beside foreign datagrams; a
+//! gang that cannot form reports why; the failure of a rank is detected.
 //!
 //! `HARRIER_SEED` repeats a run.
 
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A run takes a few seconds. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes a few seconds.
 const RUN_TIME_MAX: Duration = Duration::from_secs(240);
 
-/// How long ranks wait for one that will not come.
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout for ranks that will not connect.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Wake-ups of an idle driver in a second at most: heartbeats and their answers, and questions for ports. A
+/// Maximum of wake-ups of an idle driver in a second: heartbeats and their answers, and port lookups. A
 /// driver that does not sleep has thousands.
 const WAKEUPS_PER_SECOND_MAX: u64 = 100;
 
@@ -50,22 +50,22 @@ fn check(ranks: usize, arguments: &[&str]) {
 }
 
 #[test]
-fn through_shared_memory() {
+fn quic_exchange_through_shared_memory() {
     for ranks in [1, 2, 4] {
         check(ranks, &["--rounds", "2"]);
     }
 }
 
 #[test]
-fn through_messages() {
+fn quic_exchange_through_messages() {
     for ranks in [1, 2, 4] {
         check(ranks, &["--rounds", "2", "--messages"]);
     }
 }
 
-/// Neither while the process can be watched, nor when only its port can be asked for.
+/// Neither while the process can be watched, nor when only its port can be probed.
 #[test]
-fn a_rank_that_ends_is_missed() {
+fn ended_ranks_are_detected() {
     let _turn = gang_slot();
     for (victim, arguments) in [(2, &["--messages"][..]), (2, &["--unwatched"]), (0, &["--unwatched"])] {
         let hosts = Hosts::new(3);
@@ -73,17 +73,17 @@ fn a_rank_that_ends_is_missed() {
         let arguments = [&["--rounds", "2", "--dies", &dies], arguments].concat();
         let (runs, context) = exchange(&hosts, &arguments);
         for (rank, run) in runs.iter().enumerate() {
-            // Not by its silence, which takes seconds.
-            let told = format!("lost rank {victim}: process ");
-            let missed = run.stdout.lines().any(|line| line.starts_with(&told) && line.ends_with(" ended"));
+            // Detected by the end of the process, not by its silence, which takes seconds.
+            let prefix = format!("lost rank {victim}: process ");
+            let missed = run.stdout.lines().any(|line| line.starts_with(&prefix) && line.ends_with(" ended"));
             assert!(!run.timed_out && missed == (rank != victim), "rank {rank}: {context}");
         }
     }
 }
 
-/// Its process ends, instead of telling for ever that it is there.
+/// Its process is ended, instead of sending heartbeats for ever.
 #[test]
-fn a_rank_that_stands_still_inside_of_a_call_is_missed() {
+fn ranks_that_hang_in_a_call_are_detected() {
     let _turn = gang_slot();
     let hosts = Hosts::new(3);
     let (runs, context) = exchange(&hosts, &["--rounds", "2", "--stands", "0"]);
@@ -94,7 +94,7 @@ fn a_rank_that_stands_still_inside_of_a_call_is_missed() {
 }
 
 #[test]
-fn an_idle_rank_sleeps() {
+fn idle_ranks_sleep() {
     let _turn = gang_slot();
     for watching in [&[][..], &["--unwatched"]] {
         let hosts = Hosts::new(3);
@@ -109,34 +109,34 @@ fn an_idle_rank_sleeps() {
     }
 }
 
-/// What stands between two ranks: passes datagrams on as its seed says, until it is dropped.
-struct Wire {
+/// A proxy between two ranks: forwards datagrams as its seed says, until it is dropped.
+struct LossyWire {
     address: SocketAddr,
-    /// Datagrams that were not passed on as they were.
+    /// Datagrams that were not forwarded unchanged.
     harmed: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a wire does to datagrams, each to one in so many; 0: to none.
+/// Impairments of a wire, each for one datagram in this many; 0: for none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Harm {
+struct Impairment {
     drops: u32,
     doubles: u32,
     damages: u32,
     delays: u32,
 }
 
-impl Wire {
-    /// Between who sends to it first, and `to`.
-    fn new(to: SocketAddr, harm: Harm, seed: u64) -> Wire {
-        let near = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-        let far = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-        far.connect(to).unwrap();
-        for socket in [&near, &far] {
+impl LossyWire {
+    /// Between the first sender and `to`.
+    fn new(to: SocketAddr, impairment: Impairment, seed: u64) -> LossyWire {
+        let local_socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        let remote_socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        remote_socket.connect(to).unwrap();
+        for socket in [&local_socket, &remote_socket] {
             socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         }
-        let address = near.local_addr().unwrap();
+        let address = local_socket.local_addr().unwrap();
         let (harmed, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, end) = (Arc::clone(&harmed), Arc::clone(&ended));
         let thread = thread::spawn(move || {
@@ -147,15 +147,15 @@ impl Wire {
             while !end.load(Ordering::Relaxed) {
                 for (direction, late) in late.iter_mut().enumerate() {
                     let received = match direction {
-                        0 => near.recv_from(&mut bytes).inspect(|(_, from)| caller = Some(*from)),
-                        _ => far.recv(&mut bytes).map(|length| (length, to)),
+                        0 => local_socket.recv_from(&mut bytes).inspect(|(_, from)| caller = Some(*from)),
+                        _ => remote_socket.recv(&mut bytes).map(|length| (length, to)),
                     };
                     let Ok((length, _)) = received else { continue };
                     let datagram = &mut bytes[..length];
                     let send = |datagram: &[u8]| {
                         let _ = match (direction, caller) {
-                            (0, _) => far.send(datagram),
-                            (_, Some(caller)) => near.send_to(datagram, caller),
+                            (0, _) => remote_socket.send(datagram),
+                            (_, Some(caller)) => local_socket.send_to(datagram, caller),
                             _ => Ok(0),
                         };
                     };
@@ -164,17 +164,17 @@ impl Wire {
                         count.fetch_add(u64::from(strikes), Ordering::Relaxed);
                         strikes
                     };
-                    if strikes(harm.drops) {
+                    if strikes(impairment.drops) {
                         continue;
                     }
-                    if strikes(harm.delays) && late.is_none() {
+                    if strikes(impairment.delays) && late.is_none() {
                         *late = Some(datagram.to_vec());
                         continue;
                     }
-                    if strikes(harm.doubles) {
+                    if strikes(impairment.doubles) {
                         send(datagram);
                     }
-                    if strikes(harm.damages) {
+                    if strikes(impairment.damages) {
                         let place = random.random_range(0..length);
                         datagram[place] ^= random.random_range(1..=255);
                     }
@@ -185,11 +185,11 @@ impl Wire {
                 }
             }
         });
-        Wire { address, harmed, ended, thread: Some(thread) }
+        LossyWire { address, harmed, ended, thread: Some(thread) }
     }
 }
 
-impl Drop for Wire {
+impl Drop for LossyWire {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -199,33 +199,33 @@ impl Drop for Wire {
 }
 
 #[test]
-fn rows_arrive_over_a_bad_network() {
+fn rows_arrive_over_a_lossy_network() {
     let _turn = gang_slot();
     let seed = seed().to_string();
-    for harm in [
-        Harm { drops: 50, ..Harm::default() },
-        Harm { damages: 50, doubles: 20, ..Harm::default() },
-        Harm { drops: 100, doubles: 100, damages: 100, delays: 10 },
+    for impairment in [
+        Impairment { drops: 50, ..Impairment::default() },
+        Impairment { damages: 50, doubles: 20, ..Impairment::default() },
+        Impairment { drops: 100, doubles: 100, damages: 100, delays: 10 },
     ] {
         let hosts = Hosts::new(2);
-        let wire = Wire::new(hosts.addresses()[0], harm, seed.parse().unwrap());
-        // The higher rank connects, so only it has to be led astray.
+        let wire = LossyWire::new(hosts.addresses()[0], impairment, seed.parse().unwrap());
+        // The higher rank connects, so only its hosts file is changed.
         let other = hosts.file_with("over-the-wire", &[wire.address, hosts.addresses()[1]]);
         let arguments = ["--seed", &seed, "--rounds", "1", "--messages"];
         let mut commands: Vec<Command> = hosts.commands(&example("exchange"), &arguments);
         commands[1].env("HARRIER_HOSTS", other);
         let runs = finish_all(commands, RUN_TIME_MAX);
         let harmed = wire.harmed.load(Ordering::Relaxed);
-        let context = format!("seed {seed}, {harm:?}, {harmed} harmed: {runs:#?}");
+        let context = format!("seed {seed}, {impairment:?}, {harmed} harmed: {runs:#?}");
         assert!(runs.iter().all(|run| run.success), "{context}");
         assert!(harmed > 0, "{context}");
     }
 }
 
-/// Nothing that anybody sends to a rank's port is more than looked at: noise of all lengths, and what looks
-/// like the begin of a connection, while the gang is formed and while it works.
+/// Datagrams of anyone else to a rank's port have no effect: noise of all lengths, and what looks like the
+/// start of a connection, while the gang forms and while it works.
 #[test]
-fn strangers_do_no_harm() {
+fn foreign_datagrams_are_ignored() {
     let _turn = gang_slot();
     let seed = seed().to_string();
     let hosts = Hosts::new(2);
@@ -252,7 +252,7 @@ fn strangers_do_no_harm() {
                     sent += u64::from(socket.send_to(&datagram, address).is_ok());
                 }
                 if sent % 64 < 2 {
-                    // The ranks shall have something of the processor too.
+                    // Leave CPU time to the ranks.
                     thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -279,14 +279,14 @@ fn ranks(hosts: &Hosts) -> Vec<Rank> {
         rank,
         addresses: hosts.addresses().iter().map(address).collect(),
         token: Token::new(hosts.token()).unwrap(),
-        patience: SHORT_PATIENCE,
+        patience: SHORT_TIMEOUT,
         watch_processes: true,
     };
     (0..hosts.addresses().len()).map(|rank| Rank { place: place(rank), version: "test" }).collect()
 }
 
-/// What becomes of every rank, in the order given.
-fn start(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
+/// Starts all ranks at once. Returns their results in the order given.
+fn start_gang(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
     let threads: Vec<_> = ranks
         .into_iter()
         .map(|Rank { place, version }| {
@@ -305,19 +305,19 @@ fn start(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
 }
 
 #[test]
-fn a_gang_is_formed_and_left() {
+fn gangs_form_and_leave() {
     let hosts = Hosts::new(3);
-    for outcome in start(ranks(&hosts)) {
+    for outcome in start_gang(ranks(&hosts)) {
         outcome.unwrap();
     }
 }
 
 #[test]
-fn another_token_is_told_on_both_sides() {
+fn token_mismatch_is_reported_on_both_sides() {
     let hosts = Hosts::new(2);
     let mut ranks = ranks(&hosts);
     ranks[1].place.token = Token::new("this is another token").unwrap();
-    let outcomes = start(ranks);
+    let outcomes = start_gang(ranks);
     let [zero, one] = hosts.addresses() else { panic!() };
     match &outcomes[1] {
         Err(StartError::WrongToken { rank: 0, address }) => assert_eq!(*address, zero.to_string()),
@@ -333,13 +333,13 @@ fn another_token_is_told_on_both_sides() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn missing_ranks_are_named() {
     let hosts = Hosts::new(4);
     let mut ranks = ranks(&hosts);
-    // Neither the one that connects to others, nor one that is connected to.
+    // Neither the rank that connects to others, nor one that is connected to.
     ranks.remove(3);
     ranks.remove(1);
-    for outcome in start(ranks) {
+    for outcome in start_gang(ranks) {
         let error = outcome.unwrap_err();
         let [_, one, _, three] = hosts.addresses() else { panic!() };
         let text = format!("rank 1 ({one}), rank 3 ({three}) did not come within 2 s");
@@ -348,11 +348,11 @@ fn who_does_not_come_is_named() {
 }
 
 #[test]
-fn other_builds_are_told_to_all() {
+fn build_mismatch_is_reported_to_all() {
     let hosts = Hosts::new(3);
     let mut ranks = ranks(&hosts);
     ranks[1].version = "another";
-    for outcome in start(ranks) {
+    for outcome in start_gang(ranks) {
         match outcome {
             Err(StartError::VersionMismatch { versions }) => {
                 assert_eq!(versions, ["test", "another", "test"])
@@ -363,10 +363,10 @@ fn other_builds_are_told_to_all() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told() {
+fn ports_in_use_are_reported() {
     let hosts = Hosts::new(2);
     let _taken = UdpSocket::bind(hosts.addresses()[0]).unwrap();
-    let error = start(ranks(&hosts)).remove(0).unwrap_err();
+    let error = start_gang(ranks(&hosts)).remove(0).unwrap_err();
     assert!(
         matches!(&error, StartError::Port { address, .. } if *address == hosts.addresses()[0].to_string())
     );
@@ -375,12 +375,12 @@ fn a_port_that_is_taken_is_told() {
 
 /// Ranks 0 and 1 of two, and one that believes in three.
 #[test]
-fn another_number_of_ranks_is_told() {
+fn rank_count_mismatch_is_reported() {
     let hosts = Hosts::new(3);
     let mut ranks = ranks(&hosts);
     ranks.truncate(2);
     ranks[0].place.addresses.truncate(2);
-    for (rank, outcome) in start(ranks).into_iter().enumerate() {
+    for (rank, outcome) in start_gang(ranks).into_iter().enumerate() {
         match outcome {
             Err(StartError::Incompatible { what, .. }) => {
                 assert!(what.contains("a gang of"), "rank {rank}: {what}")
@@ -390,9 +390,9 @@ fn another_number_of_ranks_is_told() {
     }
 }
 
-/// Two processes that hold themselves for rank 1, with other ports.
+/// Two processes configured as rank 1, with other ports.
 #[test]
-fn a_rank_that_is_there_twice_is_told() {
+fn duplicate_ranks_are_reported() {
     let hosts = Hosts::new(3);
     let mut first = ranks(&hosts);
     let mut second = ranks(&hosts);
@@ -401,15 +401,15 @@ fn a_rank_that_is_there_twice_is_told() {
     first[0].place.addresses.truncate(2);
     first[1].place.addresses.truncate(2);
     let all = vec![first.remove(0), first.remove(0), second.remove(1)];
-    let outcomes = start(all);
+    let outcomes = start_gang(all);
     outcomes[0].as_ref().unwrap();
-    // Whichever came later.
+    // The later one of the two.
     let failed: Vec<_> = outcomes[1..].iter().filter_map(|outcome| outcome.as_ref().err()).collect();
     assert_eq!(failed.len(), 1, "{outcomes:?}");
     match failed[0] {
         StartError::Incompatible { rank: 0, what, .. } => {
-            let told = ["another process as rank 1", "formed the gang without this process"];
-            assert!(told.iter().any(|told| what.contains(told)), "{what}");
+            let prefix = ["another process as rank 1", "formed the gang without this process"];
+            assert!(prefix.iter().any(|prefix| what.contains(prefix)), "{what}");
         }
         // The gang was formed without it already, and does not answer any more.
         StartError::NoAnswer { missing, .. } => assert_eq!(missing[0].0, 0),
