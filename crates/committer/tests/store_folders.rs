@@ -184,7 +184,7 @@ const SCENARIOS: [Scenario; 5] = [
         after: &[("", "a"), ("", "b"), ("", "c")],
     },
     Scenario {
-        create_initial_table: &[("", "a")],
+        before: &[("", "a")],
         overwrite: true,
         files: &[("", "c")],
         after: &[("", "c")],
