@@ -183,12 +183,7 @@ const SCENARIOS: [Scenario; 5] = [
         files: &[("", "c")],
         after: &[("", "a"), ("", "b"), ("", "c")],
     },
-    Scenario {
-        before: &[("", "a")],
-        overwrite: true,
-        files: &[("", "c")],
-        after: &[("", "c")],
-    },
+    Scenario { before: &[("", "a")], overwrite: true, files: &[("", "c")], after: &[("", "c")] },
     Scenario {
         before: &[("", "a"), ("", "b"), ("", "d")],
         overwrite: true,

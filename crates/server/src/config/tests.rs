@@ -17,7 +17,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_file_and_the_example_are_the_defaults() {
+fn empty_file_and_example_are_the_defaults() {
     assert_eq!(parse(""), Ok(Config::default()));
     let example = Config::example();
     assert_eq!(parse(&example), Ok(Config::default()));
@@ -50,7 +50,7 @@ fn every_key_is_documented_and_its_documentation_ends_as_a_sentence() {
 }
 
 #[test]
-fn every_value_can_be_given() {
+fn every_setting_is_parsed() {
     let config = parse(
         r#"
 [server]
@@ -142,7 +142,7 @@ datafusion.optimizer.enable_dynamic_filter_pushdown = false
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
+fn problems_name_key_line_and_allowed_values() {
     for (text, expected) in [
         (
             "[server]\n\nlisten = 5433",
@@ -241,21 +241,21 @@ fn what_is_wrong_is_told_with_its_key_its_line_and_what_is_allowed() {
         ("[server]\nlisten = []\n[server]", "line 3: "),
         ("[server", "line 1: "),
     ] {
-        let found = problems(text);
-        assert_eq!(found.len(), 1, "{text}: {found:?}");
-        assert!(found[0].starts_with(expected), "{text}:\n{}\n{expected}", found[0]);
+        let messages = problems(text);
+        assert_eq!(messages.len(), 1, "{text}: {messages:?}");
+        assert!(messages[0].starts_with(expected), "{text}:\n{}\n{expected}", messages[0]);
     }
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "[gang]\nranks = 0\n[server]\nlisten = []\nmax_connections = 0";
     let keys: Vec<String> = parse(text).unwrap_err().into_iter().map(|problem| problem.key).collect();
     assert_eq!(keys, ["gang.ranks", "server.listen", "server.max_connections"]);
 }
 
 #[test]
-fn what_others_can_reach_needs_tls_and_is_not_the_pages() {
+fn remote_listeners_need_tls_and_exclude_the_pages() {
     let tls = "tls_certificate = \"c\"\ntls_key = \"k\"";
     for (text, key) in [
         ("listen = [\"0.0.0.0:5433\"]".to_string(), Some("server.listen")),
@@ -280,7 +280,7 @@ fn what_others_can_reach_needs_tls_and_is_not_the_pages() {
 }
 
 #[test]
-fn a_reload_takes_over_what_can_change_and_names_the_rest() {
+fn reload_applies_changeable_settings_and_names_the_rest() {
     let mut config = Config::default();
     let new = parse(
         "[server]\nlisten = [\"127.0.0.1:6000\"]\nmax_connections = 7\n[gang]\nranks = 3\n\
@@ -298,17 +298,17 @@ fn a_reload_takes_over_what_can_change_and_names_the_rest() {
 }
 
 #[test]
-fn values_of_settings_are_not_shown() {
+fn secret_values_are_not_printed() {
     let config = parse("[settings]\ns3.secret_access_key = \"hunter2\"").unwrap();
-    let shown = format!("{config:?}");
-    assert!(shown.contains("s3.secret_access_key") && !shown.contains("hunter2"), "{shown}");
+    let text = format!("{config:?}");
+    assert!(text.contains("s3.secret_access_key") && !text.contains("hunter2"), "{text}");
     let config = parse("[telemetry]\notlp_headers = [\"x-token: hunter2\"]").unwrap();
-    let shown = format!("{config:?}");
-    assert!(shown.contains("x-token") && !shown.contains("hunter2"), "{shown}");
+    let text = format!("{config:?}");
+    assert!(text.contains("x-token") && !text.contains("hunter2"), "{text}");
 }
 
 #[test]
-fn a_file_is_loaded_or_the_error_names_it() {
+fn errors_name_the_configuration_file() {
     let folder = std::env::temp_dir().join(format!("harrier-config-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("harrier.toml");
@@ -317,11 +317,11 @@ fn a_file_is_loaded_or_the_error_names_it() {
     assert_eq!(config.server.hba_file.get(), Some(&folder.join("hba.conf")));
     std::fs::write(&path, "[server]\nhttp_actions = 1\n").unwrap();
     let error = Config::load(&path).unwrap_err();
-    let shown = error.to_string();
-    assert!(shown.starts_with("configuration file \"/"), "{shown}");
+    let text = error.to_string();
+    assert!(text.starts_with("configuration file \"/"), "{text}");
     assert!(
-        shown.ends_with("line 2: server.http_actions: 1 is not allowed (allowed: true or false)"),
-        "{shown}"
+        text.ends_with("line 2: server.http_actions: 1 is not allowed (allowed: true or false)"),
+        "{text}"
     );
     assert_eq!(SqlError::from(error).sqlstate, "F0000");
     assert!(Config::load(&folder.join("absent")).unwrap_err().to_string().contains("No such file"));
@@ -329,7 +329,7 @@ fn a_file_is_loaded_or_the_error_names_it() {
 }
 
 #[test]
-fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
+fn doctor_reports_missing_invalid_and_readable_files() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("harrier-config-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
@@ -338,14 +338,14 @@ fn the_doctor_finds_what_is_missing_damaged_or_open_to_others() {
     write("key.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n");
     std::fs::set_permissions(folder.join("key.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
     write("hosts", "# none\n\n");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let used_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken_too = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let text = format!(
         "[server]\nlisten = [\"{}\", \"192.0.2.1:5433\"]\nhttp = \"127.0.0.1:0\"\nhttp_actions = true\n\
          flight = \"{}\"\nhba_file = \"absent\"\n\
          tls_certificate = \"empty.pem\"\ntls_key = \"key.pem\"\nunix_socket = \"/{}\"\n\
          [gang]\nhostfile = \"hosts\"\nspill_dirs = [\"no/where\"]\nmemory = \"1024TiB\"",
-        taken.local_addr().unwrap(),
+        used_port.local_addr().unwrap(),
         taken_too.local_addr().unwrap(),
         "long/".repeat(30),
     );

@@ -66,7 +66,7 @@ fn queue(name: &str, change: impl FnOnce(&mut QueueDefinition)) -> QueueDefiniti
 }
 
 #[test]
-fn places_are_given_in_the_order_of_coming() {
+fn slots_are_admitted_in_fifo_order() {
     let mut state = state(vec![queue("q", |q| q.active_statements = Some(2))], None);
     let ids: Vec<u64> = (0..4).map(|_| state.enter("q", request(50.0, 0), ()).unwrap()).collect();
     assert_eq!(admitted_ids(state.advance()), ids[..2]);
@@ -77,7 +77,7 @@ fn places_are_given_in_the_order_of_coming() {
 }
 
 #[test]
-fn memory_is_waited_for_at_the_head_and_not_behind_it() {
+fn statements_wait_for_memory_at_the_head_of_the_queue() {
     let mut state = state(vec![queue("q", |q| q.memory_limit = Some(100))], None);
     let first = state.enter("q", request(50.0, 60), ()).unwrap();
     let large = state.enter("q", request(50.0, 100), ()).unwrap();
@@ -92,7 +92,7 @@ fn memory_is_waited_for_at_the_head_and_not_behind_it() {
 }
 
 #[test]
-fn what_costs_too_much_is_refused_or_runs_alone() {
+fn statements_above_the_cost_limit_are_refused_or_run_alone() {
     let strict = queue("strict", |q| (q.max_cost, q.cost_overcommit) = (Some(100.0), false));
     let lenient = queue("lenient", |q| q.max_cost = Some(100.0));
     let mut state = state(vec![strict, lenient], None);
@@ -111,7 +111,7 @@ fn what_costs_too_much_is_refused_or_runs_alone() {
 }
 
 #[test]
-fn small_statements_pass_the_gang_but_not_for_ever() {
+fn small_statements_overtake_the_gang_without_starvation() {
     let mut state = state(vec![QueueDefinition::new("a"), QueueDefinition::new("b")], Some(1));
     let gang = state.enter("a", request(50.0, 0), ()).unwrap();
     let waits = state.enter("b", request(50.0, 0), ()).unwrap();
@@ -129,7 +129,7 @@ fn small_statements_pass_the_gang_but_not_for_ever() {
 }
 
 #[test]
-fn places_on_the_gang_are_shared_by_weight() {
+fn gang_slots_are_shared_by_priority_weight() {
     let definitions = PRIORITIES.map(|priority| queue(priority.name(), |q| q.priority = priority));
     let mut state = state(definitions.to_vec(), Some(1));
     let mut queues = BTreeMap::new();
@@ -151,7 +151,7 @@ fn places_on_the_gang_are_shared_by_weight() {
 }
 
 #[test]
-fn definitions_change_while_statements_wait_and_run() {
+fn queues_are_altered_while_statements_wait_and_run() {
     let mut state = state(vec![queue("q", |q| q.active_statements = Some(1))], None);
     let runs = state.enter("q", request(50.0, 10), ()).unwrap();
     let waits = state.enter("q", request(50.0, 10), ()).unwrap();
@@ -176,7 +176,7 @@ fn definitions_change_while_statements_wait_and_run() {
 
 /// The test's own model of a statement.
 #[derive(Debug, Clone)]
-struct Known {
+struct ModelStatement {
     queue: String,
     request: Request,
     is_running: bool,
@@ -190,7 +190,7 @@ fn check_history(seed: u64) {
     let mut definitions = random_definitions(random, &names);
     let mut state = State::new(gang_max, SMALL);
     assert_eq!(state.define(definitions.clone()), vec![]);
-    let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+    let mut model: BTreeMap<u64, ModelStatement> = BTreeMap::new();
     // Statements admitted before a limit was lowered may exceed it.
     let mut were_lowered = false;
     for step in 0..400 {
@@ -209,15 +209,15 @@ fn check_history(seed: u64) {
                 let entered = state.enter(name, request, ());
                 assert_eq!(entered.is_err(), is_refused, "seed {seed}, step {step}");
                 if let Ok(id) = entered {
-                    known.insert(id, Known { queue: name.to_string(), request, is_running: false });
+                    model.insert(id, ModelStatement { queue: name.to_string(), request, is_running: false });
                 }
             }
             50..95 => {
-                let ids: Vec<u64> = known.keys().copied().collect();
+                let ids: Vec<u64> = model.keys().copied().collect();
                 if !ids.is_empty() {
                     let id = random.one_of(&ids);
                     state.leave(id);
-                    known.remove(&id);
+                    model.remove(&id);
                 }
             }
             95..98 => {
@@ -231,34 +231,34 @@ fn check_history(seed: u64) {
                 were_lowered = true;
             }
         }
-        let before: Vec<u64> = known.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
+        let before: Vec<u64> = model.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
         events.extend(state.advance());
         for event in events {
             match event {
                 Event::Admitted(id, ()) => {
-                    let it = known.get_mut(&id).unwrap_or_else(|| panic!("{id} is nobody, seed {seed}"));
+                    let it = model.get_mut(&id).unwrap_or_else(|| panic!("{id} is nobody, seed {seed}"));
                     assert!(!std::mem::replace(&mut it.is_running, true), "{id} went twice, seed {seed}");
                 }
                 Event::Refused(id, (), _) => {
-                    assert!(!known.remove(&id).unwrap().is_running, "{id} ran, seed {seed}");
+                    assert!(!model.remove(&id).unwrap().is_running, "{id} ran, seed {seed}");
                 }
             }
         }
-        if were_lowered && known.values().all(|it| !it.is_running) {
+        if were_lowered && model.values().all(|it| !it.is_running) {
             were_lowered = false;
         }
-        check_step(&state, &definitions, gang_max, &known, &before, were_lowered)
+        check_step(&state, &definitions, gang_max, &model, &before, were_lowered)
             .unwrap_or_else(|error| panic!("{error}; seed {seed}, step {step}\n{state:#?}"));
     }
     // The rest ends: all are admitted at last.
-    while !known.is_empty() {
-        let running: Vec<u64> = known.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
+    while !model.is_empty() {
+        let running: Vec<u64> = model.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
         assert!(!running.is_empty(), "nobody runs and somebody waits, seed {seed}\n{state:#?}");
         let ended = random.one_of(&running);
-        known.remove(&ended);
+        model.remove(&ended);
         state.leave(ended);
         for id in admitted_ids(state.advance()) {
-            known.get_mut(&id).unwrap().is_running = true;
+            model.get_mut(&id).unwrap().is_running = true;
         }
     }
     assert_eq!(state.gang_running(), 0, "seed {seed}");
@@ -284,11 +284,11 @@ fn check_step(
     state: &State<()>,
     definitions: &[QueueDefinition],
     gang_max: Option<usize>,
-    known: &BTreeMap<u64, Known>,
+    model: &BTreeMap<u64, ModelStatement>,
     before: &[u64],
     were_lowered: bool,
 ) -> Result<(), String> {
-    let on_gang = known.values().filter(|it| it.is_running && it.request.cost >= SMALL).count();
+    let on_gang = model.values().filter(|it| it.is_running && it.request.cost >= SMALL).count();
     if state.gang_running() != on_gang {
         return Err(format!("{on_gang} are on the gang, not {}", state.gang_running()));
     }
@@ -297,7 +297,7 @@ fn check_step(
     }
     for definition in definitions {
         let of_queue = |is_running: bool| {
-            known.iter().filter(move |(_, it)| it.queue == definition.name && it.is_running == is_running)
+            model.iter().filter(move |(_, it)| it.queue == definition.name && it.is_running == is_running)
         };
         let running: Vec<_> = of_queue(true).collect();
         let memory: u64 = running.iter().map(|(_, it)| it.request.memory).sum();
@@ -327,7 +327,7 @@ fn check_step(
 }
 
 #[test]
-fn random_histories_keep_the_limits_and_forget_nobody() {
+fn random_histories_respect_limits_without_starvation() {
     match std::env::var("HARRIER_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => check_history(seed),
         None => (0..500).for_each(check_history),
@@ -341,7 +341,7 @@ fn overtakes_bound(of: Priority, others: &[Priority]) -> u32 {
 }
 
 #[test]
-fn no_queue_waits_longer_for_the_gang_than_weights_say() {
+fn gang_admission_is_fair_by_weight() {
     for seed in 0..200 {
         let random = &mut Random(seed);
         let priorities: Vec<Priority> =
@@ -415,7 +415,7 @@ fn spawn(queues: &Queues, entry: &Arc<StatementEntry>) -> tokio::task::JoinHandl
 }
 
 #[tokio::test]
-async fn a_wait_is_shown_and_ends_with_a_ticket() {
+async fn queued_statements_are_listed_until_admitted() {
     let queues = Queues::new(vec![queue("q", |q| q.active_statements = Some(1))], limits(None, None));
     let (first, second) = (entry(), entry());
     let ticket = queues.admit("q", 50.0, 10, &first).await.unwrap();
@@ -438,7 +438,7 @@ async fn a_wait_is_shown_and_ends_with_a_ticket() {
 }
 
 #[tokio::test]
-async fn failures_have_their_codes_and_leave_nothing() {
+async fn failed_waits_have_sqlstates_and_leave_no_entry() {
     let narrow = queue("q", |q| {
         (q.active_statements, q.memory_limit) = (Some(1), Some(100));
         (q.max_cost, q.cost_overcommit) = (Some(100.0), false);
@@ -472,7 +472,7 @@ async fn failures_have_their_codes_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_goes_away_blocks_nobody() {
+async fn canceled_waiters_block_nobody() {
     let queues = Queues::new(vec![queue("q", |q| q.active_statements = Some(1))], limits(None, None));
     let ticket = queues.admit("q", 50.0, 10, &entry()).await.unwrap();
     let entries = [entry(), entry(), entry()];
@@ -495,7 +495,7 @@ async fn a_waiter_that_goes_away_blocks_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_that_come_and_go_at_once_keep_the_limits_and_all_end() {
+async fn concurrent_cancellation_respects_limits() {
     let definitions = ["a", "b", "c"].map(|name| {
         queue(name, |q| {
             (q.active_statements, q.memory_limit) = (Some(3), Some(40));

@@ -1,5 +1,5 @@
-//! Real clients come in: psql, with libpq's own SCRAM, TLS, channel binding and certificates, at a listener
-//! that does no more than ask who they are.
+//! Authentication of real clients: psql with libpq's SCRAM, TLS, channel binding and certificates, against a
+//! listener that only authenticates.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use tokio_rustls::TlsAcceptor;
 
 const PASSWORD: &str = "p\u{e4}ss w'ord";
 
-/// What the listener knows.
-struct Door {
+/// Configuration of the listener.
+struct ListenerConfig {
     rules: Rules,
     tls: Option<Tls>,
     mock: Mock,
@@ -32,8 +32,8 @@ struct Door {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Client and server addresses, whether there is TLS, and what certificate was shown.
-struct Ends {
+/// Client and server addresses, whether there is TLS, and the client's certificate.
+struct ConnectionInfo {
     client: SocketAddr,
     server: SocketAddr,
     is_tls: bool,
@@ -63,8 +63,8 @@ async fn authentication(stream: &mut dyn Stream, number: u32, body: &[u8]) {
     send(stream, b'R', &[&number.to_be_bytes(), body].concat()).await;
 }
 
-async fn serve(socket: TcpStream, door: Arc<Door>) {
-    let mut ends = Ends {
+async fn serve(socket: TcpStream, config: Arc<ListenerConfig>) {
+    let mut connection_info = ConnectionInfo {
         client: socket.peer_addr().unwrap(),
         server: socket.local_addr().unwrap(),
         is_tls: false,
@@ -75,18 +75,18 @@ async fn serve(socket: TcpStream, door: Arc<Door>) {
     let startup = loop {
         let Some(message) = read_message(&mut *stream, false).await else { return };
         match u32::from_be_bytes(message[..4].try_into().unwrap()) {
-            80877103 => match &door.tls {
+            80877103 => match &config.tls {
                 None => stream.write_all(b"N").await.unwrap(),
                 Some(tls) => {
                     stream.write_all(b"S").await.unwrap();
                     let loaded = tls.current();
                     let acceptor = TlsAcceptor::from(loaded.with_alpn(&[b"postgresql"]));
                     let Ok(encrypted) = acceptor.accept(stream).await else { return };
-                    let shown = encrypted.get_ref().1.peer_certificates();
-                    ends.certificate =
-                        shown.and_then(|chain| chain.first()).map(|one| one.clone().into_owned());
-                    ends.is_tls = true;
-                    ends.binding.clone_from(&loaded.binding);
+                    let certificates_sent = encrypted.get_ref().1.peer_certificates();
+                    connection_info.certificate =
+                        certificates_sent.and_then(|chain| chain.first()).map(|one| one.clone().into_owned());
+                    connection_info.is_tls = true;
+                    connection_info.binding.clone_from(&loaded.binding);
                     stream = Box::new(encrypted);
                 }
             },
@@ -100,7 +100,7 @@ async fn serve(socket: TcpStream, door: Arc<Door>) {
     let named = |name: &str| words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].to_string());
     let user = named("user").unwrap();
     let database = named("database").unwrap_or_else(|| user.clone());
-    match admit(&mut *stream, &door, &ends, &user, &database).await {
+    match admit(&mut *stream, &config, &connection_info, &user, &database).await {
         Ok(()) => {
             authentication(&mut *stream, 0, b"").await;
             send(&mut *stream, b'Z', b"I").await;
@@ -122,45 +122,47 @@ async fn serve(socket: TcpStream, door: Arc<Door>) {
 
 async fn admit(
     stream: &mut dyn Stream,
-    door: &Door,
-    ends: &Ends,
+    config: &ListenerConfig,
+    connection_info: &ConnectionInfo,
     user: &str,
     database: &str,
 ) -> Result<(), SqlError> {
-    let origin = Origin::Tcp(ends.client.ip());
-    let rule = door.rules.admit(&Connection { origin, is_tls: ends.is_tls, database, user }, |_| false)?;
-    match (rule.client_certificate, &ends.certificate) {
+    let origin = Origin::Tcp(connection_info.client.ip());
+    let rule = config
+        .rules
+        .admit(&Connection { origin, is_tls: connection_info.is_tls, database, user }, |_| false)?;
+    match (rule.client_certificate, &connection_info.certificate) {
         (ClientCertificate::None, _) | (ClientCertificate::Signed, Some(_)) => {}
         (ClientCertificate::OfRole, Some(certificate)) if tls::is_of(certificate, user) => {}
         _ => return Err(wrong_certificate(user)),
     }
-    let verifier = (user == "anna").then(|| door.verifier.clone());
-    let gone = || SqlError::fatal(SqlState::CONNECTION_FAILURE, "the client is gone");
+    let verifier = (user == "anna").then(|| config.verifier.clone());
+    let client_gone = || SqlError::fatal(SqlState::CONNECTION_FAILURE, "the client is gone");
     match rule.method {
         Method::Trust | Method::Cert => Ok(()),
         Method::Reject => unreachable!("admit has refused it"),
         Method::Peer => {
-            let peer = peer::find(ends.client, ends.server).await.unwrap();
-            let known = if user == "anna" { RoleExistence::Exists } else { RoleExistence::Missing };
-            peer::check(peer.as_ref(), peer::own_uid().unwrap(), user, known)
+            let peer = peer::find(connection_info.client, connection_info.server).await.unwrap();
+            let existence = if user == "anna" { RoleExistence::Exists } else { RoleExistence::Missing };
+            peer::check(peer.as_ref(), peer::own_uid().unwrap(), user, existence)
         }
         Method::Ldap => unreachable!("no rule here asks a directory"),
         Method::Password => {
             authentication(stream, 3, b"").await;
-            let answer = read_message(stream, true).await.ok_or_else(gone)?;
+            let answer = read_message(stream, true).await.ok_or_else(client_gone)?;
             let password = String::from_utf8(answer).unwrap();
-            scram::check_password(user, verifier.as_ref(), &door.mock, password.trim_end_matches('\0'))
+            scram::check_password(user, verifier.as_ref(), &config.mock, password.trim_end_matches('\0'))
         }
         Method::ScramSha256 => {
-            let scram = Scram::new(user, verifier, &door.mock, ends.binding.as_deref());
+            let scram = Scram::new(user, verifier, &config.mock, connection_info.binding.as_deref());
             let list: String = scram.mechanisms().iter().map(|name| format!("{name}\0")).collect();
             authentication(stream, 10, format!("{list}\0").as_bytes()).await;
-            let answer = read_message(stream, true).await.ok_or_else(gone)?;
+            let answer = read_message(stream, true).await.ok_or_else(client_gone)?;
             let end = answer.iter().position(|byte| *byte == 0).unwrap();
             let mechanism = std::str::from_utf8(&answer[..end]).unwrap();
             let (first, challenge) = scram.challenge(mechanism, &answer[end + 5..])?;
             authentication(stream, 11, first.as_bytes()).await;
-            let answer = read_message(stream, true).await.ok_or_else(gone)?;
+            let answer = read_message(stream, true).await.ok_or_else(client_gone)?;
             let last = challenge.verify(&answer)?;
             authentication(stream, 12, last.as_bytes()).await;
             Ok(())
@@ -168,24 +170,24 @@ async fn admit(
     }
 }
 
-async fn open(rules: &str, tls: Option<TlsFiles>) -> u16 {
+async fn start_listener(rules: &str, tls: Option<TlsFiles>) -> u16 {
     let verifier = Verifier::of_password(PASSWORD, 5000.try_into().unwrap()).unwrap();
-    // As it is kept.
+    // The verifier's stored form.
     let verifier = Verifier::parse(&verifier.to_text()).unwrap();
     let mock = Mock::new(scram::ITERATIONS).unwrap();
     let tls = tls.map(|files| Tls::load(files).unwrap());
-    let door = Arc::new(Door { rules: Rules::parse(rules).unwrap(), tls, mock, verifier });
+    let config = Arc::new(ListenerConfig { rules: Rules::parse(rules).unwrap(), tls, mock, verifier });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(serve(socket, Arc::clone(&door)));
+            tokio::spawn(serve(socket, Arc::clone(&config)));
         }
     });
     port
 }
 
-/// What psql says of a connection with these options; nothing if it comes in.
+/// The error of psql for a connection with these options; empty if it succeeds.
 async fn psql(port: u16, user: &str, password: &str, options: &str) -> String {
     let connection = format!("host=127.0.0.1 port={port} user={user} dbname=d connect_timeout=20 {options}");
     let output = tokio::process::Command::new("psql")
@@ -203,7 +205,7 @@ async fn psql(port: u16, user: &str, password: &str, options: &str) -> String {
     }
 }
 
-/// Whether psql and openssl are there.
+/// Whether psql and openssl are installed.
 fn has_programs() -> bool {
     let has = |program: &str, flag: &str| Command::new(program).arg(flag).output().is_ok();
     let all = has("psql", "--version") && has("openssl", "version");
@@ -213,7 +215,7 @@ fn has_programs() -> bool {
     all
 }
 
-/// An authority, a server's certificate, and one of the client `anna`.
+/// A certificate authority, a server's certificate, and one of the client `anna`.
 fn certificates() -> TempDir {
     let folder = TempDir::new().unwrap();
     let openssl = |arguments: &str| {
@@ -252,23 +254,23 @@ fn files(folder: &Path, name: &str) -> TlsFiles {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn psql_comes_in_with_the_right_password_only() {
+async fn scram_accepts_only_the_right_password() {
     if !has_programs() {
         return;
     }
-    let port = open("host all all localhost scram-sha-256", None).await;
+    let port = start_listener("host all all localhost scram-sha-256", None).await;
     assert_eq!(psql(port, "anna", PASSWORD, "").await, "");
     for (user, password) in [("anna", "wrong"), ("nobody", PASSWORD), ("anna", "pass w'ord")] {
-        let said = psql(port, user, password, "").await;
+        let output = psql(port, user, password, "").await;
         let expected = format!("password authentication failed for user \"{user}\"");
-        assert!(said.contains(&expected), "{user}: {said}");
+        assert!(output.contains(&expected), "{user}: {output}");
     }
-    // Without TLS there is nothing to bind.
+    // Without TLS there is no channel to bind to.
     assert!(psql(port, "anna", PASSWORD, "channel_binding=require").await.contains("channel binding"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn psql_binds_the_channel_that_it_came_by() {
+async fn scram_channel_binding() {
     if !has_programs() {
         return;
     }
@@ -277,25 +279,25 @@ async fn psql_binds_the_channel_that_it_came_by() {
     let full = format!("sslmode=verify-full sslrootcert={}", authority.display());
     let rules = "hostssl plain all localhost password\nhostssl all all localhost scram-sha-256";
     for name in ["server", "rsa"] {
-        let port = open(rules, Some(files(folder.path(), name))).await;
+        let port = start_listener(rules, Some(files(folder.path(), name))).await;
         for binding in ["require", "prefer", "disable"] {
             let options = format!("{full} channel_binding={binding}");
             assert_eq!(psql(port, "anna", PASSWORD, &options).await, "", "{name} {binding}");
-            let said = psql(port, "anna", "wrong", &options).await;
-            assert!(said.contains("password authentication failed"), "{name} {binding}: {said}");
+            let output = psql(port, "anna", "wrong", &options).await;
+            assert!(output.contains("password authentication failed"), "{name} {binding}: {output}");
         }
-        let said = psql(port, "anna", PASSWORD, "sslmode=disable").await;
-        assert!(said.contains("no hba rule") && said.contains("no encryption"), "{said}");
+        let output = psql(port, "anna", PASSWORD, "sslmode=disable").await;
+        assert!(output.contains("no hba rule") && output.contains("no encryption"), "{output}");
         assert_eq!(psql(port, "anna", PASSWORD, &format!("{full} dbname=plain")).await, "");
         for (user, password) in [("anna", "wrong"), ("nobody", PASSWORD)] {
-            let said = psql(port, user, password, &format!("{full} dbname=plain")).await;
-            assert!(said.contains("password authentication failed"), "{said}");
+            let output = psql(port, user, password, &format!("{full} dbname=plain")).await;
+            assert!(output.contains("password authentication failed"), "{output}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn psql_comes_in_with_its_own_certificate_only() {
+async fn client_certificates_authenticate_their_role_only() {
     if !has_programs() {
         return;
     }
@@ -303,7 +305,7 @@ async fn psql_comes_in_with_its_own_certificate_only() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let rules =
         "hostssl both all localhost scram-sha-256 clientcert=verify-full\nhostssl all all localhost cert";
-    let port = open(rules, Some(files(folder.path(), "server"))).await;
+    let port = start_listener(rules, Some(files(folder.path(), "server"))).await;
     let none = format!("sslmode=verify-full sslrootcert={}", path("ca.crt"));
     let own = format!("{none} sslcert={} sslkey={}", path("anna.crt"), path("anna.key"));
     assert_eq!(psql(port, "anna", "", &own).await, "");
@@ -311,29 +313,29 @@ async fn psql_comes_in_with_its_own_certificate_only() {
     for (user, options) in
         [("anna", none.clone()), ("bert", own.clone()), ("anna", format!("{none} dbname=both"))]
     {
-        let said = psql(port, user, PASSWORD, &options).await;
-        assert!(said.contains("certificate authentication failed"), "{user} {options}: {said}");
+        let output = psql(port, user, PASSWORD, &options).await;
+        assert!(output.contains("certificate authentication failed"), "{user} {options}: {output}");
     }
-    let said = psql(port, "anna", "wrong", &format!("{own} dbname=both")).await;
-    assert!(said.contains("password authentication failed"), "{said}");
-    // Signed by somebody else.
+    let output = psql(port, "anna", "wrong", &format!("{own} dbname=both")).await;
+    assert!(output.contains("password authentication failed"), "{output}");
+    // Signed by another authority.
     let stranger = certificates();
     let theirs = |name: &str| stranger.path().join(name).display().to_string();
     let forged = format!("{none} sslcert={} sslkey={}", theirs("anna.crt"), theirs("anna.key"));
-    let said = psql(port, "anna", PASSWORD, &forged).await;
-    assert!(!said.is_empty());
+    let output = psql(port, "anna", PASSWORD, &forged).await;
+    assert!(!output.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn psql_comes_in_as_the_user_who_runs_it() {
+async fn peer_authentication() {
     if !has_programs() {
         return;
     }
-    let port = open("host all all localhost peer", None).await;
-    // The same user as the server's: as any role that there is.
+    let port = start_listener("host all all localhost peer", None).await;
+    // The same operating system user as the server's: may log in as any existing role.
     assert_eq!(psql(port, "anna", "", "").await, "");
     assert!(psql(port, "bert", "", "").await.contains("role \"bert\" does not exist"));
-    // Another user of this machine, if the tests may be one.
+    // Another operating system user, if the tests may switch to one.
     let connection = format!("host=127.0.0.1 port={port} dbname=d connect_timeout=20");
     if peer::own_uid().unwrap() != 0 {
         eprintln!("skipped: only root can be another user");
@@ -350,9 +352,9 @@ async fn psql_comes_in_as_the_user_who_runs_it() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     for user in ["anna", "bert", "root"] {
-        let said = other(user).await;
-        assert!(said.contains("peer authentication failed"), "{user}: {said}");
+        let output = other(user).await;
+        assert!(output.contains("peer authentication failed"), "{user}: {output}");
     }
-    // Of its own name, so it may hear that there is no such role.
+    // Its own name, so the error may say that there is no such role.
     assert!(other("daemon").await.contains("role \"daemon\" does not exist"));
 }

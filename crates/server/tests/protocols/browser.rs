@@ -1,16 +1,16 @@
-//! Runs `browser.py`, which looks at the pages with a real browser. It is skipped, and says so, only where
-//! there is none.
+//! Runs `browser.py`, which checks the monitoring pages in a real browser. It is skipped, with a message,
+//! only if no browser is installed.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::python::python;
 
-/// What `browser.py` ends with when there is no browser.
+/// Exit status of `browser.py` without a browser.
 const NO_BROWSER: i32 = 77;
 
 #[test]
-fn the_pages_work_in_a_browser() {
+fn monitoring_pages_work_in_a_browser() {
     let test = std::env::current_exe().unwrap();
     let example = test.ancestors().nth(2).unwrap().join("examples/pages");
     assert!(
@@ -27,10 +27,10 @@ fn the_pages_work_in_a_browser() {
             return eprintln!("SKIPPED: no browser saw the pages, for {python} does not start: {error}");
         }
     };
-    let told = String::from_utf8_lossy(&output.stderr);
+    let output_text = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(NO_BROWSER) {
-        return eprint!("{told}");
+        return eprint!("{output_text}");
     }
-    assert!(output.status.success(), "{told}\npictures are in {}", pictures.display());
+    assert!(output.status.success(), "{output_text}\npictures are in {}", pictures.display());
     std::fs::remove_dir_all(&pictures).unwrap();
 }

@@ -1,9 +1,9 @@
 //! Flight SQL as clients see it: arrow-flight's own client call by call, then ADBC and pyarrow as programs.
-//! Behind it is a backend of a few statements (`toy.rs`): the protocol is tested here, not SQL.
+//! The backend has a few statements (`mock_backend.rs`): these are tests of the protocol, not of SQL.
 //!
-//! `scripts/clients.sh` installs what is written in Python; `HARRIER_SKIP_SERVERS=1` leaves it out.
+//! `scripts/clients.sh` installs the Python clients; `HARRIER_SKIP_SERVERS=1` skips them.
 
-mod toy;
+mod mock_backend;
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -40,21 +40,21 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, IntoRequest, Status};
 
-use toy::Toy;
+use mock_backend::MockBackend;
 
 type Client = FlightSqlServiceClient<Channel>;
 
-/// Knows one user; strangers come in where there is no password to know.
-struct Door {
-    lets_strangers_in: bool,
+/// Knows one user; if allowed, clients without a user name are anonymous.
+struct PasswordCheck {
+    allows_anonymous: bool,
 }
 
 #[async_trait]
-impl Authenticate for Door {
+impl Authenticate for PasswordCheck {
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         match (attempt.user, attempt.password) {
             ("ada", Some("secret: 1")) => Ok("ada".to_string()),
-            ("", None) if self.lets_strangers_in => Ok("stranger".to_string()),
+            ("", None) if self.allows_anonymous => Ok("stranger".to_string()),
             ("", None) => {
                 Err(SqlError::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "no user was named"))
             }
@@ -66,26 +66,26 @@ impl Authenticate for Door {
     }
 }
 
-struct Served {
+struct TestServer {
     address: SocketAddr,
     registry: Arc<Registry>,
-    toy: Arc<Toy>,
+    mock_backend: Arc<MockBackend>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<std::io::Result<()>>,
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-async fn start(change: impl FnOnce(&mut Flight)) -> Served {
-    let (registry, toy) = (Arc::new(Registry::default()), Arc::new(Toy::default()));
+async fn start(change: impl FnOnce(&mut Flight)) -> TestServer {
+    let (registry, mock_backend) = (Arc::new(Registry::default()), Arc::new(MockBackend::default()));
     let mut flight = Flight {
-        backend: Arc::clone(&toy) as _,
+        backend: Arc::clone(&mock_backend) as _,
         registry: Arc::clone(&registry),
-        authenticate: Arc::new(Door { lets_strangers_in: false }),
+        authenticate: Arc::new(PasswordCheck { allows_anonymous: false }),
         encryption: Encryption::default(),
         database: "toy".to_string(),
         limits: Limits::default(),
@@ -100,10 +100,10 @@ async fn start(change: impl FnOnce(&mut Flight)) -> Served {
         }
     };
     let serving = tokio::spawn(serve(listener, flight, stopped));
-    Served { address, registry, toy, stop: Some(stop), serving }
+    TestServer { address, registry, mock_backend, stop: Some(stop), serving }
 }
 
-impl Served {
+impl TestServer {
     async fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
     }
@@ -114,19 +114,19 @@ impl Served {
         client
     }
 
-    /// Waits until a statement of that text is in a phase.
-    async fn until(&self, text: &str, phase: Phase) {
-        let begun = Instant::now();
+    /// Waits until a statement with that text is in a phase.
+    async fn wait_for_phase(&self, text: &str, phase: Phase) {
+        let transaction = Instant::now();
         while !self.registry.statements().iter().any(|it| it.text == text && it.phase() == phase) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.statements());
+            assert!(transaction.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.statements());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    async fn until_sessions(&self, count: usize) {
-        let begun = Instant::now();
+    async fn wait_for_sessions(&self, count: usize) {
+        let transaction = Instant::now();
         while self.registry.sessions().len() != count {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.sessions());
+            assert!(transaction.elapsed() < Duration::from_secs(60), "{:#?}", self.registry.sessions());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -158,7 +158,7 @@ fn text(batch: &RecordBatch) -> String {
     batch.column(0).as_string::<i32>().value(0).to_string()
 }
 
-/// The status in an error of a client, which wraps those that come from calls.
+/// The gRPC status in a client's error, which wraps the errors of calls.
 fn status(error: &(dyn std::error::Error + 'static)) -> Status {
     if let Some(FlightError::Tonic(status)) = error.downcast_ref::<FlightError>() {
         return status.as_ref().clone();
@@ -178,7 +178,7 @@ fn check<T>(result: Result<T, impl std::error::Error + 'static>, code: Code, sql
     status
 }
 
-async fn act(client: &mut Client, kind: &str, body: impl Into<Bytes>) -> Result<Vec<Bytes>, Status> {
+async fn action(client: &mut Client, kind: &str, body: impl Into<Bytes>) -> Result<Vec<Bytes>, Status> {
     let mut request = Action { r#type: kind.to_string(), body: body.into() }.into_request();
     let token = format!("Bearer {}", client.token().cloned().unwrap_or_default());
     request.metadata_mut().insert("authorization", token.parse().unwrap());
@@ -187,7 +187,7 @@ async fn act(client: &mut Client, kind: &str, body: impl Into<Bytes>) -> Result<
 }
 
 #[tokio::test]
-async fn only_who_is_known_comes_in() {
+async fn authentication_is_required() {
     let served = start(|flight| flight.limits.sessions_max = 2).await;
     let mut client = FlightSqlServiceClient::new(served.channel().await);
     assert!(client.handshake("ada", "wrong").await.unwrap_err().to_string().contains("28P01"));
@@ -203,18 +203,19 @@ async fn only_who_is_known_comes_in() {
     assert!(third.handshake("ada", "secret: 1").await.unwrap_err().to_string().contains("53300"));
     assert_eq!(served.registry.totals().refused.load(Ordering::Relaxed), 3);
     drop(second);
-    // The session ends when the client says so, and its token with it.
-    let closed = act(&mut client, "CloseSession", vec![]).await.unwrap();
+    // CloseSession ends the session and invalidates its token.
+    let closed = action(&mut client, "CloseSession", vec![]).await.unwrap();
     assert_eq!(closed, [Bytes::from_static(&[8, 1])]);
     check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
-    served.until_sessions(1).await;
+    served.wait_for_sessions(1).await;
     third.set_header("database", "nowhere");
     assert!(third.handshake("ada", "secret: 1").await.unwrap_err().to_string().contains("3D000"));
 }
 
 #[tokio::test]
-async fn a_stranger_has_the_session_of_the_connection() {
-    let served = start(|flight| flight.authenticate = Arc::new(Door { lets_strangers_in: true })).await;
+async fn anonymous_clients_have_one_session_per_connection() {
+    let served =
+        start(|flight| flight.authenticate = Arc::new(PasswordCheck { allows_anonymous: true })).await;
     let mut client = FlightSqlServiceClient::new(served.channel().await);
     assert_eq!(text(&query(&mut client, "SELECT current_user").await.unwrap()), "stranger");
     client.execute_update("SET greeting = 'hello'".to_string(), None).await.unwrap();
@@ -223,11 +224,11 @@ async fn a_stranger_has_the_session_of_the_connection() {
     assert_eq!(text(&query(&mut other, "SHOW greeting").await.unwrap()), "");
     assert_eq!(served.registry.sessions().len(), 2);
     drop(client);
-    served.until_sessions(1).await;
+    served.wait_for_sessions(1).await;
 }
 
 #[tokio::test]
-async fn rows_arrive_whole_and_no_faster_than_they_are_read() {
+async fn rows_arrive_with_backpressure() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let all = query(&mut client, "SELECT numbers 1000000").await.unwrap();
@@ -235,32 +236,32 @@ async fn rows_arrive_whole_and_no_faster_than_they_are_read() {
     assert!(numbers.values().iter().copied().eq(0..1_000_000));
     let words = all.column(1).as_string::<i32>();
     assert_eq!((words.value(8), words.is_valid(7)), ("the word of the number 8", false));
-    served.until("SELECT numbers 1000000", Phase::Done).await;
-    let ended = served.registry.statements().remove(0);
-    assert_eq!(ended.rows.load(Ordering::Relaxed), 1_000_000);
-    let made = served.toy.made.swap(0, Ordering::SeqCst);
-    assert_eq!(made, 123);
+    served.wait_for_phase("SELECT numbers 1000000", Phase::Done).await;
+    let after_commit = served.registry.statements().remove(0);
+    assert_eq!(after_commit.rows.load(Ordering::Relaxed), 1_000_000);
+    let batches = served.mock_backend.made.swap(0, Ordering::SeqCst);
+    assert_eq!(batches, 123);
     let info = client.execute("SELECT numbers 1000000000".to_string(), None).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
     rows.next().await.unwrap().unwrap();
-    // A client's window is 64 KiB until it grows; the server stands still when that and what lies ahead of it
-    // are full.
+    // A client's flow-control window is 64 KiB until it grows; the server stops when that and the read-ahead
+    // buffers are full.
     let mut last = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        match served.toy.made.load(Ordering::SeqCst) {
-            made if made == last => break,
-            made => last = made,
+        match served.mock_backend.made.load(Ordering::SeqCst) {
+            batches if batches == last => break,
+            batches => last = batches,
         }
     }
     assert!(last < 100, "{last} batches were made for one that was read");
     drop(rows);
-    served.until("SELECT numbers 1000000000", Phase::Canceled).await;
+    served.wait_for_phase("SELECT numbers 1000000000", Phase::Canceled).await;
     query(&mut client, "SELECT 1").await.unwrap();
 }
 
 #[tokio::test]
-async fn failures_say_what_and_when() {
+async fn errors_have_status_and_sqlstate() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let parsed = check(query(&mut client, "SELEC 1").await, Code::InvalidArgument, "42601");
@@ -268,7 +269,7 @@ async fn failures_say_what_and_when() {
     check(query(&mut client, "SELECT * FROM \"none\"").await, Code::NotFound, "42P01");
     check(query(&mut client, "SELECT 1; SELECT 1").await, Code::InvalidArgument, "42601");
     assert_eq!(query(&mut client, " ; ").await.unwrap().num_columns(), 0);
-    // Rows come first; what breaks afterwards does not look like their end.
+    // Rows come first; a later error is not mistaken for their end.
     let info = client.execute("SELECT then fail".to_string(), None).await.unwrap();
     let rows: Vec<_> = stream(&mut client, info).await.unwrap().collect().await;
     assert_eq!(rows.iter().filter(|batch| batch.is_ok()).count(), 3);
@@ -277,7 +278,7 @@ async fn failures_say_what_and_when() {
     let info = client.execute("SELECT then panic".to_string(), None).await.unwrap();
     let rows: Vec<_> = stream(&mut client, info).await.unwrap().collect().await;
     check(rows.into_iter().next_back().unwrap(), Code::Internal, "XX000");
-    // A ticket is good once.
+    // A ticket can be redeemed once.
     let info = client.execute("SELECT 1".to_string(), None).await.unwrap();
     fetch(&mut client, info.clone()).await.unwrap();
     check(stream(&mut client, info).await.map(drop), Code::NotFound, "34000");
@@ -285,7 +286,7 @@ async fn failures_say_what_and_when() {
 }
 
 #[tokio::test]
-async fn statements_without_rows_have_run_when_they_are_answered() {
+async fn updates_complete_before_their_answer() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let info =
@@ -304,7 +305,7 @@ async fn statements_without_rows_have_run_when_they_are_answered() {
     check(insert.execute_update().await, Code::InvalidArgument, "08P01");
     insert.close().await.unwrap();
     assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 3);
-    // Many rows of parameters are one transaction: the second of these breaks.
+    // Many rows of parameters are one transaction: the second of these fails.
     client
         .execute_update("CREATE TABLE \"u\" (\"a\" bigint NOT NULL, \"b\" text)".to_string(), None)
         .await
@@ -323,7 +324,7 @@ async fn statements_without_rows_have_run_when_they_are_answered() {
 async fn prepared_queries_run_for_every_row_of_parameters() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
-    // As JDBC writes them, and as PostgreSQL does.
+    // Placeholders in JDBC's style, and in PostgreSQL's.
     let marked = client.prepare("SELECT ?, ?".to_string(), None).await.unwrap();
     assert_eq!(marked.parameter_schema().unwrap().fields().len(), 2);
     marked.close().await.unwrap();
@@ -344,7 +345,7 @@ async fn prepared_queries_run_for_every_row_of_parameters() {
 }
 
 #[tokio::test]
-async fn prepared_queries_fail_where_their_columns_are_others() {
+async fn prepared_queries_fail_after_schema_changes() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let make = |columns: &str| format!("CREATE TABLE \"t\" ({columns})");
@@ -370,70 +371,74 @@ async fn prepared_queries_fail_where_their_columns_are_others() {
 }
 
 #[tokio::test]
-async fn transactions_are_seen_when_they_are_committed() {
+async fn transactions_are_isolated_until_commit() {
     let served = start(|flight| flight.limits.busy = Duration::from_millis(50)).await;
     let (mut client, mut other) = (served.client().await, served.client().await);
-    let begun = client.begin_transaction().await.unwrap();
+    let transaction = client.begin_transaction().await.unwrap();
     let create = "CREATE TABLE \"t\" (\"a\" bigint)".to_string();
-    client.execute_update(create.clone(), Some(begun.clone())).await.unwrap();
-    client.execute_update("SET kept = 'yes'".to_string(), Some(begun.clone())).await.unwrap();
+    client.execute_update(create.clone(), Some(transaction.clone())).await.unwrap();
+    client.execute_update("SET kept = 'yes'".to_string(), Some(transaction.clone())).await.unwrap();
     check(query(&mut other, "SELECT * FROM \"t\"").await, Code::NotFound, "42P01");
     // The same client, outside of its transaction, is another session.
     check(query(&mut client, "SELECT * FROM \"t\"").await, Code::NotFound, "42P01");
-    client.end_transaction(begun.clone(), EndTransaction::Commit).await.unwrap();
+    client.end_transaction(transaction.clone(), EndTransaction::Commit).await.unwrap();
     query(&mut other, "SELECT * FROM \"t\"").await.unwrap();
-    let ended = client.execute("SELECT 1".to_string(), Some(begun)).await;
-    check(ended, Code::FailedPrecondition, "25P01");
+    let after_commit = client.execute("SELECT 1".to_string(), Some(transaction)).await;
+    check(after_commit, Code::FailedPrecondition, "25P01");
     assert_eq!(text(&query(&mut client, "SHOW kept").await.unwrap()), "yes");
 
-    let begun = client.begin_transaction().await.unwrap();
-    let twice = client.execute_update(create.clone(), Some(begun.clone())).await;
+    let transaction = client.begin_transaction().await.unwrap();
+    let twice = client.execute_update(create.clone(), Some(transaction.clone())).await;
     check(twice, Code::AlreadyExists, "42P07");
-    let failed = client.execute("SELECT 1".to_string(), Some(begun.clone())).await;
+    let failed = client.execute("SELECT 1".to_string(), Some(transaction.clone())).await;
     check(failed, Code::FailedPrecondition, "25P02");
-    check(client.end_transaction(begun, EndTransaction::Commit).await, Code::FailedPrecondition, "25P02");
+    check(
+        client.end_transaction(transaction, EndTransaction::Commit).await,
+        Code::FailedPrecondition,
+        "25P02",
+    );
 
-    // A prepared statement goes on in the transaction that follows the one that it was prepared in.
+    // A prepared statement survives the end of its transaction, and runs in the next one.
     let first = client.begin_transaction().await.unwrap();
-    let mut kept =
+    let mut prepared =
         client.prepare("INSERT INTO \"t\" VALUES ($1)".to_string(), Some(first.clone())).await.unwrap();
     let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-    kept.set_parameters(RecordBatch::try_from_iter([("1", one)]).unwrap()).unwrap();
+    prepared.set_parameters(RecordBatch::try_from_iter([("1", one)]).unwrap()).unwrap();
     client.end_transaction(first, EndTransaction::Rollback).await.unwrap();
     let second = client.begin_transaction().await.unwrap();
-    kept.execute_update().await.unwrap();
+    prepared.execute_update().await.unwrap();
     assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 0);
     client.end_transaction(second, EndTransaction::Commit).await.unwrap();
     assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 1);
-    kept.execute_update().await.unwrap();
+    prepared.execute_update().await.unwrap();
     assert_eq!(query(&mut other, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 2);
 
-    // Rows that are being read keep others of the transaction out; those that nobody asked for do not.
-    let begun = client.begin_transaction().await.unwrap();
+    // An open stream blocks other statements of the transaction; streams that were never requested do not.
+    let transaction = client.begin_transaction().await.unwrap();
     let long = "SELECT numbers 100000000".to_string();
-    let _unread = client.execute(long.clone(), Some(begun.clone())).await.unwrap();
-    let info = client.execute(long, Some(begun.clone())).await.unwrap();
+    let _unread = client.execute(long.clone(), Some(transaction.clone())).await.unwrap();
+    let info = client.execute(long, Some(transaction.clone())).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
     rows.next().await.unwrap().unwrap();
-    let busy = client.execute("SELECT 1".to_string(), Some(begun.clone())).await;
+    let busy = client.execute("SELECT 1".to_string(), Some(transaction.clone())).await;
     check(busy, Code::FailedPrecondition, "55006");
     drop(rows);
-    client.execute("SELECT 1".to_string(), Some(begun.clone())).await.unwrap();
-    client.end_transaction(begun, EndTransaction::Rollback).await.unwrap();
-    served.until_sessions(2).await;
+    client.execute("SELECT 1".to_string(), Some(transaction.clone())).await.unwrap();
+    client.end_transaction(transaction, EndTransaction::Rollback).await.unwrap();
+    served.wait_for_sessions(2).await;
 }
 
 #[tokio::test]
-async fn savepoints_take_back_a_part() {
+async fn rollback_to_savepoint() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
-    let begun = client.begin_transaction().await.unwrap();
+    let transaction = client.begin_transaction().await.unwrap();
     let run = async |client: &mut Client, text: &str| {
-        client.execute_update(text.to_string(), Some(begun.clone())).await
+        client.execute_update(text.to_string(), Some(transaction.clone())).await
     };
     run(&mut client, "CREATE TABLE \"t\" (\"a\" bigint)").await.unwrap();
-    let mark = ActionBeginSavepointRequest { transaction_id: begun.clone(), name: "mark".to_string() };
-    let marked = act(&mut client, "BeginSavepoint", mark.as_any().encode_to_vec()).await.unwrap();
+    let mark = ActionBeginSavepointRequest { transaction_id: transaction.clone(), name: "mark".to_string() };
+    let marked = action(&mut client, "BeginSavepoint", mark.as_any().encode_to_vec()).await.unwrap();
     let marked: ActionBeginSavepointResult =
         Any::decode(marked[0].clone()).unwrap().unpack().unwrap().unwrap();
     run(&mut client, "CREATE TABLE \"u\" (\"a\" bigint)").await.unwrap();
@@ -442,20 +447,20 @@ async fn savepoints_take_back_a_part() {
             .as_any()
             .encode_to_vec()
     };
-    act(&mut client, "EndSavepoint", end(2)).await.unwrap();
+    action(&mut client, "EndSavepoint", end(2)).await.unwrap();
     assert_eq!(
         check(run(&mut client, "DROP TABLE \"u\"").await, Code::NotFound, "42P01").code(),
         Code::NotFound
     );
-    act(&mut client, "EndSavepoint", end(2)).await.unwrap();
-    act(&mut client, "EndSavepoint", end(1)).await.unwrap();
-    check(act(&mut client, "EndSavepoint", end(1)).await, Code::FailedPrecondition, "3B001");
-    client.end_transaction(begun.clone(), EndTransaction::Commit).await.unwrap();
+    action(&mut client, "EndSavepoint", end(2)).await.unwrap();
+    action(&mut client, "EndSavepoint", end(1)).await.unwrap();
+    check(action(&mut client, "EndSavepoint", end(1)).await, Code::FailedPrecondition, "3B001");
+    client.end_transaction(transaction.clone(), EndTransaction::Commit).await.unwrap();
     query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
 }
 
 #[tokio::test]
-async fn statements_run_beside_rows_that_are_being_read() {
+async fn statements_run_beside_open_streams() {
     let served = start(|flight| {
         flight.limits.statements_beside_max = 2;
         flight.limits.busy = Duration::from_millis(50);
@@ -477,9 +482,9 @@ async fn statements_run_beside_rows_that_are_being_read() {
     assert_eq!(served.registry.sessions().len(), 3);
     check(query(&mut client, "SELECT 1").await, Code::ResourceExhausted, "53300");
     drop((first, second, third));
-    served.until_sessions(1).await;
+    served.wait_for_sessions(1).await;
     query(&mut client, "SELECT 1").await.unwrap();
-    // A transaction that SQL opens goes on over the statements that follow.
+    // A transaction opened by SQL spans the statements that follow.
     query(&mut client, "BEGIN").await.unwrap();
     query(&mut client, "CREATE TABLE \"t\" (\"a\" bigint)").await.unwrap();
     query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
@@ -488,56 +493,59 @@ async fn statements_run_beside_rows_that_are_being_read() {
 }
 
 #[tokio::test]
-async fn whatever_stops_a_statement_stops_it() {
+async fn cancellation_and_timeouts_stop_statements() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let waits = |client: &Client| {
         let mut client = client.clone();
         tokio::spawn(async move { client.execute("WAIT".to_string(), None).await })
     };
-    // Somebody who looks at the list.
+    // Canceled by an administrator, in the list of statements.
     let waiting = waits(&client);
-    served.until("WAIT", Phase::Planning).await;
+    served.wait_for_phase("WAIT", Phase::Planning).await;
     let session = served.registry.sessions().remove(0);
     session.stop(Stop::Statement);
     check(waiting.await.unwrap(), Code::Cancelled, "57014");
-    // The client, who goes away.
+    // Canceled by the client's disconnect.
     let waiting = waits(&client);
-    served.until("WAIT", Phase::Planning).await;
+    served.wait_for_phase("WAIT", Phase::Planning).await;
     let running = session.statement().unwrap();
     waiting.abort();
     while running.phase() != Phase::Canceled {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The client, who says so, before and after it asked for the rows.
+    // Canceled by the client's request, before and after it fetched rows.
     let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
     let cancel = |info: &FlightInfo| CancelFlightInfoRequest { info: Some(info.clone()) }.encode_to_vec();
-    let canceled = act(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
+    let canceled = action(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
     assert_eq!(canceled, [Bytes::from_static(&[8, 1])]);
     check(stream(&mut client, info.clone()).await.map(drop), Code::NotFound, "34000");
     let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
     let rows = stream(&mut client, info.clone()).await.unwrap();
-    act(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
+    action(&mut client, "CancelFlightInfo", cancel(&info)).await.unwrap();
     let rows: Vec<_> = rows.collect().await;
     check(rows.into_iter().next_back().unwrap(), Code::Cancelled, "57014");
-    check(act(&mut client, "CancelFlightInfo", cancel(&info)).await, Code::NotFound, "34000");
-    // Its time.
+    check(action(&mut client, "CancelFlightInfo", cancel(&info)).await, Code::NotFound, "34000");
+    // Canceled by statement_timeout.
     client.execute_update("SET statement_timeout = '30ms'".to_string(), None).await.unwrap();
     check(query(&mut client, "WAIT").await, Code::Cancelled, "57014");
     client.execute_update("SET statement_timeout = '0'".to_string(), None).await.unwrap();
-    // The end of its session.
+    // Canceled by the end of its session.
     let waiting = waits(&client);
-    served.until("WAIT", Phase::Planning).await;
+    served.wait_for_phase("WAIT", Phase::Planning).await;
     session.stop(Stop::Session);
-    let ended = status(&waiting.await.unwrap().unwrap_err());
-    assert!(["57P01", "57014"].iter().any(|state| ended.message().contains(state)), "{ended:?}");
+    let after_commit = status(&waiting.await.unwrap().unwrap_err());
+    assert!(
+        ["57P01", "57014"].iter().any(|state| after_commit.message().contains(state)),
+        "{after_commit:?}"
+    );
     check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
     drop(session);
-    served.until_sessions(0).await;
+    served.wait_for_sessions(0).await;
 }
 
 #[tokio::test]
-async fn what_is_left_alone_ends() {
+async fn idle_sessions_and_transactions_time_out() {
     let served = start(|flight| {
         flight.limits.idle = Duration::from_millis(300);
         flight.limits.result = Duration::from_millis(40);
@@ -546,36 +554,36 @@ async fn what_is_left_alone_ends() {
     .await;
     let mut client = served.client().await;
     let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
-    served.until("SELECT numbers 100000000", Phase::Canceled).await;
+    served.wait_for_phase("SELECT numbers 100000000", Phase::Canceled).await;
     check(stream(&mut client, info).await.map(drop), Code::NotFound, "34000");
-    // Rows that are being read are no idleness, however slowly that goes.
+    // A session with an open stream is not idle, however slowly the client reads.
     let info = client.execute("SELECT numbers 100000000".to_string(), None).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
     tokio::time::sleep(Duration::from_millis(600)).await;
     rows.next().await.unwrap().unwrap();
     assert_eq!(served.registry.sessions().len(), 1);
     drop(rows);
-    served.until_sessions(0).await;
+    served.wait_for_sessions(0).await;
     check(query(&mut client, "SELECT 1").await, Code::Unauthenticated, "28000");
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_not_waited_for_like_an_idle_one() {
+async fn lost_connections_end_before_the_idle_timeout() {
     let served = start(|flight| flight.limits.disconnected = Duration::from_millis(40)).await;
     let mut client = served.client().await;
     client.begin_transaction().await.unwrap();
-    // Longer than a lost connection is waited for: this one is there.
+    // Longer than the timeout of lost connections: this one is connected.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(served.registry.sessions().len(), 1);
     drop(client);
-    served.until_sessions(0).await;
+    served.wait_for_sessions(0).await;
 }
 
 #[tokio::test]
-async fn a_server_that_stops_lets_transactions_end() {
+async fn graceful_shutdown_waits_for_transactions() {
     let mut served = start(|_| {}).await;
     let mut client = served.client().await;
-    let begun = client.begin_transaction().await.unwrap();
+    let transaction = client.begin_transaction().await.unwrap();
     served.stop.take().unwrap().send(()).unwrap();
     loop {
         let refused = query(&mut client, "SELECT 1").await;
@@ -585,17 +593,17 @@ async fn a_server_that_stops_lets_transactions_end() {
         }
     }
     let create = "CREATE TABLE \"t\" (\"a\" bigint)".to_string();
-    client.execute_update(create, Some(begun.clone())).await.unwrap();
+    client.execute_update(create, Some(transaction.clone())).await.unwrap();
     assert!(!served.serving.is_finished());
-    client.end_transaction(begun, EndTransaction::Commit).await.unwrap();
+    client.end_transaction(transaction, EndTransaction::Commit).await.unwrap();
     drop(client);
-    let ended = tokio::time::timeout(Duration::from_secs(10), &mut served.serving).await;
-    ended.unwrap().unwrap().unwrap();
+    let after_commit = tokio::time::timeout(Duration::from_secs(10), &mut served.serving).await;
+    after_commit.unwrap().unwrap().unwrap();
     assert_eq!(served.registry.sessions().len(), 0);
 }
 
 #[tokio::test]
-async fn the_catalog_is_told() {
+async fn catalog_metadata_commands() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     client.execute_update("CREATE TABLE \"t\" (\"a\" bigint, \"b\" text)".to_string(), None).await.unwrap();
@@ -605,34 +613,34 @@ async fn the_catalog_is_told() {
     let info = client.get_db_schemas(schemas).await.unwrap();
     let schemas = fetch(&mut client, info).await.unwrap();
     assert_eq!(schemas.column(1).as_ref(), &StringArray::from(vec!["public"]));
-    let mut asked = CommandGetTables {
+    let mut get_tables = CommandGetTables {
         catalog: Some("toy".to_string()),
         db_schema_filter_pattern: None,
         table_name_filter_pattern: None,
         table_types: vec![],
         include_schema: true,
     };
-    let info = client.get_tables(asked.clone()).await.unwrap();
+    let info = client.get_tables(get_tables.clone()).await.unwrap();
     let tables = fetch(&mut client, info).await.unwrap();
     assert_eq!(tables.column(2).as_ref(), &StringArray::from(vec!["pg_class", "t"]));
     assert_eq!(tables.column(3).as_ref(), &StringArray::from(vec!["SYSTEM VIEW", "TABLE"]));
     let columns = tables.column(4).as_binary::<i32>().value(1);
     let columns = arrow::ipc::convert::try_schema_from_ipc_buffer(columns).unwrap();
     assert_eq!(columns.fields().iter().map(|field| field.name()).collect::<Vec<_>>(), ["a", "b"]);
-    (asked.include_schema, asked.table_types) = (false, vec!["TABLE".to_string()]);
-    let info = client.get_tables(asked).await.unwrap();
+    (get_tables.include_schema, get_tables.table_types) = (false, vec!["TABLE".to_string()]);
+    let info = client.get_tables(get_tables).await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap().num_rows(), 1);
     let info = client.get_table_types().await.unwrap();
     assert!(fetch(&mut client, info).await.unwrap().num_rows() > 3);
     let info = client.get_sql_info(vec![SqlInfo::FlightSqlServerName]).await.unwrap();
-    let told = fetch(&mut client, info).await.unwrap();
-    assert_eq!(told.column(0).as_primitive::<UInt32Type>().values(), &[0]);
+    let types = fetch(&mut client, info).await.unwrap();
+    assert_eq!(types.column(0).as_primitive::<UInt32Type>().values(), &[0]);
     let info = client.get_xdbc_type_info(CommandGetXdbcTypeInfo { data_type: None }).await.unwrap();
     assert!(fetch(&mut client, info).await.unwrap().num_rows() > 10);
     let keys = CommandGetPrimaryKeys { catalog: None, db_schema: None, table: "t".to_string() };
     let info = client.get_primary_keys(keys).await.unwrap();
     assert_eq!(fetch(&mut client, info).await.unwrap().num_rows(), 0);
-    // What a statement would return, without running it.
+    // The schema of a statement's result, without running it.
     let command = CommandStatementQuery { query: "SELECT * FROM \"t\"".to_string(), transaction_id: None };
     let mut request = FlightDescriptor::new_cmd(command.as_any().encode_to_vec()).into_request();
     let token = format!("Bearer {}", client.token().unwrap());
@@ -642,7 +650,7 @@ async fn the_catalog_is_told() {
 }
 
 #[tokio::test]
-async fn batches_are_ingested_all_or_none() {
+async fn bulk_ingestion_is_atomic() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
     let batch = |from: i64, to: i64| {
@@ -676,8 +684,8 @@ async fn batches_are_ingested_all_or_none() {
     let all = vec![batch(0, 10_000), batch(10_000, 20_000)];
     let count = client.execute_ingest(into(Missing::Create, Exists::Fail), send(all.clone())).await.unwrap();
     assert_eq!(count, 20_000);
-    let held = query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
-    assert_eq!(held, concat_batches(&all[0].schema(), &all).unwrap());
+    let stored = query(&mut client, "SELECT * FROM \"t\"").await.unwrap();
+    assert_eq!(stored, concat_batches(&all[0].schema(), &all).unwrap());
     let there = client.execute_ingest(into(Missing::Create, Exists::Fail), send(vec![batch(0, 1)])).await;
     check(there, Code::AlreadyExists, "42P07");
     let more = client.execute_ingest(into(Missing::Create, Exists::Append), send(vec![batch(0, 5)])).await;
@@ -685,7 +693,7 @@ async fn batches_are_ingested_all_or_none() {
     let anew = client.execute_ingest(into(Missing::Create, Exists::Replace), send(vec![batch(0, 7)])).await;
     assert_eq!(anew.unwrap(), 7);
     assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 7);
-    // A client that goes away has sent nothing.
+    // A client that disconnects has sent nothing.
     let broken = futures::stream::iter([Ok(batch(0, 5))]).chain(futures::stream::pending());
     let (mut sender, command) = (client.clone(), into(Missing::Create, Exists::Replace));
     let sending = tokio::spawn(async move { sender.execute_ingest(command, broken).await });
@@ -695,11 +703,11 @@ async fn batches_are_ingested_all_or_none() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     sending.abort();
-    served.until(copy, Phase::Canceled).await;
+    served.wait_for_phase(copy, Phase::Canceled).await;
     assert_eq!(query(&mut client, "SELECT * FROM \"t\"").await.unwrap().num_rows(), 7);
 }
 
-/// Runs a program in Python against a server, on another thread, so that the server goes on.
+/// Runs a Python program against a server, on another thread, so that the server continues.
 async fn python(arguments: Vec<String>) {
     let checkout = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = checkout.join("crates/server/tests/protocols/flight/clients.py");
@@ -707,15 +715,16 @@ async fn python(arguments: Vec<String>) {
         let python = match std::env::var_os("HARRIER_FLIGHT_PYTHON") {
             Some(python) => PathBuf::from(python),
             None => {
-                let found = Command::new(checkout.join("scripts/clients.sh")).output().unwrap();
-                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-                PathBuf::from(String::from_utf8(found.stdout).unwrap().trim()).join("python/bin/python3")
+                let script_output = Command::new(checkout.join("scripts/clients.sh")).output().unwrap();
+                assert!(script_output.status.success(), "{}", String::from_utf8_lossy(&script_output.stderr));
+                PathBuf::from(String::from_utf8(script_output.stdout).unwrap().trim())
+                    .join("python/bin/python3")
             }
         };
         let ran = Command::new(python).arg(program).args(arguments).output().unwrap();
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(ran.status.success(), "{}{}", said(&ran.stdout), said(&ran.stderr));
-        print!("{}", said(&ran.stdout));
+        let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(ran.status.success(), "{}{}", utf8(&ran.stdout), utf8(&ran.stderr));
+        print!("{}", utf8(&ran.stdout));
     };
     tokio::task::spawn_blocking(run).await.unwrap();
 }
@@ -725,7 +734,7 @@ fn skips_clients() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adbc_and_pyarrow_do_what_their_users_do() {
+async fn adbc_and_pyarrow_clients() {
     if skips_clients() {
         return;
     }
@@ -734,18 +743,18 @@ async fn adbc_and_pyarrow_do_what_their_users_do() {
     for part in ["adbc", "cancel", "pyarrow"] {
         python(vec![part.to_string(), format!("grpc://{address}")]).await;
     }
-    served.until_sessions(0).await;
+    served.wait_for_sessions(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adbc_comes_over_tls() {
+async fn adbc_over_tls() {
     if skips_clients() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("harrier-flight-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    let made = Command::new("openssl")
+    let batches = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         .args([
             "-days",
@@ -758,7 +767,7 @@ async fn adbc_comes_over_tls() {
         .args([Path::new("-keyout"), &key, Path::new("-out"), &certificate])
         .output()
         .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(batches.status.success(), "{}", String::from_utf8_lossy(&batches.stderr));
     let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(&key).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -767,20 +776,20 @@ async fn adbc_comes_over_tls() {
     let served = start(|flight| flight.encryption.set(Some(&config))).await;
     let address = format!("grpc+tls://{}", served.address);
     python(vec!["tls".to_string(), address, certificate.display().to_string()]).await;
-    // Who does not encrypt is not served.
+    // Unencrypted clients are refused.
     let plain = FlightSqlServiceClient::new(served.channel().await).handshake("ada", "secret: 1").await;
     plain.unwrap_err();
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Prints how fast rows arrive:
-/// `cargo test --release -p harrier-server --test protocols flight:: -- --ignored --nocapture`.
+/// Prints the throughput of rows: `cargo test --release -p harrier-server --test protocols flight:: --
+/// --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
-async fn how_fast_rows_arrive() {
+async fn row_throughput() {
     let served = start(|_| {}).await;
     let mut client = served.client().await;
-    let begun = Instant::now();
+    let transaction = Instant::now();
     let info = client.execute("SELECT wide 4000".to_string(), None).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
     let mut bytes = 0;
@@ -788,7 +797,7 @@ async fn how_fast_rows_arrive() {
         bytes +=
             batch.columns().iter().map(|it| it.to_data().get_slice_memory_size().unwrap()).sum::<usize>();
     }
-    let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    let rate = bytes as f64 / transaction.elapsed().as_secs_f64() / 1e6;
     println!("arrow-flight: {rate:.0} MB/s");
     python(vec!["speed".to_string(), format!("grpc://{}", served.address)]).await;
 }

@@ -1,13 +1,13 @@
-//! What the server says and hears, over real sockets: who comes in, pages, Flight SQL, telemetry, and what it
-//! keeps of statements that ran.
+//! The server's protocols over real sockets: authentication, monitoring pages, Flight SQL, telemetry, and
+//! profiles of statements.
 //!
-//! The tests of this folder are one program, which is linked once. Those of one file:
-//! `cargo test -p harrier-server --test protocols flight::`.
+//! The tests of this folder are one program, which is linked once. Those of one file: `cargo test -p
+//! harrier-server --test protocols flight::`.
 
 mod auth;
 mod browser;
 mod flight;
-mod pages;
+mod monitoring_pages;
 mod python;
+mod statement_profiles;
 mod telemetry;
-mod work;

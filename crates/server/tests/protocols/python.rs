@@ -1,8 +1,8 @@
-//! Where the Python is that has the packages which tests check with.
+//! The Python interpreter that has the packages of the tests' checkers.
 
 use std::path::Path;
 
-/// That of `HARRIER_PYTHON`, or the one that `scripts/pages.sh` has made, or the system's.
+/// `HARRIER_PYTHON`, or the one that `scripts/pages.sh` installed, or the system's.
 pub fn python() -> String {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.harrier/pages/python/bin/python3");
     match std::env::var("HARRIER_PYTHON") {

@@ -1,5 +1,5 @@
-//! Statements on their way to OpenTelemetry, over real HTTP: to a receiver that says what a test wants,
-//! decoded by the protocol's own Protocol Buffers, and to collectors that are there.
+//! Export of spans and metrics to OpenTelemetry over real HTTP: to a mock receiver, decoded by the protocol's
+//! own Protocol Buffers, and to real collectors.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::python::python;
 
-/// How long anything may take.
+/// Timeout of every wait.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A span of a caller, as W3C's recommendation shows it.
+/// A caller's span, from W3C's recommendation.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -38,7 +38,7 @@ struct Received {
     body: Value,
 }
 
-/// Takes requests and answers each as it is told to, and 200 when it is told nothing.
+/// Mock receiver: answers each request with the next answer of the test, and 200 when there is none left.
 #[derive(Clone, Default)]
 struct Receiver {
     received: Arc<Mutex<Vec<Received>>>,
@@ -55,13 +55,13 @@ impl Receiver {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let own = own.clone();
-                tokio::spawn(async move { own.talk(stream).await });
+                tokio::spawn(async move { own.serve_connection(stream).await });
             }
         });
         (receiver, endpoint)
     }
 
-    async fn talk(&self, stream: TcpStream) -> Option<()> {
+    async fn serve_connection(&self, stream: TcpStream) -> Option<()> {
         let mut stream = BufReader::new(stream);
         loop {
             let mut head = String::new();
@@ -88,7 +88,7 @@ impl Receiver {
         }
     }
 
-    /// Waits for so many requests.
+    /// Waits for `count` requests.
     async fn requests(&self, count: usize) -> Vec<Received> {
         let until = Instant::now() + WAIT_MAX;
         loop {
@@ -116,10 +116,10 @@ fn options(endpoint: &str) -> Options {
 }
 
 /// A server without ranks, queues and tables.
-struct Alone;
+struct EmptyOverview;
 
 #[async_trait]
-impl Overview for Alone {
+impl Overview for EmptyOverview {
     async fn server(&self) -> ServerFacts {
         ServerFacts {
             version: "9.8.7".to_string(),
@@ -149,10 +149,10 @@ impl Overview for Alone {
 }
 
 #[derive(Debug)]
-struct Recorded(QueryProfile);
+struct MockProbe(QueryProfile);
 
 #[async_trait]
-impl Probe for Recorded {
+impl Probe for MockProbe {
     fn snapshot(&self) -> QueryProfile {
         self.0.clone()
     }
@@ -166,8 +166,8 @@ impl Probe for Recorded {
     }
 }
 
-/// Two slices on two ranks, the second of which did nothing in the first.
-fn work() -> QueryProfile {
+/// Two slices on two ranks, the second of which was idle in the first slice.
+fn profile() -> QueryProfile {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let share = |rank, rows| Share {
         rank,
@@ -197,7 +197,12 @@ fn session(registry: &Arc<Registry>) -> SessionGuard {
     registry.enter(registry.next_session(), 1, "ada", "warehouse", None)
 }
 
-fn ran(registry: &Arc<Registry>, session: &SessionGuard, text: &str, failure: Option<(&str, &str)>) {
+fn run_statement(
+    registry: &Arc<Registry>,
+    session: &SessionGuard,
+    text: &str,
+    failure: Option<(&str, &str)>,
+) {
     let statement = registry.begin(&session.entry, text);
     statement.rows.store(42, Ordering::Relaxed);
     registry.end(
@@ -220,37 +225,41 @@ fn attribute<'v>(span: &'v Value, key: &str) -> &'v Value {
         .map_or(&Value::Null, |attribute| attribute["value"].as_object().unwrap().values().next().unwrap())
 }
 
-/// Runs some statements of every kind, one a part of a caller's trace.
-async fn busy(registry: &Arc<Registry>) {
+/// Runs some statements of every kind, one with a caller's trace context.
+async fn run_statements_of_every_kind(registry: &Arc<Registry>) {
     let session = session(registry);
     let text = format!("SELECT 'secret' FROM t WHERE a = 17 /*traceparent='00-{TRACE}-{PARENT}-01'*/");
     let statement = registry.begin(&session.entry, &text);
     statement.set_queue("default");
     statement.set_on_gang();
-    statement.set_probe(Arc::new(Recorded(work())));
+    statement.set_probe(Arc::new(MockProbe(profile())));
     statement.rows.store(3, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(20)).await;
     registry.end(&statement, None);
-    ran(registry, &session, "SELECT 1/0", Some(("22012", "division by zero")));
-    ran(
+    run_statement(registry, &session, "SELECT 1/0", Some(("22012", "division by zero")));
+    run_statement(
         registry,
         &session,
         "INSERT INTO t SELECT 1",
         Some(("57014", "canceling statement due to user request")),
     );
-    // Whose caller does not keep its trace.
-    ran(registry, &session, &format!("SELECT 2 /*traceparent='00-{TRACE}-{PARENT}-00'*/"), None);
+    // A trace context without the sampled flag.
+    run_statement(registry, &session, &format!("SELECT 2 /*traceparent='00-{TRACE}-{PARENT}-00'*/"), None);
 }
 
 #[tokio::test]
-async fn every_statement_is_a_span_with_its_slices_below_it() {
+async fn statements_are_spans_with_slices_as_children() {
     let (receiver, endpoint) = Receiver::start(&[]).await;
     let registry = Arc::new(Registry::default());
     let stop = CancellationToken::new();
-    let exporting =
-        telemetry::start(options(&format!("{endpoint}/base/")), &registry, Arc::new(Alone), stop.clone())
-            .unwrap();
-    busy(&registry).await;
+    let exporting = telemetry::start(
+        options(&format!("{endpoint}/base/")),
+        &registry,
+        Arc::new(EmptyOverview),
+        stop.clone(),
+    )
+    .unwrap();
+    run_statements_of_every_kind(&registry).await;
     let received = receiver.requests(1).await;
     assert_eq!(received[0].path, "/base/v1/traces");
     assert!(received[0].headers.contains("content-type: application/json"), "{}", received[0].headers);
@@ -291,18 +300,18 @@ async fn every_statement_is_a_span_with_its_slices_below_it() {
     assert_eq!(canceled["name"], "INSERT warehouse");
     assert_ne!(failed["traceId"], canceled["traceId"]);
     assert!(failed["parentSpanId"].is_null());
-    let whole = serde_json::to_string(&received[0].body).unwrap();
-    assert!(!whole.contains("secret"), "{whole}");
-    decoded(&received[0].body, "traces", 6);
+    let body = serde_json::to_string(&received[0].body).unwrap();
+    assert!(!body.contains("secret"), "{body}");
+    decode_with_protobuf(&received[0].body, "traces", 6);
     stop.cancel();
     exporting.await.unwrap();
-    // The last numbers go with the end.
+    // The last metrics are sent at the end.
     let received = receiver.requests(2).await;
     assert_eq!(received[1].path, "/base/v1/metrics");
     let metrics = &received[1].body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
     let find = |name: &str| {
-        let found = metrics.as_array().unwrap().iter().find(|metric| metric["name"] == name);
-        found.unwrap_or_else(|| panic!("no {name} in {metrics:#}"))
+        let metric = metrics.as_array().unwrap().iter().find(|metric| metric["name"] == name);
+        metric.unwrap_or_else(|| panic!("no {name} in {metrics:#}"))
     };
     assert_eq!(find("harrier.moved")["sum"]["dataPoints"][0]["asInt"], "77");
     assert_eq!(find("harrier.moved")["unit"], "By");
@@ -315,12 +324,11 @@ async fn every_statement_is_a_span_with_its_slices_below_it() {
     let sent = &find("harrier.rank_sent")["sum"]["dataPoints"][0];
     assert_eq!((&sent["asInt"], attribute(sent, "rank")), (&"123".into(), &"7".into()));
     assert_eq!(find("harrier.healthy")["gauge"]["dataPoints"][0]["asDouble"], 1.0);
-    decoded(&received[1].body, "metrics", metrics.as_array().unwrap().len());
+    decode_with_protobuf(&received[1].body, "metrics", metrics.as_array().unwrap().len());
     assert_eq!(registry.totals().dropped_exports.load(Ordering::Relaxed), 0);
 }
 
-/// Reads a body by the protocol's own definitions, as its Python package has them: nothing in it may be
-/// unknown to them.
+/// Decodes a body by the protocol's own definitions, in its Python package: no field may be unknown to them.
 const DECODER: &str = r#"
 import base64, json, sys
 from google.protobuf import json_format
@@ -350,7 +358,7 @@ for span in request.resource_spans[0].scope_spans[0].spans:
 print(len(request.resource_spans[0].scope_spans[0].spans))
 "#;
 
-fn decoded(body: &Value, what: &str, count: usize) {
+fn decode_with_protobuf(body: &Value, what: &str, count: usize) {
     let python = python();
     let has_protocol = Command::new(&python)
         .args(["-c", "import opentelemetry.proto.collector.trace.v1.trace_service_pb2"])
@@ -376,20 +384,21 @@ fn decoded(body: &Value, what: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn what_is_not_taken_now_is_sent_again_and_what_is_refused_is_not() {
+async fn exports_are_retried_unless_rejected() {
     let busy = "503 Service Unavailable\r\nRetry-After: 0\r\n\r\nlater";
     let (receiver, endpoint) =
         Receiver::start(&[busy, busy, "200 OK\r\n\r\n{}", "400 Bad Request\r\n\r\nno"]).await;
     let registry = Arc::new(Registry::default());
     let stop = CancellationToken::new();
-    let _exporting = telemetry::start(options(&endpoint), &registry, Arc::new(Alone), stop.clone()).unwrap();
+    let _exporting =
+        telemetry::start(options(&endpoint), &registry, Arc::new(EmptyOverview), stop.clone()).unwrap();
     let session = session(&registry);
-    ran(&registry, &session, "SELECT 1", None);
+    run_statement(&registry, &session, "SELECT 1", None);
     let received = receiver.requests(3).await;
     assert_eq!(attribute(&spans(&received[2..])[0], "harrier.statement.id"), "1");
-    ran(&registry, &session, "SELECT 2", None);
+    run_statement(&registry, &session, "SELECT 2", None);
     receiver.requests(4).await;
-    ran(&registry, &session, "SELECT 3", None);
+    run_statement(&registry, &session, "SELECT 3", None);
     let received = receiver.requests(5).await;
     assert_eq!(attribute(&spans(&received[4..])[0], "harrier.statement.id"), "3");
     assert_eq!(registry.totals().dropped_exports.load(Ordering::Relaxed), 1);
@@ -397,43 +406,49 @@ async fn what_is_not_taken_now_is_sent_again_and_what_is_refused_is_not() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_sends_what_is_left_but_waits_for_no_collector() {
+async fn shutdown_flushes_spans_with_a_timeout() {
     let (receiver, endpoint) = Receiver::start(&[]).await;
     let registry = Arc::new(Registry::default());
     let stop = CancellationToken::new();
-    let exporting = telemetry::start(options(&endpoint), &registry, Arc::new(Alone), stop.clone()).unwrap();
+    let exporting =
+        telemetry::start(options(&endpoint), &registry, Arc::new(EmptyOverview), stop.clone()).unwrap();
     let session = session(&registry);
-    ran(&registry, &session, "SELECT 1", None);
+    run_statement(&registry, &session, "SELECT 1", None);
     receiver.requests(1).await;
-    ran(&registry, &session, "SELECT 2", None);
+    run_statement(&registry, &session, "SELECT 2", None);
     stop.cancel();
     tokio::time::timeout(WAIT_MAX, exporting).await.unwrap().unwrap();
-    // Nobody is there.
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // No collector listens there.
+    let unused_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let registry = Arc::new(Registry::default());
     let stop = CancellationToken::new();
-    let exporting =
-        telemetry::start(options(&format!("http://{gone}")), &registry, Arc::new(Alone), stop.clone())
-            .unwrap();
+    let exporting = telemetry::start(
+        options(&format!("http://{unused_address}")),
+        &registry,
+        Arc::new(EmptyOverview),
+        stop.clone(),
+    )
+    .unwrap();
     let session = self::session(&registry);
     for _ in 0..5000 {
-        ran(&registry, &session, "SELECT 1", None);
+        run_statement(&registry, &session, "SELECT 1", None);
     }
-    // Statements did not wait either: there is room for some, and the others are counted.
+    // Statements did not wait either: the buffer holds some, and the others are counted as dropped.
     assert!(registry.totals().dropped_exports.load(Ordering::Relaxed) > 1000);
     stop.cancel();
     tokio::time::timeout(WAIT_MAX, exporting).await.unwrap().unwrap();
 }
 
-/// A collector that takes OTLP over HTTP and writes what it took to a log, span by span.
+/// A collector that receives OTLP over HTTP and logs every span.
 struct Collector {
     command: Command,
-    /// As it writes these.
+    /// The log's text for span kinds.
     kind: &'static str,
     failed: &'static str,
 }
 
-/// OpenTelemetry's own, if `HARRIER_OTELCOL` names one that has the receiver `otlp` and the exporter `debug`.
+/// OpenTelemetry's own collector, if `HARRIER_OTELCOL` names one with the receiver `otlp` and the exporter
+/// `debug`.
 fn otelcol(port: u16, _: &Path) -> Option<Collector> {
     let Ok(program) = std::env::var("HARRIER_OTELCOL") else {
         eprintln!("SKIPPED: HARRIER_OTELCOL names no collector, so that OpenTelemetry's own took no spans");
@@ -450,16 +465,16 @@ fn otelcol(port: u16, _: &Path) -> Option<Collector> {
     Some(Collector { command, kind: "Server", failed: "Error" })
 }
 
-/// Rotel, a collector that the Python package index has, if `scripts/pages.sh` could install it.
+/// Rotel, a collector from the Python package index, if `scripts/pages.sh` could install it.
 fn rotel(port: u16, folder: &Path) -> Option<Collector> {
-    let asked = Command::new(python())
+    let script_output = Command::new(python())
         .args([
             "-c",
             "import importlib.util; print(importlib.util.find_spec('rotel').submodule_search_locations[0])",
         ])
         .stderr(Stdio::null())
         .output();
-    let Some(place) = asked.ok().filter(|asked| asked.status.success()) else {
+    let Some(place) = script_output.ok().filter(|script_output| script_output.status.success()) else {
         eprintln!("SKIPPED: Rotel is not installed, so that it took no spans");
         return None;
     };
@@ -481,17 +496,17 @@ fn rotel(port: u16, folder: &Path) -> Option<Collector> {
 }
 
 #[tokio::test]
-async fn collectors_take_the_spans() {
+async fn real_collectors_accept_the_spans() {
     let folder = tempfile::tempdir().unwrap();
     for kind in [otelcol, rotel] {
         let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         if let Some(collector) = kind(port, folder.path()) {
-            takes_the_spans(collector, port).await;
+            check_collector(collector, port).await;
         }
     }
 }
 
-async fn takes_the_spans(Collector { mut command, kind, failed }: Collector, port: u16) {
+async fn check_collector(Collector { mut command, kind, failed }: Collector, port: u16) {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut collector = command
         .stdin(Stdio::null())
@@ -501,17 +516,17 @@ async fn takes_the_spans(Collector { mut command, kind, failed }: Collector, por
         .unwrap();
     let registry = Arc::new(Registry::default());
     let stop = CancellationToken::new();
-    // Statements that end before the collector is there are sent when it is.
+    // Statements that end before the collector starts are sent once it runs.
     let _exporting = telemetry::start(
         options(&format!("http://127.0.0.1:{port}")),
         &registry,
-        Arc::new(Alone),
+        Arc::new(EmptyOverview),
         stop.clone(),
     )
     .unwrap();
-    busy(&registry).await;
+    run_statements_of_every_kind(&registry).await;
     let until = Instant::now() + WAIT_MAX;
-    let wanted = [
+    let expected = [
         format!("Trace ID       : {TRACE}"),
         format!("Parent ID      : {PARENT}"),
         "Name           : SELECT warehouse".to_string(),
@@ -523,10 +538,10 @@ async fn takes_the_spans(Collector { mut command, kind, failed }: Collector, por
         format!("Status code    : {failed}"),
     ];
     let missing = loop {
-        let told = std::fs::read_to_string(log.path()).unwrap();
-        let missing: Vec<_> = wanted.iter().filter(|text| !told.contains(*text)).cloned().collect();
+        let log_text = std::fs::read_to_string(log.path()).unwrap();
+        let missing: Vec<_> = expected.iter().filter(|text| !log_text.contains(*text)).cloned().collect();
         if missing.is_empty() || Instant::now() > until {
-            break (missing, told);
+            break (missing, log_text);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };

@@ -11,11 +11,11 @@ fn check(rules: &Rules, connection: &str, expected: &str) {
         address => Origin::Tcp(address.parse().unwrap()),
     };
     let is_tls = words.contains(&"tls");
-    let found = rules.find(&Connection { origin, is_tls, database, user }, |role| {
+    let rule = rules.find(&Connection { origin, is_tls, database, user }, |role| {
         words[2..].contains(&format!("+{role}").as_str())
     });
-    let found = found.map_or("none".to_string(), |rule| format!("{} {}", rule.method.name(), rule.line));
-    assert_eq!(found, expected, "{connection}");
+    let rule = rule.map_or("none".to_string(), |rule| format!("{} {}", rule.method.name(), rule.line));
+    assert_eq!(rule, expected, "{connection}");
 }
 
 const TEXT: &str = r#"
@@ -34,7 +34,7 @@ host    home            all             samehost                trust
 "#;
 
 #[test]
-fn the_first_rule_that_matches_counts() {
+fn first_matching_rule_wins() {
     let rules = Rules::parse(TEXT).unwrap();
     for (connection, expected) in [
         ("anna@sales local", "peer 3"),
@@ -75,7 +75,7 @@ fn the_first_rule_that_matches_counts() {
 }
 
 #[test]
-fn without_a_file_only_this_machine_gets_in() {
+fn default_rules_admit_only_local_connections() {
     let rules = Rules::default();
     for (connection, expected) in [
         ("a@a local", "peer 0"),
@@ -90,7 +90,7 @@ fn without_a_file_only_this_machine_gets_in() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_name_their_line() {
     for (text, line, says) in [
         ("", 1, "there is no rule"),
         ("# only\n\n", 1, "there is no rule"),
@@ -153,7 +153,7 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
-fn a_refusal_names_the_connection_and_nothing_else() {
+fn refusals_name_only_the_connection() {
     let rules = Rules::parse("host all evil all reject\nlocal all all peer").unwrap();
     let origin = Origin::Tcp("10.0.0.1".parse().unwrap());
     let connection = Connection { origin, is_tls: true, database: "d", user: "u" };
@@ -170,7 +170,7 @@ fn a_refusal_names_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn directories_are_asked_where_passwords_come_in_safely() {
+fn ldap_rules_need_tls_loopback_or_sockets() {
     let text = "hostssl all all all ldap ldapserver=\"one two\" ldapprefix=\"uid=\" ldapsuffix=\", dc=org\" clientcert=verify-ca\n\
                 host all all 127.0.0.1/32 ldap \"ldapurl=ldap://h/dc=org?uid?sub\" ldapbinddn=\"cn=a,dc=org\" ldapbindpasswd=\"hid den\"\n\
                 local all all ldap ldapserver=h ldapbasedn=dc=org";

@@ -24,9 +24,9 @@ fn scram(binding: Option<&[u8]>) -> Scram {
 
 #[test]
 fn the_example_of_rfc_7677() {
-    let (said, challenge) =
+    let (server_message, challenge) =
         scram(None).challenge_with(MECHANISM, CLIENT_FIRST.as_bytes(), OWN_NONCE).unwrap();
-    assert_eq!(said, SERVER_FIRST);
+    assert_eq!(server_message, SERVER_FIRST);
     assert_eq!(challenge.verify(CLIENT_FINAL.as_bytes()).unwrap(), SERVER_FINAL);
 }
 
@@ -41,8 +41,8 @@ fn answer(password: &str, flag: &str, binding: &[u8], first_bare: &str, server_f
     let client_key = mac(&salted, b"Client Key");
     let channel = BASE64.encode([format!("{flag},,").as_bytes(), binding].concat());
     let without_proof = format!("c={channel},r={}", field("r="));
-    let said = format!("{first_bare},{server_first},{without_proof}");
-    let signature = mac(&sha256(&client_key), said.as_bytes());
+    let server_message = format!("{first_bare},{server_first},{without_proof}");
+    let signature = mac(&sha256(&client_key), server_message.as_bytes());
     let proof: Vec<u8> = client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect();
     format!("{without_proof},p={}", BASE64.encode(proof))
 }
@@ -58,7 +58,7 @@ fn check(scram: Scram, mechanism: &str, flag: &str, binding: &[u8], password: &s
 }
 
 #[test]
-fn the_right_password_gets_in_over_the_right_channel() {
+fn password_and_channel_binding_must_match() {
     let bound = "p=tls-server-end-point";
     for (server, mechanism, flag, client, password, expected) in [
         (None, MECHANISM, "n", "", "pencil", ""),
@@ -78,15 +78,15 @@ fn the_right_password_gets_in_over_the_right_channel() {
         (Some("hash"), MECHANISM, bound, "hash", "pencil", "08P01"),
     ] {
         let scram = scram(server.map(str::as_bytes));
-        let found = check(scram, mechanism, flag, client.as_bytes(), password);
-        assert_eq!(found, expected, "{server:?} {mechanism} {flag} {client} {password}");
+        let sqlstate = check(scram, mechanism, flag, client.as_bytes(), password);
+        assert_eq!(sqlstate, expected, "{server:?} {mechanism} {flag} {client} {password}");
     }
     assert_eq!(scram(None).mechanisms(), [MECHANISM]);
     assert_eq!(scram(Some(b"hash")).mechanisms(), [MECHANISM_PLUS, MECHANISM]);
 }
 
 #[test]
-fn nobody_can_tell_whether_a_role_exists() {
+fn unknown_roles_are_indistinguishable() {
     let mock = mock();
     let first = |user: &str, verifier| {
         let scram = Scram::new(user, verifier, &mock, None);
@@ -102,7 +102,7 @@ fn nobody_can_tell_whether_a_role_exists() {
 }
 
 #[test]
-fn messages_that_are_none_are_refused() {
+fn malformed_messages_are_refused() {
     for (first, expected) in [
         ("", "08P01"),
         ("n", "08P01"),
@@ -144,14 +144,14 @@ fn messages_that_are_none_are_refused() {
 }
 
 #[test]
-fn verifiers_are_those_of_postgresql() {
-    let made = Verifier::of_password("pencil", NonZeroU32::new(5000).unwrap()).unwrap();
-    let text = made.to_text();
+fn verifiers_are_compatible_with_postgresql() {
+    let verifier = Verifier::of_password("pencil", NonZeroU32::new(5000).unwrap()).unwrap();
+    let text = verifier.to_text();
     assert!(text.starts_with("SCRAM-SHA-256$5000:"), "{text}");
-    assert_eq!(Verifier::parse(&text).unwrap(), made);
-    assert_ne!(Verifier::of_password("pencil", ITERATIONS).unwrap(), made);
+    assert_eq!(Verifier::parse(&text).unwrap(), verifier);
+    assert_ne!(Verifier::of_password("pencil", ITERATIONS).unwrap(), verifier);
     for (password, is_right) in [("pencil", true), ("Pencil", false), ("", false), ("pencil ", false)] {
-        assert_eq!(made.check(password), is_right, "{password}");
+        assert_eq!(verifier.check(password), is_right, "{password}");
     }
     assert!(!mock().verifier("anna").check("pencil"));
     assert_eq!(Verifier::of_password("", ITERATIONS).unwrap_err().sqlstate, "22023");
@@ -159,7 +159,7 @@ fn verifiers_are_those_of_postgresql() {
     assert!(Verifier::of_password("I\u{ad}X", ITERATIONS).unwrap().check("\u{ff29}X"));
     // Prohibited characters are left unchanged.
     assert!(Verifier::of_password("a\u{7}", ITERATIONS).unwrap().check("a\u{7}"));
-    assert!(!format!("{made:?} {:?} {:?}", mock(), scram(Some(b"x"))).contains(&text[25..40]));
+    assert!(!format!("{verifier:?} {:?} {:?}", mock(), scram(Some(b"x"))).contains(&text[25..40]));
     for bad in [
         "",
         "pencil",

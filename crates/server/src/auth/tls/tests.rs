@@ -56,7 +56,7 @@ impl Authority {
 const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
 
 #[test]
-fn certificates_are_read_and_bound_to_channels() {
+fn certificates_load_with_their_channel_binding() {
     let Some(authority) = Authority::new() else { return };
     for (name, key, hash, bytes) in [
         ("ec256", EC, "sha256", Some(32)),
@@ -81,7 +81,7 @@ fn certificates_are_read_and_bound_to_channels() {
 }
 
 #[test]
-fn the_common_name_is_whose_certificate_it_is() {
+fn common_name_of_certificates() {
     let Some(authority) = Authority::new() else { return };
     for (subject, user, expected) in [
         ("/CN=anna", "anna", true),
@@ -97,17 +97,17 @@ fn the_common_name_is_whose_certificate_it_is() {
         authority.sign("client", &utf8, "sha256", subject);
         let chain = certificates(&authority.files("client").certificate).unwrap();
         assert_eq!(is_of(&chain[0], user), expected, "{subject} {user}");
-        let whole: &[u8] = &chain[0];
-        for end in 0..whole.len() {
+        let certificate_bytes: &[u8] = &chain[0];
+        for end in 0..certificate_bytes.len() {
             // Truncated certificates give `None` without a panic.
-            assert_eq!(certificate::common_names(&whole[..end]), None);
-            assert_eq!(certificate::signature_algorithm(&whole[..end]), None);
+            assert_eq!(certificate::common_names(&certificate_bytes[..end]), None);
+            assert_eq!(certificate::signature_algorithm(&certificate_bytes[..end]), None);
         }
     }
 }
 
 #[test]
-fn what_is_wrong_with_files_is_told() {
+fn errors_name_invalid_files() {
     let Some(authority) = Authority::new() else { return };
     authority.sign("good", EC, "sha256", "/CN=localhost");
     authority.sign("other", EC, "sha256", "/CN=localhost");
@@ -161,7 +161,7 @@ fn what_is_wrong_with_files_is_told() {
 }
 
 #[test]
-fn a_reload_that_fails_leaves_what_was_there() {
+fn failed_reload_keeps_the_certificate() {
     let Some(authority) = Authority::new() else { return };
     authority.sign("good", EC, "sha256", "/CN=localhost");
     let tls = Tls::load(authority.files("good")).unwrap();

@@ -28,7 +28,7 @@ fn find<'p, 'w>(plan: &'p Plan<'w>, name: &str) -> &'p Node<'w> {
 }
 
 #[test]
-fn slices_hang_below_the_motions_that_they_feed() {
+fn slices_are_children_of_their_motions() {
     let work = three_ranks();
     let plan = Plan::of(&work).unwrap();
     assert_eq!(plan.roots.len(), 1);
@@ -46,7 +46,7 @@ fn slices_hang_below_the_motions_that_they_feed() {
 }
 
 #[test]
-fn work_that_is_shared_unevenly_is_said_to_be() {
+fn skew_is_reported() {
     let shared = |rows: &[u64], ranks: u64| {
         let shares = rows.iter().enumerate().map(|(rank, rows)| share(rank as u64, *rows)).collect();
         let join = Operator { shares, ..operator(0, "HashJoinExec", None) };
@@ -74,7 +74,7 @@ fn work_that_is_shared_unevenly_is_said_to_be() {
 }
 
 #[test]
-fn a_scan_that_runs_shows_how_far_it_is() {
+fn running_scans_show_progress() {
     let scan = Scan { name: "lineitem".to_string(), files: 1, bytes: 1000, rows: None };
     let shares = vec![Share { read_bytes: 421, ..share(0, 7) }];
     let scan = Operator { scan: Some(scan), shares, ..operator(0, "DataSourceExec", None) };
@@ -86,7 +86,7 @@ fn a_scan_that_runs_shows_how_far_it_is() {
 }
 
 #[test]
-fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
+fn inconsistent_plans_are_drawn_without_cycles() {
     for slices in [
         vec![slice(0, 1, vec![operator(0, "gather 1→1", Some(0))])],
         vec![slice(1, 2, vec![operator(0, "a", Some(2))]), slice(2, 2, vec![operator(0, "b", Some(1))])],
@@ -110,7 +110,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
 }
 
 #[test]
-fn boxes_do_not_overlap_and_lie_inside_of_the_picture() {
+fn boxes_do_not_overlap_and_lie_in_the_view_box() {
     let tree = [(0, "a"), (1, "b"), (1, "c"), (1, "d"), (2, "e"), (2, "f"), (0, "g")];
     let tree = tree.map(|(depth, name)| operator(depth, name, None)).to_vec();
     for work in [three_ranks(), QueryProfile { slices: vec![slice(0, 1, tree)], ..QueryProfile::default() }] {
@@ -126,7 +126,7 @@ fn boxes_do_not_overlap_and_lie_inside_of_the_picture() {
 }
 
 #[test]
-fn what_a_plan_says_is_escaped() {
+fn plan_texts_are_escaped() {
     let scan = Scan { name: "<i>t".to_string(), ..Scan::default() };
     let hostile = Operator {
         detail: "\"><b>".to_string(),

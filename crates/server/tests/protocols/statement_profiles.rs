@@ -1,4 +1,4 @@
-//! What is kept of statements that ran: of which, how much, and until when.
+//! Profiles of statements that ran: sampling, bounded memory, and eviction of the oldest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,16 +9,16 @@ use harrier_server::probe::Probe;
 use harrier_server::registry::{Phase, Registry, SessionGuard, StatementEntry};
 use harrier_session_api::query_profile::{Memory, Operator, QueryProfile, Share, Slice};
 
-/// Counts how often it is asked.
+/// Probe that counts its calls.
 #[derive(Debug, Default)]
-struct Counting {
+struct CountingProbe {
     bytes: usize,
-    looks: AtomicUsize,
-    told: AtomicUsize,
+    refreshes: AtomicUsize,
+    snapshots: AtomicUsize,
     never: bool,
 }
 
-impl Counting {
+impl CountingProbe {
     fn work(&self) -> QueryProfile {
         let operator = Operator {
             detail: "x".repeat(self.bytes),
@@ -33,9 +33,9 @@ impl Counting {
 }
 
 #[async_trait]
-impl Probe for Counting {
+impl Probe for CountingProbe {
     fn snapshot(&self) -> QueryProfile {
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.snapshots.fetch_add(1, Ordering::Relaxed);
         self.work()
     }
 
@@ -44,7 +44,7 @@ impl Probe for Counting {
     }
 
     async fn refresh(&self) -> QueryProfile {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.refreshes.fetch_add(1, Ordering::Relaxed);
         if self.never {
             std::future::pending::<()>().await;
         }
@@ -56,79 +56,85 @@ fn session(registry: &Arc<Registry>) -> SessionGuard {
     registry.enter(registry.next_session(), 1, "ada", "warehouse", None)
 }
 
-fn begun(registry: &Arc<Registry>, session: &SessionGuard, probe: &Arc<Counting>) -> Arc<StatementEntry> {
+fn begin_statement(
+    registry: &Arc<Registry>,
+    session: &SessionGuard,
+    probe: &Arc<CountingProbe>,
+) -> Arc<StatementEntry> {
     let statement = registry.begin(&session.entry, "SELECT 1");
     statement.set_probe(Arc::clone(probe) as Arc<dyn Probe>);
     statement
 }
 
 #[test]
-fn nobody_asks_what_a_fast_statement_did() {
+fn fast_statements_are_not_profiled() {
     let registry = Arc::new(Registry::default());
-    let (session, probe) = (session(&registry), Arc::new(Counting::default()));
-    // A machine with nothing to spare may make one of them slow.
+    let (session, probe) = (session(&registry), Arc::new(CountingProbe::default()));
+    // A busy machine may make one of them slow.
     for _ in 0..100 {
-        let statement = begun(&registry, &session, &probe);
+        let statement = begin_statement(&registry, &session, &probe);
         registry.end(&statement, None);
     }
-    assert!(probe.told.load(Ordering::Relaxed) < 100);
+    assert!(probe.snapshots.load(Ordering::Relaxed) < 100);
     assert_eq!(Arc::strong_count(&probe), 1);
 }
 
 #[tokio::test]
-async fn a_statement_is_looked_at_now_and_then_however_many_watch_it() {
+async fn profile_refreshes_are_rate_limited() {
     let registry = Arc::new(Registry::default());
-    let (session, probe) = (session(&registry), Arc::new(Counting::default()));
-    let statement = begun(&registry, &session, &probe);
+    let (session, probe) = (session(&registry), Arc::new(CountingProbe::default()));
+    let statement = begin_statement(&registry, &session, &probe);
     assert!(statement.profile().is_none());
     for _ in 0..1000 {
         statement.refresh_profile().await;
     }
-    assert!(probe.looks.load(Ordering::Relaxed) < 100, "{probe:?}");
+    assert!(probe.refreshes.load(Ordering::Relaxed) < 100, "{probe:?}");
     assert_eq!(statement.profile().unwrap().moved_bytes(), 3);
     tokio::time::sleep(Duration::from_millis(20)).await;
     registry.end(&statement, None);
-    assert_eq!(probe.told.load(Ordering::Relaxed), 1);
-    let looks = probe.looks.load(Ordering::Relaxed);
+    assert_eq!(probe.snapshots.load(Ordering::Relaxed), 1);
+    let refreshes = probe.refreshes.load(Ordering::Relaxed);
     statement.refresh_profile().await;
-    assert_eq!(probe.looks.load(Ordering::Relaxed), looks);
+    assert_eq!(probe.refreshes.load(Ordering::Relaxed), refreshes);
     assert_eq!(registry.totals().moved_bytes.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
-async fn ranks_that_do_not_answer_hold_up_no_look_for_long() {
+async fn profile_refreshes_time_out_without_an_answer_of_ranks() {
     let registry = Arc::new(Registry::default());
-    let (session, probe) = (session(&registry), Arc::new(Counting { never: true, ..Counting::default() }));
-    let statement = begun(&registry, &session, &probe);
-    let look = tokio::time::timeout(Duration::from_secs(30), statement.refresh_profile()).await;
-    // What is known without them is shown.
-    assert_eq!(look.expect("given up").unwrap().moved_bytes(), 3);
+    let (session, probe) =
+        (session(&registry), Arc::new(CountingProbe { never: true, ..CountingProbe::default() }));
+    let statement = begin_statement(&registry, &session, &probe);
+    let profile = tokio::time::timeout(Duration::from_secs(30), statement.refresh_profile()).await;
+    // The coordinator's own part of the profile is returned.
+    assert_eq!(profile.expect("given up").unwrap().moved_bytes(), 3);
 }
 
 #[test]
-fn what_statements_did_is_kept_in_bounded_memory_and_the_oldest_forgotten_first() {
+fn profiles_are_evicted_oldest_first() {
     let registry = Arc::new(Registry::default());
-    let (session, probe) = (session(&registry), Arc::new(Counting { bytes: 5 << 20, ..Counting::default() }));
+    let (session, probe) =
+        (session(&registry), Arc::new(CountingProbe { bytes: 5 << 20, ..CountingProbe::default() }));
     for _ in 0..10 {
-        let statement = begun(&registry, &session, &probe);
+        let statement = begin_statement(&registry, &session, &probe);
         std::thread::sleep(Duration::from_millis(10));
         registry.end(&statement, None);
     }
     // The latest first.
-    let kept: Vec<bool> =
+    let has_profile: Vec<bool> =
         registry.statements().iter().map(|statement| statement.profile().is_some()).collect();
-    assert_eq!(kept.len(), 10);
-    assert_eq!(kept.iter().filter(|kept| **kept).count(), 6, "{kept:?}");
-    assert!(kept.is_sorted_by(|one, other| one >= other), "{kept:?}");
+    assert_eq!(has_profile.len(), 10);
+    assert_eq!(has_profile.iter().filter(|has_profile| **has_profile).count(), 6, "{has_profile:?}");
+    assert!(has_profile.is_sorted_by(|one, other| one >= other), "{has_profile:?}");
 }
 
 #[test]
-fn a_statement_that_waits_does_not_run_before_its_queue_says_so() {
+fn queued_statements_do_not_run_before_admission() {
     let registry = Arc::new(Registry::default());
     let session = session(&registry);
     let statement = registry.begin(&session.entry, "SELECT 1");
     statement.set_phase(Phase::Queued);
-    // Its session has a stream of rows to be sent, and nothing in it yet.
+    // Its session has a stream of rows to send, and no row yet.
     statement.set_phase(Phase::Running);
     assert_eq!(statement.phase(), Phase::Queued);
     statement.set_phase(Phase::Planning);
@@ -137,7 +143,7 @@ fn a_statement_that_waits_does_not_run_before_its_queue_says_so() {
 }
 
 #[test]
-fn of_a_long_text_the_beginning_is_kept_and_its_length() {
+fn long_statement_texts_are_truncated() {
     let registry = Arc::new(Registry::default());
     let session = session(&registry);
     let text = format!("SELECT '{}'", "ü".repeat(3 << 20));

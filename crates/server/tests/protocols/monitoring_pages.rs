@@ -1,5 +1,5 @@
-//! The pages over real HTTP: what they show, to whom, what they refuse, and what Prometheus and health checks
-//! read.
+//! Monitoring pages over real HTTP: contents, authorization, refused requests, metrics for Prometheus, and
+//! health checks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,36 +26,36 @@ use tokio::task::JoinHandle;
 
 use crate::python::python;
 
-/// What is said of the server, to be changed by tests.
+/// State of the server as the overview reports it, changed by tests.
 #[derive(Clone)]
-struct Said {
+struct ServerState {
     closed: Option<String>,
     wanted: usize,
     ranks: Vec<RankState>,
     tables: Result<Vec<TableFacts>, SqlError>,
-    /// Nothing is answered about ranks.
+    /// Queries about ranks hang.
     stuck: bool,
 }
 
-struct Teller(Mutex<Said>);
+struct MockOverview(Mutex<ServerState>);
 
 #[async_trait]
-impl Overview for Teller {
+impl Overview for MockOverview {
     async fn server(&self) -> ServerFacts {
-        let said = self.0.lock().clone();
+        let state = self.0.lock().clone();
         ServerFacts {
             version: "9.8.7".to_string(),
             since: SystemTime::now() - Duration::from_secs(100),
             warehouse: "/srv/<warehouse>".to_string(),
             listen: vec!["127.0.0.1:5433".to_string()],
-            closed: said.closed,
-            ranks_wanted: said.wanted,
+            closed: state.closed,
+            ranks_wanted: state.wanted,
         }
     }
 
     async fn ranks(&self) -> Vec<RankFacts> {
-        let said = self.0.lock().clone();
-        if said.stuck {
+        let state = self.0.lock().clone();
+        if state.stuck {
             std::future::pending::<()>().await;
         }
         let rank = |(number, state): (usize, &RankState)| RankFacts {
@@ -73,7 +73,7 @@ impl Overview for Teller {
             report_age: Some(Duration::from_millis(1234)),
             ..RankFacts::default()
         };
-        said.ranks.iter().enumerate().map(rank).collect()
+        state.ranks.iter().enumerate().map(rank).collect()
     }
 
     async fn queues(&self) -> Vec<QueueFacts> {
@@ -102,12 +102,12 @@ impl Overview for Teller {
     }
 }
 
-/// What a statement does, to be changed by tests.
+/// A statement's profile, changed by tests.
 #[derive(Debug)]
-struct Recorded(Mutex<QueryProfile>);
+struct MockProbe(Mutex<QueryProfile>);
 
 #[async_trait]
-impl Probe for Recorded {
+impl Probe for MockProbe {
     fn snapshot(&self) -> QueryProfile {
         self.0.lock().clone()
     }
@@ -121,16 +121,16 @@ impl Probe for Recorded {
     }
 }
 
-/// A server of pages, which ends with this.
-struct Server {
+/// A server of pages, stopped when dropped.
+struct PageServer {
     address: SocketAddr,
     registry: Arc<Registry>,
-    teller: Arc<Teller>,
+    overview: Arc<MockOverview>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<std::io::Result<()>>,
 }
 
-impl Server {
+impl PageServer {
     async fn start(change: impl FnOnce(&mut Pages)) -> Self {
         let registry = Arc::new(Registry::default());
         let table = TableFacts {
@@ -142,21 +142,21 @@ impl Server {
             partitioned_by: Some("month(<at>)".to_string()),
             ..TableFacts::default()
         };
-        let said = Said {
+        let state = ServerState {
             closed: None,
             wanted: 2,
             ranks: vec![RankState::Working, RankState::Working, RankState::Spare],
             tables: Ok(vec![table]),
             stuck: false,
         };
-        let teller = Arc::new(Teller(Mutex::new(said)));
-        let mut pages = Pages::new(Arc::clone(&registry), Arc::clone(&teller) as Arc<dyn Overview>);
+        let overview = Arc::new(MockOverview(Mutex::new(state)));
+        let mut pages = Pages::new(Arc::clone(&registry), Arc::clone(&overview) as Arc<dyn Overview>);
         change(&mut pages);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(http::serve(listener, pages, async move { drop(stopped.await) }));
-        Self { address, registry, teller, stop: Some(stop), serving }
+        Self { address, registry, overview, stop: Some(stop), serving }
     }
 
     async fn get(&self, path: &str) -> Answer {
@@ -186,14 +186,14 @@ impl Answer {
         self
     }
 
-    /// The token of the forms on a page.
+    /// The CSRF token of the forms on a page.
     fn token(&self) -> String {
         let (_, after) = self.body.split_once("name=\"token\" value=\"").expect(&self.body);
         after.split_once('"').unwrap().0.to_string()
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 async fn ask(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     host: &str,
@@ -225,8 +225,8 @@ async fn ask(
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 
 #[tokio::test]
-async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
-    let server = Server::start(|pages| pages.actions = true).await;
+async fn pages_show_their_subject_escaped() {
+    let server = PageServer::start(|pages| pages.actions = true).await;
     let session = server.session("<role>");
     session.entry.set_application("<application>");
     let statement = server.registry.begin(&session.entry, "SELECT '<script>' & \"<b>\"");
@@ -236,7 +236,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
     let operator =
         Operator { detail: "<x>".to_string(), scan: Some(scan), shares: vec![share], ..Operator::default() };
     let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
-    statement.set_probe(Arc::new(Recorded(Mutex::new(QueryProfile { slices, ..QueryProfile::default() }))));
+    statement.set_probe(Arc::new(MockProbe(Mutex::new(QueryProfile { slices, ..QueryProfile::default() }))));
     tokio::time::sleep(Duration::from_millis(20)).await;
     server.registry.end(&statement, Some((SqlState::SYNTAX_ERROR, "near \"<b>\"".to_string())));
     for (path, expected) in [
@@ -274,7 +274,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
         ] {
             assert!(!page.body.contains(bad), "{path} has {bad}");
         }
-        // Nothing stands in the page that the policy would refuse.
+        // The page has nothing that its content security policy refuses.
         for bad in [" style=", " onclick=", "javascript:", "http://", "https://"] {
             assert!(!page.body.replace("http://www.w3.org/2000/svg", "").contains(bad), "{path} has {bad}");
         }
@@ -287,8 +287,8 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
 }
 
 #[tokio::test]
-async fn every_answer_tells_browsers_what_not_to_do() {
-    let server = Server::start(|pages| pages.login = Some(Arc::new(|_, _| false))).await;
+async fn responses_have_security_headers() {
+    let server = PageServer::start(|pages| pages.login = Some(Arc::new(|_, _| false))).await;
     for path in ["/", "/metrics", "/healthz", "/pages.css", "/absent"] {
         let answer = server.get(path).await;
         let policy = &answer.headers["content-security-policy"];
@@ -304,8 +304,8 @@ async fn every_answer_tells_browsers_what_not_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
-    let server = Server::start(|_| {}).await;
+async fn unknown_paths_are_not_found() {
+    let server = PageServer::start(|_| {}).await;
     for path in [
         "/absent",
         "/statements/7",
@@ -322,7 +322,7 @@ async fn what_is_not_there_is_not_found() {
 
 #[tokio::test]
 async fn statements_are_filtered_by_state_and_text() {
-    let server = Server::start(|_| {}).await;
+    let server = PageServer::start(|_| {}).await;
     let session = server.session("ada");
     let ended = server.registry.begin(&session.entry, "SELECT first");
     server.registry.end(&ended, None);
@@ -341,15 +341,15 @@ async fn statements_are_filtered_by_state_and_text() {
     ] {
         let page = server.get(&format!("/statements{query}")).await.expect(200);
         for word in ["first", "second", "third"] {
-            let shown = page.body.contains(&format!("SELECT {word}"));
-            assert_eq!(shown, expected.contains(&word), "{query} {word}");
+            let is_listed = page.body.contains(&format!("SELECT {word}"));
+            assert_eq!(is_listed, expected.contains(&word), "{query} {word}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_it_did() {
-    let server = Server::start(|_| {}).await;
+async fn statement_pages_show_progress_and_profile() {
+    let server = PageServer::start(|_| {}).await;
     let session = server.session("ada");
     let statement = server.registry.begin(&session.entry, "SELECT count(*) FROM lineitem");
     statement.set_phase(Phase::Running);
@@ -363,24 +363,24 @@ async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_i
     let memory =
         |rank, bytes: u64, peak_bytes: u64| Memory { rank, bytes: bytes << 20, peak_bytes: peak_bytes << 20 };
     let memory = vec![memory(None, 1, 1), memory(Some(0), 2, 3), memory(Some(1), 4, 7)];
-    let probe = Arc::new(Recorded(Mutex::new(QueryProfile { slices, memory })));
+    let probe = Arc::new(MockProbe(Mutex::new(QueryProfile { slices, memory })));
     statement.set_probe(Arc::clone(&probe) as Arc<dyn Probe>);
     let page = server.get("/statements/1").await.expect(200);
     assert!(page.body.contains("value=\"0.250\"") && page.body.contains("25 %"), "{}", page.body);
     assert!(page.body.contains("<dd>7.0 MiB, at most 11.0 MiB</dd>"), "{}", page.body);
-    // That of each rank.
+    // The memory of each rank.
     assert!(page.body.contains("3.0 MiB"), "{}", page.body);
     let list = server.get("/statements").await.expect(200).body;
     assert!(list.contains("25 %") && list.contains("7.0 MiB"), "{list}");
-    let told = server.get("/statements/1/work.json").await.expect(200);
-    assert_eq!(told.headers["content-type"], "application/json");
-    let told: serde_json::Value = serde_json::from_str(&told.body).unwrap();
-    assert_eq!((&told["fraction"], &told["phase"]), (&0.25.into(), &"running".into()));
-    assert_eq!(told["slices"][0]["operators"][0]["shares"][1]["read_bytes"], 50);
-    assert_eq!(told["memory"][2]["peak_bytes"], 7 << 20);
+    let profile = server.get("/statements/1/work.json").await.expect(200);
+    assert_eq!(profile.headers["content-type"], "application/json");
+    let profile: serde_json::Value = serde_json::from_str(&profile.body).unwrap();
+    assert_eq!((&profile["fraction"], &profile["phase"]), (&0.25.into(), &"running".into()));
+    assert_eq!(profile["slices"][0]["operators"][0]["shares"][1]["read_bytes"], 50);
+    assert_eq!(profile["memory"][2]["peak_bytes"], 7 << 20);
     probe.0.lock().slices[0].operators[0].shares[1].read_bytes = 800;
     server.registry.end(&statement, None);
-    // What held the plan is let go, and its last word counts.
+    // The probe was released, and its last profile counts.
     assert_eq!(Arc::strong_count(&probe), 1);
     let page = server.get("/statements/1").await.expect(200);
     assert!(!page.body.contains("<progress") && page.body.contains("1000 B"), "{}", page.body);
@@ -390,12 +390,12 @@ async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_i
 }
 
 #[tokio::test]
-async fn a_statement_is_canceled_only_with_the_token_of_the_page() {
-    let server = Server::start(|pages| pages.actions = true).await;
+async fn cancel_requires_the_csrf_token() {
+    let server = PageServer::start(|pages| pages.actions = true).await;
     let session = server.session("ada");
     let statement = server.registry.begin(&session.entry, "SELECT pg_sleep(100)");
     let token = server.get("/statements/1").await.expect(200).token();
-    let other = Server::start(|pages| pages.actions = true).await;
+    let other = PageServer::start(|pages| pages.actions = true).await;
     let _theirs = other.session("eve");
     let foreign = other.get("/sessions").await.expect(200).token();
     for (headers, body) in [
@@ -417,7 +417,7 @@ async fn a_statement_is_canceled_only_with_the_token_of_the_page() {
     let answer = server.ask("POST", "/statements/1/cancel", &headers, &body).await.expect(303);
     assert_eq!(answer.headers["location"], "/statements/1");
     assert_eq!(session.entry.requested_stop(), Some(Stop::Statement));
-    // A statement that has ended is not the one that its session runs now.
+    // A statement that has ended is not the current one of its session.
     server.registry.end(&statement, None);
     let listening = session.entry.listen();
     let next = server.registry.begin(&session.entry, "SELECT 2");
@@ -430,8 +430,8 @@ async fn a_statement_is_canceled_only_with_the_token_of_the_page() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_changed_unless_that_is_wanted() {
-    let server = Server::start(|_| {}).await;
+async fn actions_are_disabled_by_default() {
+    let server = PageServer::start(|_| {}).await;
     let session = server.session("ada");
     server.registry.begin(&session.entry, "SELECT 1");
     for path in ["/statements/1", "/sessions"] {
@@ -443,8 +443,8 @@ async fn nothing_can_be_changed_unless_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_the_servers_is_refused() {
-    let server = Server::start(|pages| pages.names = vec!["warehouse.example.com".to_string()]).await;
+async fn unknown_host_headers_are_refused() {
+    let server = PageServer::start(|pages| pages.names = vec!["warehouse.example.com".to_string()]).await;
     for (host, status) in [
         ("localhost", 200),
         ("localhost:8080", 200),
@@ -463,10 +463,10 @@ async fn a_name_that_is_not_the_servers_is_refused() {
 }
 
 #[tokio::test]
-async fn a_login_is_asked_for_everywhere_but_whether_all_is_well() {
+async fn login_is_required_but_for_health_checks() {
     let login = |role: &str, password: &str| (role, password) == ("Aladdin", "open sesame");
-    let server = Server::start(|pages| pages.login = Some(Arc::new(login))).await;
-    server.teller.0.lock().ranks[1] = RankState::Down;
+    let server = PageServer::start(|pages| pages.login = Some(Arc::new(login))).await;
+    server.overview.0.lock().ranks[1] = RankState::Down;
     let good = ("Authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
     for path in ["/", "/statements", "/sessions", "/ranks", "/queues", "/tables", "/metrics"] {
         let refused = server.get(path).await.expect(401);
@@ -478,15 +478,15 @@ async fn a_login_is_asked_for_everywhere_but_whether_all_is_well() {
     for value in wrong {
         server.ask("GET", "/", &[("Authorization", value)], "").await.expect(401);
     }
-    // Without a login, whether and not why.
+    // Without a login: whether it is healthy, not why.
     assert_eq!(server.get("/healthz?full=1").await.expect(503).body, "unavailable\n");
     assert!(server.ask("GET", "/healthz", &[good], "").await.expect(503).body.contains("rank 1"));
 }
 
 #[tokio::test]
-async fn health_is_whether_all_is_as_wanted_and_readiness_whether_statements_run() {
+async fn healthz_and_readyz() {
     use RankState::{Down, Spare, Working};
-    let server = Server::start(|_| {}).await;
+    let server = PageServer::start(|_| {}).await;
     for (wanted, ranks, closed, healthy, ready, complaint) in [
         (2, vec![Working, Working], None, 200, 200, ""),
         (2, vec![Working, Working, Spare], None, 200, 200, ""),
@@ -497,8 +497,8 @@ async fn health_is_whether_all_is_as_wanted_and_readiness_whether_statements_run
         (2, vec![Working, Working], Some("the server is stopping"), 503, 503, "the server is stopping"),
     ] {
         {
-            let mut said = server.teller.0.lock();
-            (said.wanted, said.ranks, said.closed) = (wanted, ranks.clone(), closed.map(str::to_string));
+            let mut state = server.overview.0.lock();
+            (state.wanted, state.ranks, state.closed) = (wanted, ranks.clone(), closed.map(str::to_string));
         }
         let health = server.get("/healthz").await.expect(healthy);
         assert!(health.body.contains(complaint), "{}", health.body);
@@ -515,18 +515,19 @@ async fn health_is_whether_all_is_as_wanted_and_readiness_whether_statements_run
 }
 
 #[tokio::test]
-async fn an_overview_that_does_not_answer_makes_no_page_hang() {
-    let server = Server::start(|_| {}).await;
-    server.teller.0.lock().stuck = true;
-    server.teller.0.lock().tables = Err(SqlError::new(SqlState::CONNECTION_FAILURE, "catalog server <gone>"));
-    let began = Instant::now();
+async fn pages_time_out_without_the_overview() {
+    let server = PageServer::start(|_| {}).await;
+    server.overview.0.lock().stuck = true;
+    server.overview.0.lock().tables =
+        Err(SqlError::new(SqlState::CONNECTION_FAILURE, "catalog server <gone>"));
+    let start = Instant::now();
     let (health, page, metrics, tables) = tokio::join!(
         server.get("/healthz"),
         server.get("/ranks"),
         server.get("/metrics"),
         server.get("/tables")
     );
-    assert!(began.elapsed() < ANSWER_TIMEOUT + Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(start.elapsed() < ANSWER_TIMEOUT + Duration::from_secs(5), "{:?}", start.elapsed());
     assert!(health.expect(503).body.contains("the gang did not answer"));
     assert!(page.expect(200).body.contains("Not known: the gang did not answer"));
     assert!(metrics.expect(200).body.contains("harrier_healthy 0.0"));
@@ -534,8 +535,8 @@ async fn an_overview_that_does_not_answer_makes_no_page_hang() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_waits_for_another_to_end() {
-    let server = Server::start(|_| {}).await;
+async fn connection_limit() {
+    let server = PageServer::start(|_| {}).await;
     let mut idle = Vec::new();
     for _ in 0..http::CONNECTIONS_MAX {
         idle.push(TcpStream::connect(server.address).await.unwrap());
@@ -550,8 +551,8 @@ async fn one_connection_too_many_waits_for_another_to_end() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_idle_connections_and_lets_no_new_one_in() {
-    let mut server = Server::start(|_| {}).await;
+async fn shutdown_closes_idle_connections() {
+    let mut server = PageServer::start(|_| {}).await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert!(idle.read(&mut [0; 4096]).await.unwrap() > 0);
@@ -562,8 +563,8 @@ async fn a_stop_ends_idle_connections_and_lets_no_new_one_in() {
     assert!(TcpStream::connect(server.address).await.is_err());
 }
 
-/// Some statements with every outcome, so that every metric has something to say.
-fn busy(server: &Server) -> SessionGuard {
+/// Runs statements with every outcome, so that every metric has a sample.
+fn run_statements_of_every_outcome(server: &PageServer) -> SessionGuard {
     let session = server.session("ada");
     for (rows, failure) in [(10, None), (20, None), (0, Some("22012")), (0, Some("57014"))] {
         let statement = server.registry.begin(&session.entry, "SELECT 1");
@@ -577,8 +578,8 @@ fn busy(server: &Server) -> SessionGuard {
     session
 }
 
-/// Reads the file given by both parsers of Prometheus' own client library, and prints what they found, a
-/// sample a line.
+/// Reads the given file with both parsers of Prometheus' own client library, and prints the samples, one a
+/// line.
 const PARSERS: &str = r#"
 import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict
@@ -592,9 +593,9 @@ for family in strict(text):
         print(f"{sample.name}{{{labels}}} {float(sample.value)}")
 "#;
 
-/// Prometheus' own tool finds nothing wrong with names and types. It reads its older format, which has no
-/// line for a unit nor the end.
-fn checked_by_promtool(metrics: &str) {
+/// Asserts that promtool accepts names and types. It reads the older format, which has neither units nor an
+/// end marker.
+fn assert_promtool_accepts(metrics: &str) {
     let mut older: Vec<String> = Vec::new();
     let mut counters: Vec<String> = Vec::new();
     for line in metrics.lines() {
@@ -630,16 +631,16 @@ fn checked_by_promtool(metrics: &str) {
     let text = older.join("\n") + "\n";
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told =
+    let profile =
         String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.trim().is_empty(), "{told}\n{text}");
+    assert!(output.status.success() && profile.trim().is_empty(), "{profile}\n{text}");
 }
 
 #[tokio::test]
-async fn prometheus_reads_the_metrics() {
-    let server = Server::start(|_| {}).await;
-    server.teller.0.lock().ranks[1] = RankState::Down;
-    let _session = busy(&server);
+async fn prometheus_parsers_accept_the_metrics() {
+    let server = PageServer::start(|_| {}).await;
+    server.overview.0.lock().ranks[1] = RankState::Down;
+    let _session = run_statements_of_every_outcome(&server);
     let answer = server.get("/metrics").await.expect(200);
     assert!(answer.headers["content-type"].starts_with("application/openmetrics-text; version=1.0.0"));
     assert!(answer.body.ends_with("# EOF\n"));
@@ -664,7 +665,7 @@ async fn prometheus_reads_the_metrics() {
     std::io::Write::write_all(&mut parser.stdin.take().unwrap(), answer.body.as_bytes()).unwrap();
     let output = parser.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", answer.body);
-    let found = String::from_utf8(output.stdout).unwrap();
+    let samples = String::from_utf8(output.stdout).unwrap();
     for expected in [
         "harrier_sessions_opened_total{} 1.0",
         "harrier_statements_begun_total{} 5.0",
@@ -686,11 +687,11 @@ async fn prometheus_reads_the_metrics() {
         "harrier_ready{} 1.0",
         "harrier_build{version=9.8.7} 1.0",
     ] {
-        assert!(found.lines().any(|line| line == expected), "no {expected} in\n{found}");
+        assert!(samples.lines().any(|line| line == expected), "no {expected} in\n{samples}");
     }
-    checked_by_promtool(&answer.body);
+    assert_promtool_accepts(&answer.body);
     for positive in ["harrier_process_resident_memory_bytes{} ", "harrier_process_open_files{} "] {
-        let value = found.lines().find_map(|line| line.strip_prefix(positive)).expect(positive);
+        let value = samples.lines().find_map(|line| line.strip_prefix(positive)).expect(positive);
         assert!(value.parse::<f64>().unwrap() > 0.0);
     }
 }
@@ -700,7 +701,7 @@ async fn pages_are_served_over_tls() {
     let folder = std::env::temp_dir().join(format!("harrier-pages-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    let made = Command::new("openssl")
+    let openssl = Command::new("openssl")
         .args(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
                 .split(' '),
@@ -712,7 +713,7 @@ async fn pages_are_served_over_tls() {
         .arg(&certificate)
         .stderr(Stdio::null())
         .status();
-    if !made.is_ok_and(|status| status.success()) {
+    if !openssl.is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: there is no openssl to make a certificate with, so that TLS was not tried");
         return;
     }
@@ -733,8 +734,8 @@ async fn pages_are_served_over_tls() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let server = Server::start(|pages| pages.tls = Some(Arc::new(own))).await;
-    // Who never begins TLS keeps nobody waiting.
+    let server = PageServer::start(|pages| pages.tls = Some(Arc::new(own))).await;
+    // A client that never starts its TLS handshake does not block others.
     let _silent = TcpStream::connect(server.address).await.unwrap();
     let stream = TcpStream::connect(server.address).await.unwrap();
     let stream = tokio_rustls::TlsConnector::from(Arc::new(client))

@@ -1,5 +1,5 @@
-//! A backend of a few statements over Arrow, to test the protocol with: tables in memory, transactions that
-//! are copies of them, rows without end, and statements that wait, fail and panic when asked.
+//! Mock backend with a few statements over Arrow: tables in memory, transactions as copies of them, endless
+//! rows, and statements that wait, fail and panic on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use tokio::sync::mpsc;
 type Tables = BTreeMap<String, RecordBatch>;
 
 #[derive(Default)]
-pub struct Toy {
+pub struct MockBackend {
     tables: Arc<Mutex<Tables>>,
-    /// Batches of `numbers` that were made.
-    pub made: Arc<AtomicU64>,
+    /// Count of the batches of `numbers` produced so far.
+    pub batches: Arc<AtomicU64>,
 }
 
-struct ToySession(Arc<Inner>);
+struct MockSession(Arc<Inner>);
 
 struct Inner {
     tables: Arc<Mutex<Tables>>,
-    made: Arc<AtomicU64>,
-    own: Mutex<Own>,
+    batches: Arc<AtomicU64>,
+    own: Mutex<SessionState>,
     role: String,
 }
 
 #[derive(Default)]
-struct Own {
+struct SessionState {
     transaction: Option<Tables>,
     has_failed: bool,
     savepoints: Vec<(String, Tables)>,
@@ -46,7 +46,7 @@ struct Own {
 }
 
 #[async_trait]
-impl Backend for Toy {
+impl Backend for MockBackend {
     async fn open(
         &self,
         identity: Identity,
@@ -58,16 +58,19 @@ impl Backend for Toy {
                 "database \"nowhere\" does not exist",
             ));
         }
-        Ok(Arc::new(ToySession(Arc::new(Inner {
+        Ok(Arc::new(MockSession(Arc::new(Inner {
             tables: Arc::clone(&self.tables),
-            made: Arc::clone(&self.made),
-            own: Mutex::new(Own { settings: settings.into_iter().collect(), ..Own::default() }),
+            batches: Arc::clone(&self.batches),
+            own: Mutex::new(SessionState {
+                settings: settings.into_iter().collect(),
+                ..SessionState::default()
+            }),
             role: identity.role,
         }))))
     }
 }
 
-fn done(tag: impl Into<String>) -> Outcome {
+fn completed(tag: impl Into<String>) -> Outcome {
     Outcome::Done(Completion { tag: tag.into(), ..Completion::default() })
 }
 
@@ -78,7 +81,7 @@ fn rows(batch: RecordBatch) -> Outcome {
 fn texts<const N: usize>(names: [&str; N], mut all: Vec<[String; N]>) -> Outcome {
     all.dedup();
     let columns = names.iter().enumerate().map(|(at, name)| {
-        // As DataFusion has text.
+        // Text columns as DataFusion has them.
         let column = StringViewArray::from_iter_values(all.iter().map(|row| &row[at]));
         (*name, Arc::new(column) as ArrayRef)
     });
@@ -92,7 +95,7 @@ fn numbers_schema() -> SchemaRef {
     ]))
 }
 
-/// The word in quotes after another.
+/// The quoted word after `before`.
 fn quoted_after<'a>(text: &'a str, before: &str) -> Option<&'a str> {
     let rest = text.split_once(before)?.1;
     let name = rest.split(" (").next()?.trim_end_matches(" VALUES").rsplit('.').next()?.trim();
@@ -133,7 +136,7 @@ impl Inner {
         Ok(Some(match text {
             "BEGIN" => {
                 own.transaction = Some(self.tables.lock().clone());
-                done("BEGIN")
+                completed("BEGIN")
             }
             "COMMIT" | "ROLLBACK" => {
                 let tables = own.transaction.take();
@@ -143,22 +146,22 @@ impl Inner {
                     *self.tables.lock() = tables;
                 }
                 own.has_failed = false;
-                done(if is_commit { "COMMIT" } else { "ROLLBACK" })
+                completed(if is_commit { "COMMIT" } else { "ROLLBACK" })
             }
             _ if text.starts_with("SAVEPOINT ") => {
                 let tables = own.transaction.clone().unwrap();
                 own.savepoints.push((name, tables));
-                done("SAVEPOINT")
+                completed("SAVEPOINT")
             }
             _ if text.starts_with("ROLLBACK TO ") => {
-                let found = own.savepoints.iter().rfind(|(held, _)| *held == name).cloned();
-                own.transaction = Some(found.unwrap().1);
+                let savepoint = own.savepoints.iter().rfind(|(saved_name, _)| *saved_name == name).cloned();
+                own.transaction = Some(savepoint.unwrap().1);
                 own.has_failed = false;
-                done("ROLLBACK")
+                completed("ROLLBACK")
             }
             _ if text.starts_with("RELEASE ") => {
-                own.savepoints.retain(|(held, _)| *held != name);
-                done("RELEASE")
+                own.savepoints.retain(|(saved_name, _)| *saved_name != name);
+                completed("RELEASE")
             }
             _ => return Ok(None),
         }))
@@ -230,7 +233,7 @@ impl Inner {
                 ));
             }
             self.own.lock().settings.insert(name, value);
-            return Ok(done("SET"));
+            return Ok(completed("SET"));
         }
         if let Some(name) = text.strip_prefix("SHOW ") {
             return Ok(texts(
@@ -270,15 +273,15 @@ impl Inner {
                 true => Err(exists),
                 false => Ok(tables.insert(name.to_string(), table)),
             })?;
-            return Ok(done("CREATE TABLE"));
+            return Ok(completed("CREATE TABLE"));
         }
         if let Some(name) = quoted_after(text, "DROP TABLE ") {
             self.table(name)?;
             self.with_tables(|tables| Ok(tables.remove(name)))?;
-            return Ok(done("DROP TABLE"));
+            return Ok(completed("DROP TABLE"));
         }
         if let Some(name) = quoted_after(text, "INSERT INTO ") {
-            return Ok(done(format!("INSERT 0 {}", self.append(name, values.to_vec())?)));
+            return Ok(completed(format!("INSERT 0 {}", self.append(name, values.to_vec())?)));
         }
         if let Some(name) = quoted_after(text, "COPY ") {
             return self.copy(name);
@@ -290,7 +293,7 @@ impl Inner {
     }
 
     fn numbers(&self, count: i64, mut failure: Option<SqlError>) -> Outcome {
-        let made = Arc::clone(&self.made);
+        let batches = Arc::clone(&self.batches);
         let mut from = 0;
         let batches = std::iter::from_fn(move || {
             if from > 20_000 && failure.is_some() {
@@ -300,7 +303,7 @@ impl Inner {
             if from == to {
                 return None;
             }
-            made.fetch_add(1, Ordering::SeqCst);
+            batches.fetch_add(1, Ordering::SeqCst);
             let words = (from..to).map(|n| (n % 7 != 0).then(|| format!("the word of the number {n}")));
             let columns: Vec<ArrayRef> = vec![
                 Arc::new(Int64Array::from_iter_values(from..to)),
@@ -312,13 +315,13 @@ impl Inner {
         Outcome::Rows { schema: numbers_schema(), rows: futures::stream::iter(batches).boxed() }
     }
 
-    /// Rows go to the table at the end of the input.
+    /// Rows are added to the table at the end of the input.
     fn copy(self: &Arc<Self>, name: &str) -> Result<Outcome, SqlError> {
         let schema = self.table(name)?.schema();
         let (input, mut output) = mpsc::channel::<bytes::Bytes>(2);
-        let (table_name, whole) = (name.to_string(), Arc::clone(&schema));
+        let (table_name, full_schema) = (name.to_string(), Arc::clone(&schema));
         let (own, name) = (Arc::clone(self), name.to_string());
-        let done = Box::pin(async move {
+        let completed = Box::pin(async move {
             let mut text = Vec::new();
             while let Some(part) = output.recv().await {
                 text.extend_from_slice(&part);
@@ -337,12 +340,12 @@ impl Inner {
             Ok(Completion { tag: format!("COPY {}", lines.len()), ..Completion::default() })
         });
         let (table, input) = (table_name, CopyInto::Text(input));
-        Ok(Outcome::CopyIn(CopyIn { table, schema: whole, input, done }))
+        Ok(Outcome::CopyIn(CopyIn { table, schema: full_schema, input, completed }))
     }
 }
 
 #[async_trait]
-impl Session for ToySession {
+impl Session for MockSession {
     fn split(&self, text: &str) -> Vec<StatementPart> {
         let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
         texts.map(|text| StatementPart { text: text.to_string(), offset: 0 }).collect()
