@@ -257,7 +257,7 @@ static void note(const char *folder, const char *name, long number) {
     must(file != NULL && fprintf(file, "%ld\n", number) > 0 && fclose(file) == 0, "a note");
 }
 
-/* As tests/killed/mod.rs has it: O task 0 waits to be killed when it runs for the first time. */
+/* As tests/killed_ranks/mod.rs has it: O task 0 waits to be killed when it runs for the first time. */
 static int killed(const char *folder) {
     const void *key, *value;
     size_t key_bytes, value_bytes;

@@ -2,10 +2,10 @@
 //! the MPI runtimes there are. A runtime or a compiler that is absent is skipped with a line on stderr; with
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-mod built;
-mod killed;
+mod library_path;
+mod killed_ranks;
 
-use built::library;
+use library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -247,10 +247,10 @@ fn functions_of_the_program_may_fail() {
 fn a_rank_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
-    for launcher in killed::launchers() {
+    for launcher in killed_ranks::launchers() {
         let words = [program.to_str().unwrap(), "killed"];
-        let Some(run) = killed::killed_and_started_again(&launcher, &words, &[]) else { return };
-        killed::check(&run);
+        let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &[]) else { return };
+        killed_ranks::check(&run);
     }
 }
 
@@ -260,7 +260,7 @@ fn a_rank_is_killed() {
 fn only_lost_ranks_are_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
-    for launcher in killed::launchers() {
+    for launcher in killed_ranks::launchers() {
         for (how, again, success) in
             [("exit", false, false), ("fail", false, false), ("well", false, true), ("abort", true, false)]
         {
@@ -268,7 +268,7 @@ fn only_lost_ranks_are_started_again() {
             let folder = tempfile::tempdir().unwrap();
             let starts = folder.path().join("starts");
             let words = [program.to_str().unwrap(), how, starts.to_str().unwrap()];
-            let Some(command) = killed::with_restarts(&launcher, folder.path(), &words) else { return };
+            let Some(command) = killed_ranks::with_restarts(&launcher, folder.path(), &words) else { return };
             let run = finish(command, RUN_TIME_MAX);
             let context = format!("{launcher} {how}: {run:#?}");
             assert!(!run.timed_out && run.success == success, "{context}");

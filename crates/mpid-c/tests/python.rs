@@ -2,10 +2,10 @@
 //! was just built, and as the wheel that `scripts/wheel.sh` has built with maturin and installed beside
 //! NumPy. What is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-mod built;
-mod killed;
+mod library_path;
+mod killed_ranks;
 
-use built::library;
+use library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -317,9 +317,9 @@ fn a_rank_is_killed() {
     for Python { program, variables } in [system(), wheel()].into_iter().flatten() {
         let script = checkout().join("python/tests/checks.py");
         let words = [program.to_str().unwrap(), script.to_str().unwrap(), "killed"];
-        for launcher in killed::launchers() {
-            let Some(run) = killed::killed_and_started_again(&launcher, &words, &variables) else { return };
-            killed::check(&run);
+        for launcher in killed_ranks::launchers() {
+            let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &variables) else { return };
+            killed_ranks::check(&run);
         }
     }
 }

@@ -6,8 +6,8 @@
 
 #[cfg(feature = "arrow")]
 mod arrow;
-mod bounds;
+mod resource_limits;
 mod failures;
 mod properties;
-mod simulated;
+mod simulated_ranks;
 mod streams;

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use crate::simulated::{config, on_ranks, seeds};
+use crate::simulated_ranks::{config, on_ranks, seeds};
 
 /// A type whose values a test can make.
 trait Random: Datum + Ord + Clone + Debug + Send + Sync + 'static {

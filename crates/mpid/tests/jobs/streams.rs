@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::simulated::{config, on_ranks, seeds};
+use crate::simulated_ranks::{config, on_ranks, seeds};
 
 /// What an input does next.
 #[derive(Clone, Copy, Debug)]

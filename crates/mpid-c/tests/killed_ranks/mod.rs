@@ -7,7 +7,7 @@
 //! an instant that happens to be good. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the value
 //! `i + 1`; A tasks print `A number keys sum`, each in one line.
 
-use crate::built::library;
+use crate::library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot};
 use std::path::{Path, PathBuf};
 use std::process::Command;
