@@ -1,4 +1,4 @@
-//! Rows of Arrow columns go through a job, and come out in the order in which Arrow itself sorts them.
+//! Sorting Arrow columns in a job: rows come out in the order of Arrow's own sort.
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{SortColumn, SortOptions, concat, lexsort_to_indices, take};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const O_TASKS: usize = 5;
 
-/// A batch of text, numbers and fractions, some of them null: from a seed alone.
+/// A batch of strings, integers and floats with nulls, determined by the seed.
 fn batch(seed: u64) -> Vec<ArrayRef> {
     let mut random = StdRng::seed_from_u64(seed);
     let rows = random.random_range(0..700);
@@ -64,24 +64,29 @@ fn rows_come_out_sorted_as_arrow_sorts_them() {
             )
             .unwrap();
         let sorted = |columns: &[ArrayRef]| -> Vec<ArrayRef> {
-            let by = columns.iter().zip(orders);
-            let by =
-                by.map(|(column, options)| SortColumn { values: column.clone(), options: Some(options) });
-            let order = lexsort_to_indices(&by.collect::<Vec<_>>(), None).unwrap();
+            let sort_columns = columns.iter().zip(orders);
+            let sort_columns = sort_columns
+                .map(|(column, options)| SortColumn { values: column.clone(), options: Some(options) });
+            let order = lexsort_to_indices(&sort_columns.collect::<Vec<_>>(), None).unwrap();
             columns.iter().map(|column| take(column, &order, None).unwrap()).collect()
         };
         let together = |parts: &[Vec<ArrayRef>]| -> Vec<ArrayRef> {
             let column = |at: usize| parts.iter().map(|part| part[at].as_ref()).collect::<Vec<_>>();
             (0..3).map(|at| concat(&column(at)).unwrap()).collect()
         };
-        let given: Vec<Vec<ArrayRef>> = outcome.outputs.into_iter().map(|(_, keys)| keys).collect();
-        for part in &given {
+        let output_parts: Vec<Vec<ArrayRef>> = outcome.outputs.into_iter().map(|(_, keys)| keys).collect();
+        for part in &output_parts {
             assert_eq!(&sorted(part), part, "seed {seed}");
         }
-        let sent: Vec<_> = (0..O_TASKS).map(|o_task| batch(seed.wrapping_add(o_task as u64))).collect();
-        let named = |columns: Vec<ArrayRef>| {
+        let input_parts: Vec<_> =
+            (0..O_TASKS).map(|o_task| batch(seed.wrapping_add(o_task as u64))).collect();
+        let to_batch = |columns: Vec<ArrayRef>| {
             RecordBatch::try_from_iter(["text", "number", "fraction"].into_iter().zip(columns)).unwrap()
         };
-        assert_eq!(named(sorted(&together(&given))), named(sorted(&together(&sent))), "seed {seed}");
+        assert_eq!(
+            to_batch(sorted(&together(&output_parts))),
+            to_batch(sorted(&together(&input_parts))),
+            "seed {seed}"
+        );
     }
 }

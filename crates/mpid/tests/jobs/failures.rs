@@ -1,5 +1,5 @@
-//! What goes wrong in a job is told, on every rank alike: user functions that fail or panic, bytes that are
-//! no value, disks that are full, ranks that die; and with a checkpoint, a job that died goes on.
+//! Failures of jobs are reported on every rank alike: user functions that fail or panic, invalid values, full
+//! disks, rank failures; and jobs recover from checkpoints.
 
 use harrier_mpid::session::{Session, Shaping};
 use harrier_mpid::{
@@ -14,47 +14,47 @@ use tokio::sync::oneshot;
 const O_TASKS: usize = 6;
 const A_TASKS: usize = 4;
 
-/// What is done wrong, and where.
+/// Faults, by kind and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrong {
+enum Fault {
     OFails,
     OPanics,
     AFails,
     APanics,
-    /// An O task sends bytes that are no text.
+    /// An O task sends invalid UTF-8.
     NoText,
-    /// The same, where keys are combined and a partitioner looks at them.
+    /// The same, with combined keys and a partitioner that reads them.
     NoTextForThePartitioner,
-    /// The combiner panics, wherever two values meet first.
+    /// The combiner panics where two values first meet.
     CombinerPanics,
-    /// The same, but they meet at an A task first.
+    /// The same, but they first meet at an A task.
     CombinerPanicsAtATask,
-    /// The combiner makes what is no value, wherever two values meet first.
+    /// The combiner's result is invalid where two values first meet.
     CombinerMakesNone,
     CombinerMakesNoneAtATask,
     PartitionerPanics,
     ComparatorPanics,
 }
 
-fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
+fn run_with_fault(world: &World, fault: Fault) -> Result<(), Error> {
     let mut config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
-    if matches!(wrong, Wrong::CombinerPanicsAtATask | Wrong::CombinerMakesNoneAtATask) {
-        // Nothing waits in an O task for others of its key.
+    if matches!(fault, Fault::CombinerPanicsAtATask | Fault::CombinerMakesNoneAtATask) {
+        // An O task buffers nothing for later values of the same key.
         config.combine_bytes = 1;
     }
     let mut job = Job::<String, u64>::new("wrong").o_tasks(O_TASKS).a_tasks(A_TASKS).sorted();
-    match wrong {
-        Wrong::CombinerPanics | Wrong::CombinerPanicsAtATask => {
+    match fault {
+        Fault::CombinerPanics | Fault::CombinerPanicsAtATask => {
             job = job.combine(|_, _| -> u64 { panic!("combined in vain") });
         }
-        Wrong::CombinerMakesNone | Wrong::CombinerMakesNoneAtATask => {
+        Fault::CombinerMakesNone | Fault::CombinerMakesNoneAtATask => {
             job = job.combine(|left, right| (left + right) as u32);
         }
-        Wrong::NoTextForThePartitioner => {
+        Fault::NoTextForThePartitioner => {
             job = job.combine(|left, right| left + right).partition(|key, parts| key.len() % parts);
         }
-        Wrong::PartitionerPanics => job = job.partition(|_, _| panic!("parted in vain")),
-        Wrong::ComparatorPanics => job = job.sorted_by(|_, _| panic!("compared in vain")),
+        Fault::PartitionerPanics => job = job.partition(|_, _| panic!("parted in vain")),
+        Fault::ComparatorPanics => job = job.sorted_by(|_, _| panic!("compared in vain")),
         _ => {}
     }
     let outcome = job.run(
@@ -66,10 +66,10 @@ fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
                 task.at(number);
                 task.emit(&format!("key {}", number % 50), &number)?;
                 if task.index() == 3 && number == 123 {
-                    match wrong {
-                        Wrong::OFails => return Err("no more".into()),
-                        Wrong::OPanics => panic!("no more at all"),
-                        Wrong::NoText | Wrong::NoTextForThePartitioner => {
+                    match fault {
+                        Fault::OFails => return Err("no more".into()),
+                        Fault::OPanics => panic!("no more at all"),
+                        Fault::NoText | Fault::NoTextForThePartitioner => {
                             task.emit_as(&b"\xff\xfe"[..], &1u64)?
                         }
                         _ => {}
@@ -83,9 +83,9 @@ fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
             while let Some(group) = task.next_group()? {
                 group.key()?;
                 groups += 1;
-                match wrong {
-                    Wrong::AFails if groups == 2 => return Err("enough".into()),
-                    Wrong::APanics if groups == 2 => panic!("enough of it"),
+                match fault {
+                    Fault::AFails if groups == 2 => return Err("enough".into()),
+                    Fault::APanics if groups == 2 => panic!("enough of it"),
                     _ => {}
                 }
             }
@@ -95,7 +95,7 @@ fn run_wrong(world: &World, wrong: Wrong) -> Result<(), Error> {
     outcome.map(drop)
 }
 
-/// On every rank of a simulated gang; what it returned, by rank.
+/// Runs `work` on every rank of a simulated gang. Returns its results by rank.
 fn on_ranks<R: Send + 'static>(
     ranks: usize,
     prepare: impl FnOnce(&Simulation),
@@ -129,59 +129,59 @@ fn on_ranks<R: Send + 'static>(
     (outcomes.unwrap_or_else(|hang| panic!("{hang}")), simulation)
 }
 
-fn check(wrong: Wrong, error: &Error) {
-    let Error::Task(task) = error else { panic!("{wrong:?}: {error}") };
+fn check(fault: Fault, error: &Error) {
+    let Error::Task(task) = error else { panic!("{fault:?}: {error}") };
     let text = error.to_string();
-    let (side, cause, words): (Side, Cause, &[&str]) = match wrong {
-        Wrong::OFails => (Side::O, Cause::Failed, &["O task 3", "numbers at 123", "no more"]),
-        Wrong::OPanics => (Side::O, Cause::Panicked, &["O task 3", "numbers at 123", "no more at all"]),
-        Wrong::AFails => (Side::A, Cause::Failed, &["A task", "record", "key ", "enough"]),
-        Wrong::APanics => (Side::A, Cause::Panicked, &["A task", "record", "enough of it"]),
-        Wrong::NoText => (Side::A, Cause::Rejected, &["A task", "record", "UTF-8"]),
-        Wrong::NoTextForThePartitioner => {
+    let (side, cause, words): (Side, Cause, &[&str]) = match fault {
+        Fault::OFails => (Side::O, Cause::Failed, &["O task 3", "numbers at 123", "no more"]),
+        Fault::OPanics => (Side::O, Cause::Panicked, &["O task 3", "numbers at 123", "no more at all"]),
+        Fault::AFails => (Side::A, Cause::Failed, &["A task", "record", "key ", "enough"]),
+        Fault::APanics => (Side::A, Cause::Panicked, &["A task", "record", "enough of it"]),
+        Fault::NoText => (Side::A, Cause::Rejected, &["A task", "record", "UTF-8"]),
+        Fault::NoTextForThePartitioner => {
             (Side::O, Cause::Rejected, &["O task 3", "numbers at 123", "UTF-8"])
         }
-        Wrong::CombinerPanics => (Side::O, Cause::Panicked, &["numbers at 50", "combined in vain"]),
-        Wrong::CombinerPanicsAtATask => {
+        Fault::CombinerPanics => (Side::O, Cause::Panicked, &["numbers at 50", "combined in vain"]),
+        Fault::CombinerPanicsAtATask => {
             (Side::A, Cause::Panicked, &["values were combined (key \"key ", "combined in vain"])
         }
-        Wrong::CombinerMakesNone => {
+        Fault::CombinerMakesNone => {
             (Side::O, Cause::Rejected, &["numbers at 50", "the combiner made", "key \"key ", "8 bytes"])
         }
-        Wrong::CombinerMakesNoneAtATask => {
+        Fault::CombinerMakesNoneAtATask => {
             (Side::A, Cause::Rejected, &["were combined", "the combiner made", "key \"key ", "8 bytes"])
         }
-        Wrong::PartitionerPanics => (Side::O, Cause::Panicked, &["numbers at 0", "parted in vain"]),
-        Wrong::ComparatorPanics => {
+        Fault::PartitionerPanics => (Side::O, Cause::Panicked, &["numbers at 0", "parted in vain"]),
+        Fault::ComparatorPanics => {
             (Side::A, Cause::Panicked, &["keys were compared (key", "compared in vain"])
         }
     };
-    assert_eq!((task.side, task.cause), (side, cause), "{wrong:?}: {text}");
+    assert_eq!((task.side, task.cause), (side, cause), "{fault:?}: {text}");
     for word in words {
-        assert!(text.contains(word), "{wrong:?}: {text}");
+        assert!(text.contains(word), "{fault:?}: {text}");
     }
 }
 
-const ALL: [Wrong; 12] = [
-    Wrong::OFails,
-    Wrong::OPanics,
-    Wrong::AFails,
-    Wrong::APanics,
-    Wrong::NoText,
-    Wrong::NoTextForThePartitioner,
-    Wrong::CombinerPanics,
-    Wrong::CombinerPanicsAtATask,
-    Wrong::CombinerMakesNone,
-    Wrong::CombinerMakesNoneAtATask,
-    Wrong::PartitionerPanics,
-    Wrong::ComparatorPanics,
+const ALL: [Fault; 12] = [
+    Fault::OFails,
+    Fault::OPanics,
+    Fault::AFails,
+    Fault::APanics,
+    Fault::NoText,
+    Fault::NoTextForThePartitioner,
+    Fault::CombinerPanics,
+    Fault::CombinerPanicsAtATask,
+    Fault::CombinerMakesNone,
+    Fault::CombinerMakesNoneAtATask,
+    Fault::PartitionerPanics,
+    Fault::ComparatorPanics,
 ];
 
 #[test]
-fn alone_a_failure_names_its_task_and_the_next_job_runs() {
+fn failures_on_one_rank_name_their_task() {
     let world = World::alone();
-    for wrong in ALL {
-        check(wrong, &run_wrong(&world, wrong).unwrap_err());
+    for fault in ALL {
+        check(fault, &run_with_fault(&world, fault).unwrap_err());
     }
     let count = Job::<u32, ()>::new("right").o_tasks(2).run(
         &world,
@@ -199,20 +199,19 @@ fn alone_a_failure_names_its_task_and_the_next_job_runs() {
 }
 
 #[test]
-fn on_ranks_all_have_the_same_error_and_nothing_stays_open() {
+fn all_ranks_report_the_same_error_without_leaks() {
     let (outcomes, mut simulation) =
-        on_ranks(3, |_| {}, |world| ALL.map(|wrong| run_wrong(world, wrong).unwrap_err()));
-    for (at, wrong) in ALL.into_iter().enumerate() {
+        on_ranks(3, |_| {}, |world| ALL.map(|fault| run_with_fault(world, fault).unwrap_err()));
+    for (at, fault) in ALL.into_iter().enumerate() {
         for errors in &outcomes {
-            check(wrong, &errors[at]);
-            assert_eq!(errors[at].to_string(), outcomes[0][at].to_string(), "{wrong:?}");
+            check(fault, &errors[at]);
+            assert_eq!(errors[at].to_string(), outcomes[0][at].to_string(), "{fault:?}");
         }
     }
     assert_eq!(simulation.leaks(), []);
 }
 
-/// A word of which one is none: what a codec does that breaks its promise, or a program that sends other
-/// bytes.
+/// A word with one invalid value, as of a codec with a bug or of a program that sends other bytes.
 struct Word(&'static str);
 
 impl Datum for Word {
@@ -231,20 +230,20 @@ impl Datum for Word {
     }
 }
 
-/// How a job is run.
+/// How a job is executed.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Execution {
     Once,
     Round,
     Stream,
 }
 
-/// Values are combined, and the one that O task 3 sends at 60 + `key` is bad: the first one of its key, or a
-/// later one.
-fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
+/// Values are combined, and the value that O task 3 sends at 60 + `key` is invalid: the first one of its key,
+/// or a later one.
+fn run_bad_word(world: &World, execution: Execution, later: bool, key: u64) -> Error {
     let config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
     let word = move |task: usize, at: u64| match at {
-        // Keys repeat after 60, and of this one there are none before.
+        // Keys repeat after 60; of this key there are none before.
         at if at % 60 == key && at < 60 && !later => None,
         at if at == 60 + key && task == 3 => Some(Word("bad")),
         at if at % 60 == key && !later && task != 3 => None,
@@ -252,8 +251,8 @@ fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
     };
     let job = Job::<u64, Word>::new("words").combine(|left: &str, _| left.to_string()).sorted();
     const COUNT: u64 = 240;
-    match way {
-        Way::Once => job
+    match execution {
+        Execution::Once => job
             .o_tasks(O_TASKS)
             .a_tasks(A_TASKS)
             .run(
@@ -273,7 +272,7 @@ fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
             )
             .map(drop)
             .unwrap_err(),
-        Way::Round => {
+        Execution::Round => {
             let parts = Job::<u64, ()>::new("parts").o_tasks(1).a_tasks(O_TASKS);
             let kept = parts.run(world, &config, |_| Ok(()), |_| Ok(())).unwrap().keep(O_TASKS);
             job.round(
@@ -295,7 +294,7 @@ fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
             .map(drop)
             .unwrap_err()
         }
-        Way::Stream => job
+        Execution::Stream => job
             .o_tasks(O_TASKS)
             .a_tasks(A_TASKS)
             .stream(
@@ -319,9 +318,9 @@ fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
     }
 }
 
-/// Wherever a bad value meets another one, it is told with its own task and place.
+/// Wherever an invalid value meets another one, the error names its own task and record.
 #[test]
-fn a_value_that_is_combined_names_its_own_record() {
+fn rejected_combined_values_name_their_record() {
     let check = |error: &Error, key: u64, context: &str| {
         let Error::Task(TaskError { side, task, cause, place, message, .. }) = error else {
             panic!("{context}: {error}")
@@ -330,23 +329,23 @@ fn a_value_that_is_combined_names_its_own_record() {
         assert_eq!(*place, format!("words at {}", 60 + key), "{context}: {error}");
         assert!(message.contains("a bad word"), "{context}: {error}");
     };
-    for way in [Way::Once, Way::Round, Way::Stream] {
+    for execution in [Execution::Once, Execution::Round, Execution::Stream] {
         for later in [false, true] {
             for key in [0, 17, 59] {
-                let context = format!("{way:?}, later {later}, key {key}");
-                check(&run_bad_word(&World::alone(), way, later, key), key, &context);
+                let context = format!("{execution:?}, later {later}, key {key}");
+                check(&run_bad_word(&World::alone(), execution, later, key), key, &context);
             }
             let (errors, mut simulation) =
-                on_ranks(3, |_| {}, move |world| run_bad_word(world, way, later, 17));
-            errors.iter().for_each(|error| check(error, 17, &format!("{way:?}, later {later}")));
+                on_ranks(3, |_| {}, move |world| run_bad_word(world, execution, later, 17));
+            errors.iter().for_each(|error| check(error, 17, &format!("{execution:?}, later {later}")));
             assert_eq!(simulation.leaks(), []);
         }
     }
 }
 
-/// A combiner of a stream meets values at A tasks alone: what it makes of them names the task and the window.
+/// The combiner of a stream runs at A tasks only: errors of its results name the task and the window.
 #[test]
-fn what_goes_wrong_in_a_window_names_it() {
+fn combiner_errors_in_windows_name_the_window() {
     for panics in [false, true] {
         let job = Job::<u64, u64>::new("windows").o_tasks(2).a_tasks(3).combine(move |left, right| {
             assert!(!panics, "combined in vain");
@@ -384,10 +383,10 @@ fn what_goes_wrong_in_a_window_names_it() {
     assert!(error.contains("A task 0") && error.contains("window from 40, record 1"), "{error}");
 }
 
-/// Programs in bytes have no codec: which of two values the combiner did not accept is found out, and where
-/// that came from.
+/// Jobs over bytes have no codec: the error finds which of two values the combiner rejected, and where it was
+/// sent.
 #[test]
-fn in_bytes_a_value_names_its_own_record() {
+fn rejected_byte_values_name_their_record() {
     let combine: Arc<harrier_mpid::session::CombineBytes> = Arc::new(|_, held, value, out| {
         let number = |bytes: &[u8]| {
             bytes.try_into().map(u64::from_le_bytes).map_err(|_| Rejected("no number".to_string()))
@@ -395,7 +394,7 @@ fn in_bytes_a_value_names_its_own_record() {
         out.extend((number(held)? + number(value)?).to_le_bytes());
         Ok(())
     });
-    // The task whose value is bad, and how many others of its own key it sends before.
+    // The task whose value is invalid, and how many values of its key it sends before.
     for (bad, before) in [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1), (1, 9)] {
         let config = Config { o_tasks: Some(3), a_tasks: Some(1), ..Config::default() };
         let world = World::alone();
@@ -407,7 +406,7 @@ fn in_bytes_a_value_names_its_own_record() {
             for at in 0..sends {
                 assert!(session.at(100 + at));
                 let value = if task == bad && at == before { &[1; 3][..] } else { &[1; 8] };
-                // What was sent before may be refused only now.
+                // An earlier value may be rejected only now.
                 let _ = session.send(b"key", value);
             }
         }
@@ -419,12 +418,11 @@ fn in_bytes_a_value_names_its_own_record() {
     }
 }
 
-/// A program that was started for something else is refused, on all ranks; one that loads what it goes over
-/// is not.
+/// A program that was started for another mode is refused on all ranks; one that only loads its input is not.
 #[test]
-fn a_mode_is_kept() {
-    let run = |world: &World, told: Option<Mode>, does: Option<Mode>| -> Result<(), Error> {
-        let config = Config { mode: told, ..Config::default() };
+fn modes_are_enforced() {
+    let run = |world: &World, configured: Option<Mode>, does: Option<Mode>| -> Result<(), Error> {
+        let config = Config { mode: configured, ..Config::default() };
         let job = Job::<u32, u32>::new("job").o_tasks(1).a_tasks(2);
         match does {
             None => job.in_any_mode().run(world, &config, |_| Ok(()), |_| Ok(())).map(drop),
@@ -432,7 +430,7 @@ fn a_mode_is_kept() {
             Some(Mode::Iteration) => {
                 let config = Config::default();
                 let kept = job.run(world, &config, |_| Ok(()), |_| Ok(()))?.keep(2);
-                let config = Config { mode: told, ..config };
+                let config = Config { mode: configured, ..config };
                 let round = Job::<u32, u32>::new("job");
                 round.round(world, &config, &kept, |_, ()| Ok(()), |_, ()| Ok(())).map(drop)
             }
@@ -440,20 +438,21 @@ fn a_mode_is_kept() {
         }
     };
     let modes = [Mode::Common, Mode::Iteration, Mode::Streaming];
-    for told in modes.map(Some).into_iter().chain([None]) {
+    for configured in modes.map(Some).into_iter().chain([None]) {
         for does in modes.map(Some).into_iter().chain([None]) {
-            let (outcomes, mut simulation) = on_ranks(2, |_| {}, move |world| run(world, told, does));
+            let (outcomes, mut simulation) = on_ranks(2, |_| {}, move |world| run(world, configured, does));
             for outcome in outcomes {
-                match (told, does) {
-                    (Some(told), Some(does)) if told != does => {
+                match (configured, does) {
+                    (Some(configured), Some(does)) if configured != does => {
                         let error = outcome.unwrap_err();
-                        let words = format!("job of mode {does}, and the program was started in mode {told}");
+                        let words =
+                            format!("job of mode {does}, and the program was started in mode {configured}");
                         assert!(
-                            matches!(&error, Error::Configuration(said) if said.contains(&words)),
+                            matches!(&error, Error::Configuration(message) if message.contains(&words)),
                             "{error}"
                         );
                     }
-                    _ => outcome.unwrap_or_else(|error| panic!("{does:?} in {told:?}: {error}")),
+                    _ => outcome.unwrap_or_else(|error| panic!("{does:?} in {configured:?}: {error}")),
                 }
             }
             assert_eq!(simulation.leaks(), []);
@@ -473,10 +472,10 @@ fn a_mode_is_kept() {
     );
 }
 
-/// Numbers of tasks that the configuration has are used, or refused; never left out.
+/// Numbers of tasks in the configuration are used or refused, never ignored.
 #[test]
-fn numbers_of_tasks_are_kept() {
-    let told = Config { o_tasks: Some(3), a_tasks: Some(2), ..Config::default() };
+fn configured_task_counts_are_enforced() {
+    let configured = Config { o_tasks: Some(3), a_tasks: Some(2), ..Config::default() };
     let run = |job: Job<u64, u64>, config: &Config| {
         let numbers: Vec<u64> = (0..20).collect();
         job.run(
@@ -497,20 +496,20 @@ fn numbers_of_tasks_are_kept() {
         })
     };
     let job = || Job::<u64, u64>::new("numbers");
-    assert_eq!(run(job().o_tasks_unless_told(7), &told).unwrap(), (3, 2));
+    assert_eq!(run(job().o_tasks_unless_told(7), &configured).unwrap(), (3, 2));
     let untold = Config { a_tasks: Some(2), ..Config::default() };
     assert_eq!(run(job().o_tasks_unless_told(7), &untold).unwrap(), (7, 2));
-    assert_eq!(run(job().o_tasks(3).a_tasks(2), &told).unwrap(), (3, 2));
+    assert_eq!(run(job().o_tasks(3).a_tasks(2), &configured).unwrap(), (3, 2));
     for (job, words) in
         [(job().o_tasks(4), "has 4 O tasks, and was told 3"), (job().a_tasks(4), "4 A tasks, and was told 2")]
     {
-        let error = run(job, &told).unwrap_err();
-        assert!(matches!(&error, Error::Configuration(said) if said.contains(words)), "{error}");
+        let error = run(job, &configured).unwrap_err();
+        assert!(matches!(&error, Error::Configuration(message) if message.contains(words)), "{error}");
     }
 }
 
 #[test]
-fn ranks_that_were_told_different_jobs_find_out() {
+fn mismatched_jobs_are_detected() {
     let (outcomes, mut simulation) = on_ranks(
         2,
         |_| {},
@@ -523,9 +522,9 @@ fn ranks_that_were_told_different_jobs_find_out() {
     assert_eq!(simulation.leaks(), []);
 }
 
-/// Also by what would make them wait for each other, or send a pair to different places.
+/// Also by options that would make them wait for each other, or send a pair to different places.
 #[test]
-fn ranks_that_shape_a_job_differently_find_out() {
+fn mismatched_job_options_are_detected() {
     let other = |world: &World| world.rank() == 1;
     let compare: Arc<harrier_mpid::session::CompareBytes> = Arc::new(|left, right| right.cmp(left));
     let partition: Arc<harrier_mpid::session::PartitionBytes> = Arc::new(|_, _| Ok(0));
@@ -541,45 +540,45 @@ fn ranks_that_shape_a_job_differently_find_out() {
         2,
         |_| {},
         move |world| {
-            let told = shapes.clone().map(|(first, second)| {
+            let messages = shapes.clone().map(|(first, second)| {
                 let shaping = if other(world) { second } else { first };
                 Session::start(world, &Config::default(), "program", &shaping).map(drop).unwrap_err()
             });
             let width = if other(world) { 10 } else { 20 };
             let job = Job::<u32, u32>::new("job").o_tasks(1);
             let stream = job.stream(world, &Config::default(), width, |_| Ok(()), |_, _| Ok(()));
-            (told.map(|error| error.to_string()), stream.unwrap_err().to_string())
+            (messages.map(|error| error.to_string()), stream.unwrap_err().to_string())
         },
     );
     assert_eq!(outcomes[0], outcomes[1]);
-    for (told, stream) in outcomes {
-        assert!(told[..4].iter().all(|error| error.contains("different jobs")), "{told:?}");
-        assert!(told[4].contains("have a width"), "{told:?}");
+    for (messages, stream) in outcomes {
+        assert!(messages[..4].iter().all(|error| error.contains("different jobs")), "{messages:?}");
+        assert!(messages[4].contains("have a width"), "{messages:?}");
         assert!(stream.contains("different jobs"), "{stream}");
     }
     assert_eq!(simulation.leaks(), []);
 }
 
-/// A session that ends, or is dropped, before its tasks are done fails the job on all ranks, and leaves them
-/// to the next one.
+/// A session that is finished or dropped before its tasks are done fails the job on all ranks, and does not
+/// affect the next job.
 #[test]
-fn tasks_that_are_left_fail_the_job() {
+fn unfinished_tasks_fail_the_job() {
     #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Leaves {
+    enum EarlyExit {
         OTask,
         ATask,
         AtOnce,
         Dropped,
         DroppedByAll,
     }
-    const ALL: [Leaves; 5] =
-        [Leaves::OTask, Leaves::ATask, Leaves::AtOnce, Leaves::Dropped, Leaves::DroppedByAll];
-    let run = |world: &World, leaves: Leaves, mode: Mode| -> Option<Error> {
+    const ALL: [EarlyExit; 5] =
+        [EarlyExit::OTask, EarlyExit::ATask, EarlyExit::AtOnce, EarlyExit::Dropped, EarlyExit::DroppedByAll];
+    let run = |world: &World, early_exit: EarlyExit, mode: Mode| -> Option<Error> {
         let config = Config { a_tasks: Some(A_TASKS), block_bytes: 1024, ..Config::default() };
         let shaping = Shaping { mode, window_width: 10, ..Shaping::default() };
         let mut session = Session::start(world, &config, "left", &shaping).unwrap();
-        let is_odd = world.rank() == world.ranks() - 1 || leaves == Leaves::DroppedByAll;
-        let asks = leaves != Leaves::AtOnce || !is_odd;
+        let is_odd = world.rank() == world.ranks() - 1 || early_exit == EarlyExit::DroppedByAll;
+        let asks = early_exit != EarlyExit::AtOnce || !is_odd;
         while let Some((side, _)) = asks.then(|| session.next_task()).flatten() {
             if side == Side::O {
                 for number in 0..1000u64 {
@@ -592,11 +591,11 @@ fn tasks_that_are_left_fail_the_job() {
                 session.end_input();
             }
             // Others may have had all O tasks; every rank has an A task.
-            if is_odd && (side == Side::A || leaves != Leaves::ATask) {
+            if is_odd && (side == Side::A || early_exit != EarlyExit::ATask) {
                 break;
             }
         }
-        if is_odd && matches!(leaves, Leaves::Dropped | Leaves::DroppedByAll) {
+        if is_odd && matches!(early_exit, EarlyExit::Dropped | EarlyExit::DroppedByAll) {
             drop(session);
             return None;
         }
@@ -605,9 +604,10 @@ fn tasks_that_are_left_fail_the_job() {
     for mode in [Mode::Common, Mode::Iteration, Mode::Streaming] {
         for ranks in [1, 3] {
             let work = move |world: &World| {
-                let told = ALL.map(|leaves| run(world, leaves, mode).map(|error| error.to_string()));
-                // Nothing of them is in the way of another job.
-                (told, sums(world, &Config::default(), &|_| Ok(())).unwrap())
+                let messages =
+                    ALL.map(|early_exit| run(world, early_exit, mode).map(|error| error.to_string()));
+                // It does not affect another job.
+                (messages, sums(world, &Config::default(), &|_| Ok(())).unwrap())
             };
             let outcomes = match ranks {
                 1 => vec![work(&World::alone())],
@@ -618,32 +618,33 @@ fn tasks_that_are_left_fail_the_job() {
                 }
             };
             assert_eq!(outcomes.iter().map(|(_, sum)| sum).sum::<u64>(), SUM);
-            for (at, leaves) in ALL.iter().enumerate() {
-                let told: Vec<&String> = outcomes.iter().filter_map(|(told, _)| told[at].as_ref()).collect();
-                let context = format!("{mode}, {ranks} ranks, {leaves:?}: {told:?}");
-                assert!(told.iter().all(|error| *error == told[0]), "{context}");
+            for (at, early_exit) in ALL.iter().enumerate() {
+                let messages: Vec<&String> =
+                    outcomes.iter().filter_map(|(messages, _)| messages[at].as_ref()).collect();
+                let context = format!("{mode}, {ranks} ranks, {early_exit:?}: {messages:?}");
+                assert!(messages.iter().all(|error| *error == messages[0]), "{context}");
                 let words = format!("rank {} ended the job before its tasks were done", ranks - 1);
-                assert!(told.iter().all(|error| error.contains(&words)), "{context}");
-                let dropped = match leaves {
-                    Leaves::Dropped => 1,
-                    Leaves::DroppedByAll => ranks,
+                assert!(messages.iter().all(|error| error.contains(&words)), "{context}");
+                let dropped = match early_exit {
+                    EarlyExit::Dropped => 1,
+                    EarlyExit::DroppedByAll => ranks,
                     _ => 0,
                 };
-                assert_eq!(told.len(), ranks - dropped, "{context}");
+                assert_eq!(messages.len(), ranks - dropped, "{context}");
             }
         }
     }
 }
 
-/// A program may end on any rank before the others, and its launcher ends those: so each knows why the job
-/// has failed, not only the rank that has failed it.
+/// A program may exit on any rank before the others, and its launcher ends those: so every rank reports the
+/// cause, not only the rank that failed.
 #[test]
-fn every_rank_knows_why_a_job_stops() {
+fn every_rank_reports_the_cause_of_failure() {
     for ranks in [1, 2, 3, 5] {
         let work = |world: &World| {
             let config = Config { o_tasks: Some(1), a_tasks: Some(A_TASKS), ..Config::default() };
             let mut session = Session::start(world, &config, "why", &Shaping::default()).unwrap();
-            // Nobody has an A task before the O task has ended, which it does not.
+            // No rank has an A task before the O task has ended, which it does not.
             while let Some((side, _)) = session.next_task() {
                 assert_eq!(side, Side::O);
                 session.fail("on purpose");
@@ -658,16 +659,16 @@ fn every_rank_knows_why_a_job_stops() {
                 outcomes
             }
         };
-        for (told, error) in outcomes {
-            assert_eq!(told.as_ref(), Some(&error), "{ranks} ranks");
+        for (messages, error) in outcomes {
+            assert_eq!(messages.as_ref(), Some(&error), "{ranks} ranks");
             assert!(error.contains("O task 0 on rank ") && error.contains("on purpose"), "{error}");
         }
     }
 }
 
-/// One that has left without the others is not waited for.
+/// A rank that has left without the others is not waited for.
 #[test]
-fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {
+fn one_rank_leaving_early_blocks_nobody() {
     let (outcomes, mut simulation) = on_ranks(
         3,
         |_| {},
@@ -682,10 +683,10 @@ fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {
     assert_eq!(simulation.leaks(), []);
 }
 
-/// Whatever frame a rank dies at, the others are told which one it was, or had their answer before.
+/// At whatever frame a rank dies, the others report which rank it was, or have their results already.
 #[test]
-fn the_death_of_a_rank_ends_the_job() {
-    let mut lost = 0;
+fn rank_failure_fails_the_job() {
+    let mut losses = 0;
     for frame in (0..400).step_by(23) {
         for dead in [1, 2] {
             let mut simulation = Simulation::new(frame, 3, Weather::CALM);
@@ -709,7 +710,7 @@ fn the_death_of_a_rank_ends_the_job() {
             let outcomes = simulation.run(async {
                 let mut outcomes = Vec::new();
                 for (rank, result) in results.into_iter().enumerate() {
-                    // Nobody hears from the dead one.
+                    // The dead rank reports nothing.
                     if rank != dead {
                         outcomes.push(result.await.expect("no panic"));
                     }
@@ -722,30 +723,29 @@ fn the_death_of_a_rank_ends_the_job() {
                     Ok(_) => {}
                     Err(Error::RankLost { rank, .. }) => {
                         assert_eq!(rank, dead, "frame {frame}");
-                        lost += 1;
+                        losses += 1;
                     }
                     Err(error) => panic!("frame {frame}, rank {dead}: {error}"),
                 }
             }
         }
     }
-    assert!(lost > 10, "only {lost} ranks noticed a death");
+    assert!(losses > 10, "only {losses} ranks noticed a death");
 }
 
-/// What a survivor tells: ranks that are left, its part of the sum, O tasks that ran in the run that came to
-/// its end, pairs received.
-type Told = Result<(usize, u64, u64, u64), Error>;
+/// Results of a survivor: surviving ranks, its part of the sum, O tasks in the final run, pairs received.
+type SurvivorReport = Result<(usize, u64, u64, u64), Error>;
 
-/// With a checkpoint, whatever frame a rank dies at, the others come to the right answer in the same run, and
-/// run again only O tasks that were not committed. The dead rank's threads run on without a network, as those
-/// of a host that was cut off do.
+/// With a checkpoint, at whatever frame a rank dies, the others complete the same run with the right result,
+/// and repeat only O tasks that were not committed. The dead rank's threads run on without a network, as
+/// those of a host that was cut off do.
 #[test]
-fn the_others_go_on_from_the_checkpoint() {
+fn survivors_recover_from_the_checkpoint() {
     const TRIES_MAX: u64 = 150;
-    let (mut recovered, mut kept) = (0, 0);
+    let (mut recovered, mut recovered_with_commits) = (0, 0);
     for attempt in 0..TRIES_MAX {
-        // When something is committed is a matter of threads, and of what else the machine does.
-        if attempt > 30 && recovered > 10 && kept > 3 {
+        // When tasks are committed depends on threads, and on the load of the machine.
+        if attempt > 30 && recovered > 10 && recovered_with_commits > 3 {
             break;
         }
         let frame = attempt * 29 % (500 + 20 * attempt);
@@ -767,13 +767,13 @@ fn the_others_go_on_from_the_checkpoint() {
                     };
                     std::thread::spawn(move || {
                         let world = World::over(gang).expect("threads can be had");
-                        let told: Told = sum_job(&world, &config, &|_| Ok(())).map(|outcome| {
+                        let report: SurvivorReport = sum_job(&world, &config, &|_| Ok(())).map(|outcome| {
                             let counters = outcome.report.counters;
                             let sum = outcome.outputs.iter().map(|(_, sum)| sum).sum();
                             (world.ranks(), sum, counters.o_tasks_run, counters.pairs_received)
                         });
                         let _ = world.leave(0);
-                        let _ = done.send(told);
+                        let _ = done.send(report);
                     });
                     result
                 })
@@ -789,25 +789,28 @@ fn the_others_go_on_from_the_checkpoint() {
             });
             let context = format!("frame {frame}, rank {dead}");
             let outcomes = outcomes.unwrap_or_else(|hang| panic!("{context}: {hang}"));
-            let told: Vec<_> = outcomes
+            let report: Vec<_> = outcomes
                 .into_iter()
-                .map(|told| told.unwrap_or_else(|error| panic!("{context}: {error}")))
+                .map(|report| report.unwrap_or_else(|error| panic!("{context}: {error}")))
                 .collect();
-            assert!(told.windows(2).all(|pair| pair[0].0 == pair[1].0), "{context}: {told:?}");
-            if told[0].0 == 2 {
-                assert_eq!(told.iter().map(|(_, sum, ..)| sum).sum::<u64>(), SUM, "{context}: {told:?}");
-                let (_, _, ran, received) = told[0];
-                assert_eq!(received, 2000 * O_TASKS as u64, "{context}: {told:?}");
+            assert!(report.windows(2).all(|pair| pair[0].0 == pair[1].0), "{context}: {report:?}");
+            if report[0].0 == 2 {
+                assert_eq!(report.iter().map(|(_, sum, ..)| sum).sum::<u64>(), SUM, "{context}: {report:?}");
+                let (_, _, ran, received) = report[0];
+                assert_eq!(received, 2000 * O_TASKS as u64, "{context}: {report:?}");
                 recovered += 1;
-                kept += u32::from(ran < O_TASKS as u64);
+                recovered_with_commits += u32::from(ran < O_TASKS as u64);
             }
         }
     }
     assert!(recovered > 10, "only {recovered} deaths came while the job ran");
-    assert!(kept > 3, "only {kept} deaths came when something was committed");
+    assert!(
+        recovered_with_commits > 3,
+        "only {recovered_with_commits} deaths came when something was committed"
+    );
 }
 
-/// A job with a known answer: the sum of what this rank's A tasks were given. `before` is asked before each O
+/// A job with a known result: the sum of the pairs of this rank's A tasks. `before` is called before each O
 /// task.
 fn sums(
     world: &World,
@@ -845,10 +848,10 @@ fn sum_job(
 
 const SUM: u64 = (2000 * O_TASKS as u64) * (2000 * O_TASKS as u64 - 1) / 2;
 
-/// A job that dies after some O tasks, and is run again on other numbers of ranks, runs only the others, and
-/// has the same answer.
+/// A job that failed after some O tasks and is run again on other numbers of ranks runs only the remaining
+/// ones, with the same result.
 #[test]
-fn a_checkpoint_is_gone_on_from() {
+fn jobs_resume_from_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let config = |folder: &Path| Config {
         checkpoint: Some(folder.join("checkpoint")),
@@ -877,7 +880,7 @@ fn a_checkpoint_is_gone_on_from() {
         },
     );
     assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("O task 5"));
-    // The blocks of the last O task that ended well may not all have been logged.
+    // The blocks of the last committed O task may not all have been logged.
     assert!(again.load(Ordering::Relaxed) <= 3);
     let last = AtomicUsize::new(0);
     let sum = sums(&World::alone(), &config(folder.path()), &|_| {
@@ -886,12 +889,12 @@ fn a_checkpoint_is_gone_on_from() {
     });
     assert_eq!(sum.unwrap(), SUM);
     assert!((1..=3).contains(&last.load(Ordering::Relaxed)));
-    // What is not needed any more is gone.
+    // The checkpoint is removed.
     assert_eq!(std::fs::read_dir(folder.path().join("checkpoint")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_used_is_told() {
+fn unusable_checkpoints_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -908,9 +911,9 @@ fn a_checkpoint_that_cannot_be_used_is_told() {
     assert_eq!(simulation.leaks(), []);
 }
 
-/// A full disk is a folder that fails: the next one is used, and without another the job says so.
+/// A full disk is a folder that fails: the next one is used; without another, the job fails with the error.
 #[test]
-fn a_full_disk_is_dropped_and_the_last_one_is_told() {
+fn full_disks_fail_over_to_the_next_folder() {
     let folder = tempfile::tempdir().unwrap();
     let small = folder.path().join("small");
     std::fs::create_dir(&small).unwrap();

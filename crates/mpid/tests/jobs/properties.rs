@@ -1,5 +1,5 @@
-//! What jobs promise, over random codecs, partitioners, sizes, knobs and numbers of ranks: the pairs that go
-//! in come out, groups are complete, keys come in order when asked, and N ranks give what one gives.
+//! Property tests of jobs over random codecs, partitioners, sizes, knobs and numbers of ranks: no pair is
+//! lost, groups are complete, keys are ordered if requested, and N ranks have the result of one.
 //!
 //! Ranks are threads over a simulated network. `HARRIER_SEED` repeats a run of one seed.
 
@@ -12,10 +12,10 @@ use std::fmt::Debug;
 
 use crate::simulated_ranks::{config, on_ranks, seeds};
 
-/// A type whose values a test can make.
+/// A type with random values.
 trait Random: Datum + Ord + Clone + Debug + Send + Sync + 'static {
     fn random(random: &mut StdRng) -> Self;
-    fn back(view: Self::View<'_>) -> Self;
+    fn from_view(view: Self::View<'_>) -> Self;
 }
 
 impl Random for u32 {
@@ -23,7 +23,7 @@ impl Random for u32 {
         random.random_range(0..300)
     }
 
-    fn back(view: u32) -> u32 {
+    fn from_view(view: u32) -> u32 {
         view
     }
 }
@@ -33,19 +33,19 @@ impl Random for i64 {
         random.random_range(-40..40) * random.random_range(1..1 << 40)
     }
 
-    fn back(view: i64) -> i64 {
+    fn from_view(view: i64) -> i64 {
         view
     }
 }
 
 impl Random for String {
     fn random(random: &mut StdRng) -> String {
-        // Now and then larger than a block.
+        // Sometimes larger than a block.
         let length = if random.random_ratio(1, 500) { 5000 } else { random.random_range(0..9) };
         (0..length).map(|_| char::from(random.random_range(b'a'..b'e'))).collect()
     }
 
-    fn back(view: &str) -> String {
+    fn from_view(view: &str) -> String {
         view.to_string()
     }
 }
@@ -55,7 +55,7 @@ impl Random for Vec<u8> {
         (0..random.random_range(0..20)).map(|_| random.random_range(0..3)).collect()
     }
 
-    fn back(view: &[u8]) -> Vec<u8> {
+    fn from_view(view: &[u8]) -> Vec<u8> {
         view.to_vec()
     }
 }
@@ -65,28 +65,28 @@ impl<A: Random, B: Random> Random for (A, B) {
         (A::random(random), B::random(random))
     }
 
-    fn back((a, b): (A::View<'_>, B::View<'_>)) -> (A, B) {
-        (A::back(a), B::back(b))
+    fn from_view((a, b): (A::View<'_>, B::View<'_>)) -> (A, B) {
+        (A::from_view(a), B::from_view(b))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Ordering {
     Plain,
     Grouped,
     Sorted,
     Reversed,
 }
 
-/// The pairs that an O task emits: from the seed and its number alone.
+/// The pairs that an O task emits, determined by the seed and its number.
 fn pairs<K: Random, V: Random>(seed: u64, o_task: usize) -> Vec<(K, V)> {
     let mut random = StdRng::seed_from_u64(seed ^ (o_task as u64 + 1).wrapping_mul(0x9E37_79B9));
     let count = random.random_range(0..1500);
     (0..count).map(|_| (K::random(&mut random), V::random(&mut random))).collect()
 }
 
-/// What one A task was given.
-type Given<K, V> = Vec<(K, V)>;
+/// Pairs of one A task.
+type TaskPairs<K, V> = Vec<(K, V)>;
 
 fn check<K: Random, V: Random>(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
@@ -94,20 +94,21 @@ fn check<K: Random, V: Random>(seed: u64) {
     let config = config(&mut random, folder.path());
     let ranks = random.random_range(1..5);
     let (o_tasks, a_tasks) = (random.random_range(1..12), random.random_range(1..9));
-    let asked =
-        *[Asked::Plain, Asked::Grouped, Asked::Sorted, Asked::Reversed].choose(&mut random).expect("some");
+    let ordering = *[Ordering::Plain, Ordering::Grouped, Ordering::Sorted, Ordering::Reversed]
+        .choose(&mut random)
+        .expect("some");
     let partitions = random.random_ratio(1, 3);
-    let context = format!("seed {seed}: {ranks} ranks, {o_tasks} O, {a_tasks} A, {asked:?}, {config:?}");
-    let outcomes = on_ranks(seed, ranks, move |world| -> Result<Outcome<Given<K, V>>, Error> {
+    let context = format!("seed {seed}: {ranks} ranks, {o_tasks} O, {a_tasks} A, {ordering:?}, {config:?}");
+    let outcomes = on_ranks(seed, ranks, move |world| -> Result<Outcome<TaskPairs<K, V>>, Error> {
         let mut job = Job::<K, V>::new("properties").o_tasks(o_tasks).a_tasks(a_tasks);
-        job = match asked {
-            Asked::Plain => job.plain(),
-            Asked::Grouped => job,
-            Asked::Sorted => job.sorted(),
-            Asked::Reversed => job.sorted_by(|left, right| K::back(right).cmp(&K::back(left))),
+        job = match ordering {
+            Ordering::Plain => job.plain(),
+            Ordering::Grouped => job,
+            Ordering::Sorted => job.sorted(),
+            Ordering::Reversed => job.sorted_by(|left, right| K::from_view(right).cmp(&K::from_view(left))),
         };
         if partitions {
-            job = job.partition(|key, parts| format!("{:?}", K::back(key)).len() % parts);
+            job = job.partition(|key, parts| format!("{:?}", K::from_view(key)).len() % parts);
         }
         job.run(
             world,
@@ -120,24 +121,24 @@ fn check<K: Random, V: Random>(seed: u64) {
                 Ok(())
             },
             |task| {
-                let mut given = Vec::new();
-                if asked == Asked::Plain {
+                let mut pairs_of_task = Vec::new();
+                if ordering == Ordering::Plain {
                     while let Some((key, value)) = task.next_pair()? {
-                        given.push((K::back(key), V::back(value)));
+                        pairs_of_task.push((K::from_view(key), V::from_view(value)));
                     }
-                    return Ok(given);
+                    return Ok(pairs_of_task);
                 }
                 let mut keys = BTreeSet::new();
                 while let Some(mut group) = task.next_group()? {
-                    let key = K::back(group.key()?);
+                    let key = K::from_view(group.key()?);
                     assert!(keys.insert(key.clone()), "a group in two places");
-                    let before = given.len();
+                    let before = pairs_of_task.len();
                     while let Some(value) = group.next_value()? {
-                        given.push((key.clone(), V::back(value)));
+                        pairs_of_task.push((key.clone(), V::from_view(value)));
                     }
-                    assert!(given.len() > before, "a group without a value");
+                    assert!(pairs_of_task.len() > before, "a group without a value");
                 }
-                Ok(given)
+                Ok(pairs_of_task)
             },
         )
     });
@@ -148,24 +149,26 @@ fn check<K: Random, V: Random>(seed: u64) {
     let mut reports = Vec::new();
     for (rank, outcome) in outcomes.into_iter().enumerate() {
         let outcome = outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
-        for (a_task, given) in outcome.outputs {
+        for (a_task, pairs_of_task) in outcome.outputs {
             assert!(tasks.insert(a_task), "{context}: A task {a_task} ran twice");
             assert_eq!(a_task % ranks, rank, "{context}");
-            match asked {
-                Asked::Sorted => assert!(given.is_sorted_by_key(|(key, _)| key.clone()), "{context}"),
-                Asked::Reversed => {
-                    assert!(given.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{context}");
+            match ordering {
+                Ordering::Sorted => {
+                    assert!(pairs_of_task.is_sorted_by_key(|(key, _)| key.clone()), "{context}")
                 }
-                Asked::Plain | Asked::Grouped => {}
+                Ordering::Reversed => {
+                    assert!(pairs_of_task.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{context}");
+                }
+                Ordering::Plain | Ordering::Grouped => {}
             }
-            for (key, _) in &given {
+            for (key, _) in &pairs_of_task {
                 assert_eq!(
                     *home.entry(key.clone()).or_insert(a_task),
                     a_task,
                     "{context}: a key in two tasks"
                 );
             }
-            got.extend(given);
+            got.extend(pairs_of_task);
         }
         reports.push(outcome.report);
     }
@@ -185,7 +188,7 @@ fn check<K: Random, V: Random>(seed: u64) {
 }
 
 #[test]
-fn pairs_in_are_pairs_out() {
+fn output_pairs_equal_input_pairs() {
     for seed in seeds(12) {
         check::<u32, String>(seed);
         check::<i64, ()>(seed + 1);
@@ -198,10 +201,10 @@ fn pairs_in_are_pairs_out() {
 impl Random for () {
     fn random(_: &mut StdRng) {}
 
-    fn back(_: ()) {}
+    fn from_view(_: ()) {}
 }
 
-/// With a combiner there is one value for each key, whichever way it was combined.
+/// With a combiner there is one value for each key, wherever it was combined.
 #[test]
 fn combined_values_are_the_sums() {
     for seed in seeds(16) {
@@ -225,14 +228,14 @@ fn combined_values_are_the_sums() {
                     Ok(())
                 },
                 |task| {
-                    let mut given = Vec::new();
+                    let mut pairs_of_task = Vec::new();
                     while let Some(mut group) = task.next_group()? {
                         let first = group.next_value()?.ok_or("a group has a value")?;
                         assert_eq!(group.next_value()?, None);
-                        given.push((group.key()?.to_string(), first));
+                        pairs_of_task.push((group.key()?.to_string(), first));
                     }
-                    assert!(!sorted || given.is_sorted());
-                    Ok(given)
+                    assert!(!sorted || pairs_of_task.is_sorted());
+                    Ok(pairs_of_task)
                 },
             )
         });
@@ -243,7 +246,7 @@ fn combined_values_are_the_sums() {
         let mut got = BTreeMap::new();
         for outcome in outcomes {
             let outcome = outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
-            for (key, value) in outcome.outputs.into_iter().flat_map(|(_, given)| given) {
+            for (key, value) in outcome.outputs.into_iter().flat_map(|(_, pairs_of_task)| pairs_of_task) {
                 assert_eq!(got.insert(key, value), None, "{context}: a key twice");
             }
         }
@@ -251,9 +254,9 @@ fn combined_values_are_the_sums() {
     }
 }
 
-/// Rounds over what stays give on any number of ranks what a plain loop gives.
+/// Rounds over kept pairs have the result of a plain loop on any number of ranks.
 #[test]
-fn rounds_give_what_a_loop_gives() {
+fn rounds_equal_a_plain_loop() {
     const PARTS: usize = 6;
     const ROUNDS: u64 = 4;
     for seed in seeds(6) {
@@ -306,7 +309,7 @@ fn rounds_give_what_a_loop_gives() {
     }
 }
 
-/// Each window is given once, in order, with all pairs that were in time.
+/// Each window is returned once, in order, with all pairs that were in time.
 #[test]
 fn windows_are_complete_and_in_order() {
     const WIDTH: u64 = 10;
@@ -322,15 +325,15 @@ fn windows_are_complete_and_in_order() {
             (0..400)
                 .map(|_| {
                     time += random.random_range(0..4);
-                    // Some come late.
+                    // Some are late.
                     (time - random.random_range(0..time.min(15) + 1), random.random_range(0..50))
                 })
                 .collect()
         };
         let context = format!("seed {seed}: {ranks} ranks, {o_tasks} O, {a_tasks} A, {config:?}");
-        type Seen = Vec<(u64, usize, Vec<(u32, u64)>)>;
+        type WindowCounts = Vec<(u64, usize, Vec<(u32, u64)>)>;
         let outcomes = on_ranks(seed, ranks, move |world| {
-            let seen: std::sync::Mutex<Seen> = Default::default();
+            let windows_seen: std::sync::Mutex<WindowCounts> = Default::default();
             let job = Job::<u32, u64>::new("windows").o_tasks(o_tasks).a_tasks(a_tasks).sorted();
             let report = job.stream(
                 world,
@@ -351,11 +354,11 @@ fn windows_are_complete_and_in_order() {
                         counts.push(group.fold(0, |sum, one| sum + one)?);
                     }
                     assert!(counts.is_sorted());
-                    seen.lock().unwrap().push((window.begin, task.index(), counts));
+                    windows_seen.lock().unwrap().push((window.begin, task.index(), counts));
                     Ok(())
                 },
             );
-            (report, seen.into_inner().unwrap())
+            (report, windows_seen.into_inner().unwrap())
         });
         let (mut expected, mut late) = (BTreeMap::<(u64, u32), u64>::new(), 0);
         for o_task in 0..o_tasks {
@@ -370,11 +373,11 @@ fn windows_are_complete_and_in_order() {
             }
         }
         let mut got = BTreeMap::new();
-        for (report, seen) in outcomes {
+        for (report, windows_seen) in outcomes {
             let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(report.counters.late, late, "{context}");
             let mut last = BTreeMap::new();
-            for (window, a_task, counts) in seen {
+            for (window, a_task, counts) in windows_seen {
                 assert!(last.insert(a_task, window).is_none_or(|before| before < window), "{context}");
                 for (key, count) in counts {
                     assert_eq!(got.insert((window, key), count), None, "{context}: a window twice");
@@ -385,9 +388,9 @@ fn windows_are_complete_and_in_order() {
     }
 }
 
-/// A stream may run for ever: of its windows a rank remembers the last ones, and how many there were.
+/// A stream may run for ever: a rank keeps the last spans of its windows, and their number.
 #[test]
-fn a_long_stream_keeps_few_spans() {
+fn long_streams_keep_a_bounded_number_of_spans() {
     const MORE: u64 = 1000;
     let windows = SPANS_MAX as u64 + MORE;
     let config = Config { block_bytes: 1024, ..Config::default() };
@@ -412,13 +415,13 @@ fn a_long_stream_keeps_few_spans() {
     assert_eq!(report.spans.len(), SPANS_MAX);
     assert_eq!(report.spans_left_out, windows + 1 - SPANS_MAX as u64);
     assert!(report.timeline_csv().ends_with(" earlier tasks were left out\n"));
-    // The O task's is there, as it has run from the first window to the last.
+    // The O task's span is there, as it has run from the first window to the last.
     assert!(report.spans.iter().any(|span| span.side == Side::O));
 }
 
-/// A key goes to the A task that its hash says, in every process.
+/// The partitioning hash of a key is the same in every process.
 #[test]
-fn hashes_stay_what_they_are() {
+fn hashes_are_stable() {
     assert_eq!(
         [hash(b"a"), hash(b"harrier"), hash(b"a key of more than sixteen bytes")].map(|hash| hash >> 56),
         [154, 206, 167]

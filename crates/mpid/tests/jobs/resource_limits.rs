@@ -1,4 +1,5 @@
-//! What a job holds at most, and that an error which a program passes over fails the job all the same.
+//! Limits of a job's memory, open files and tasks; and errors that a program ignores, which fail the job
+//! nevertheless.
 
 use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 /// Values that grow as they are combined do not stay until the end of their O task.
 #[test]
-fn a_table_whose_values_grow_is_sent_in_time() {
+fn growing_combined_values_are_flushed_early() {
     const KEYS: u64 = 10;
     const ROUNDS: u64 = 500;
     let config = Config { threads: Some(1), combine_bytes: 1 << 16, ..Config::default() };
@@ -36,22 +37,22 @@ fn a_table_whose_values_grow_is_sent_in_time() {
         )
         .unwrap();
     assert_eq!(outcome.outputs, [(0, KEYS * ROUNDS * 100)]);
-    // Half a megabyte of values, in pieces of less than the table may hold.
-    let sent = outcome.report.counters.pairs_received;
-    assert!(sent > 5 * KEYS, "{sent} pairs were sent");
+    // Half a megabyte of values, in pieces smaller than the table's limit.
+    let pairs_sent = outcome.report.counters.pairs_received;
+    assert!(pairs_sent > 5 * KEYS, "{pairs_sent} pairs were sent");
 }
 
-/// More windows than blocks are held for.
+/// More windows than there are blocks.
 #[test]
-fn as_many_windows_as_there_are_may_be_open() {
+fn many_windows_may_be_open() {
     const WINDOWS: u64 = 1000;
-    let seen = std::sync::Mutex::new(Vec::new());
+    let count = std::sync::Mutex::new(Vec::new());
     let report = Job::<u64, u64>::new("windows").o_tasks(1).a_tasks(3).stream(
         &World::alone(),
         &Config { threads: Some(1), ..Config::default() },
         10,
         |task| {
-            // Not in the order of their times, and each window several times.
+            // In no order of time, and each window several times.
             for time in (0..WINDOWS * 10).map(|at| at * 7919 % (WINDOWS * 10)) {
                 task.emit(time, &(time % 10), &time)?;
             }
@@ -62,13 +63,13 @@ fn as_many_windows_as_there_are_may_be_open() {
             while let Some((_, time)) = task.next_pair()? {
                 times.push(time);
             }
-            seen.lock().unwrap().push((window.begin, times));
+            count.lock().unwrap().push((window.begin, times));
             Ok(())
         },
     );
     report.unwrap();
     let mut all = Vec::new();
-    for (begin, times) in seen.into_inner().unwrap() {
+    for (begin, times) in count.into_inner().unwrap() {
         assert!(times.iter().all(|time| (begin..begin + 10).contains(time)), "{begin}: {times:?}");
         all.extend(times);
     }
@@ -76,9 +77,9 @@ fn as_many_windows_as_there_are_may_be_open() {
     assert!(all.into_iter().eq(0..WINDOWS * 10), "a pair is missing, or was given twice");
 }
 
-/// Runs a stream of so many windows with a combiner, all of which close before the first is taken, in a loop.
-/// Returns how many runs were spilled, and how many files of them were open at a time.
-fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
+/// Runs a stream of `windows` windows with a combiner, all of which close before the first is taken, in a
+/// loop. Returns how many runs were spilled, and how many of their files were open at a time.
+fn run_small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
     let folder = tempfile::tempdir().unwrap();
     let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
         out.extend(held.iter().zip(value).map(|(held, value)| held + value));
@@ -110,7 +111,7 @@ fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
             session.end_input();
             continue;
         }
-        // A file that has no name any more is still among those that are open.
+        // Unlinked files are still in the list of open ones.
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let open =
             open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
@@ -129,21 +130,21 @@ fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
     (session.finish().unwrap().counters.runs_spilled, open_max)
 }
 
-/// Windows that have closed, and wait, are in memory as long as there is room, whatever their number.
+/// Windows that have closed and wait are in memory as long as there is room, whatever their number.
 #[test]
-fn small_windows_wait_in_memory() {
-    assert_eq!(small_windows(1500, 64 << 20), (0, 0));
+fn small_windows_are_buffered_in_memory() {
+    assert_eq!(run_small_windows(1500, 64 << 20), (0, 0));
 }
 
-/// Where there is none, they share files.
+/// Without room in memory, they share files.
 #[test]
-fn small_windows_that_wait_on_disk_share_files() {
-    let (runs, files) = small_windows(1500, 100_000);
+fn spilled_small_windows_share_files() {
+    let (runs, files) = run_small_windows(1500, 100_000);
     assert!(runs > 1000 && files <= 2, "{runs} runs in {files} files");
 }
 
 #[test]
-fn without_input_there_is_an_empty_answer() {
+fn empty_input_has_an_empty_output() {
     for parallelism in [Parallelism::Default, Parallelism::Enhanced] {
         let config = Config { parallelism, ..Config::default() };
         let outcome = Job::<u64, u64>::new("nothing").o_tasks_unless_told(0).run(
@@ -158,7 +159,7 @@ fn without_input_there_is_an_empty_answer() {
 }
 
 #[test]
-fn tasks_and_splits_are_so_many_at_most() {
+fn numbers_of_tasks_and_splits_are_limited() {
     let run = |o_tasks: usize, a_tasks: usize| {
         let job = Job::<u64, u64>::new("many").o_tasks(o_tasks).a_tasks(a_tasks);
         job.run(&World::alone(), &Config::default(), |_| Ok(()), |_| Ok(())).map(drop)
@@ -167,7 +168,7 @@ fn tasks_and_splits_are_so_many_at_most() {
         [(1, A_TASKS_MAX + 1, "65537 A tasks: a job has 65536 at most"), (O_TASKS_MAX + 1, 1, "O tasks")]
     {
         let error = run(o_tasks, a_tasks).unwrap_err();
-        assert!(matches!(&error, Error::Configuration(said) if said.contains(words)), "{error}");
+        assert!(matches!(&error, Error::Configuration(message) if message.contains(words)), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
@@ -177,7 +178,7 @@ fn tasks_and_splits_are_so_many_at_most() {
     assert!(error.contains("splits of 1 bytes are more than"), "{error}");
 }
 
-/// A number that is none if it is 13.
+/// A number; its codec rejects 13.
 struct Number(u64);
 
 impl Datum for Number {
@@ -197,52 +198,52 @@ impl Datum for Number {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum PassedOver {
+enum IgnoredError {
     Emit,
     NextPair,
     NextValue,
 }
 
-fn pass_over(what: PassedOver) -> Error {
+fn ignore_error(what: IgnoredError) -> Error {
     let job = Job::<u64, Number>::new("unlucky").o_tasks(2).a_tasks(1);
     let job = match what {
-        PassedOver::Emit => job.partition(|key, parts| if key == 13 { parts } else { 0 }),
+        IgnoredError::Emit => job.partition(|key, parts| if key == 13 { parts } else { 0 }),
         _ => job,
     };
     let o = move |task: &mut harrier_mpid::OTask<'_, u64, Number>| -> Result<(), BoxError> {
         for number in 0..20 {
-            // On purpose.
-            let _ = task.emit(&number, &Number(if what == PassedOver::Emit { 0 } else { number }));
+            // Ignored on purpose.
+            let _ = task.emit(&number, &Number(if what == IgnoredError::Emit { 0 } else { number }));
         }
         Ok(())
     };
     let outcome = job.run(&World::alone(), &Config::default(), o, |task| {
-        let mut seen = 0;
+        let mut count = 0;
         match what {
-            PassedOver::NextValue => {
+            IgnoredError::NextValue => {
                 while let Ok(Some(mut group)) = task.next_group() {
                     while let Ok(Some(_)) = group.next_value() {
-                        seen += 1;
+                        count += 1;
                     }
                 }
             }
             _ => {
                 while let Ok(Some(_)) = task.next_pair() {
-                    seen += 1;
+                    count += 1;
                 }
             }
         }
-        Ok(seen)
+        Ok(count)
     });
     outcome.map(|outcome| outcome.outputs).unwrap_err()
 }
 
 #[test]
-fn an_error_that_is_passed_over_fails_the_job() {
-    for what in [PassedOver::Emit, PassedOver::NextPair, PassedOver::NextValue] {
-        match pass_over(what) {
+fn ignored_errors_fail_the_job() {
+    for what in [IgnoredError::Emit, IgnoredError::NextPair, IgnoredError::NextValue] {
+        match ignore_error(what) {
             Error::Task(error) => {
-                let side = if what == PassedOver::Emit { Side::O } else { Side::A };
+                let side = if what == IgnoredError::Emit { Side::O } else { Side::A };
                 assert_eq!((error.side, error.cause), (side, Cause::Rejected), "{what:?}: {error}");
             }
             error => panic!("{what:?}: {error}"),
@@ -250,7 +251,7 @@ fn an_error_that_is_passed_over_fails_the_job() {
     }
 }
 
-/// A name that is none if it is k13.
+/// A name; its codec rejects k13.
 struct Name(String);
 
 impl Datum for Name {
@@ -269,8 +270,8 @@ impl Datum for Name {
     }
 }
 
-/// Where a job fails that has two pairs of each of twenty keys, in order.
-fn place<K: Datum + ?Sized + 'static, V: Datum + 'static>(
+/// The place in the error of a job with two pairs of each of twenty keys, in order.
+fn error_place<K: Datum + ?Sized + 'static, V: Datum + 'static>(
     key: impl Fn(&str) -> Box<K> + Sync,
     value: impl Fn(u64) -> V + Sync,
     a: impl Fn(&mut harrier_mpid::ATask<K, V>) -> Result<(), BoxError> + Sync,
@@ -293,26 +294,26 @@ fn place<K: Datum + ?Sized + 'static, V: Datum + 'static>(
     }
 }
 
-/// Whatever an A task does when it meets what is no key or value, the error names the pair.
+/// Whatever an A task does with an invalid key or value, the error names the pair.
 #[test]
-fn what_is_no_value_is_told_with_its_pair() {
+fn rejected_values_name_their_pair() {
     let (text, name) = (|key: &str| Box::<str>::from(key), |key: &str| Box::new(Name(key.to_string())));
     let first = "record 27 (key \"k13\")";
-    let by_pairs = place(text, Number, |task| {
+    let by_pairs = error_place(text, Number, |task| {
         while task.next_pair()?.is_some() {}
         Ok(())
     });
     assert_eq!(by_pairs, first);
-    let by_folding = place(text, Number, |task| {
+    let by_folding = error_place(text, Number, |task| {
         while let Some(mut group) = task.next_group()? {
             group.fold(0, |sum, number| sum + number)?;
         }
         Ok(())
     });
     assert_eq!(by_folding, first);
-    // The key is looked at when all of its values were read, and the first pair behind them.
+    // The key is checked after all of its values and the first pair behind them were read.
     for passes_over in [false, true] {
-        let by_key = place(
+        let by_key = error_place(
             name,
             |number| number,
             |task| {
@@ -328,19 +329,19 @@ fn what_is_no_value_is_told_with_its_pair() {
         );
         assert_eq!(by_key, "record 28 (key \"k13\")");
     }
-    let by_kept = place(text, Number, |task| {
+    let by_kept = error_place(text, Number, |task| {
         let pairs = task.keep()?;
         pairs.iter().try_for_each(|pair| Ok(pair.map(drop)?))
     });
     assert_eq!(by_kept, "after its last record, 40");
 }
 
-/// So does that of a function which fails, also where the pair behind was read already.
+/// Errors of user functions name the pair as well, also if the pair behind was read already.
 #[test]
-fn a_failure_is_told_with_its_pair() {
+fn user_errors_name_their_pair() {
     let text = |key: &str| Box::<str>::from(key);
     for (unlucky, expected) in [("k13", "record 28 (key \"k13\")"), ("k19", "record 40 (key \"k19\")")] {
-        let told = place(
+        let place = error_place(
             text,
             |number| number,
             |task| {
@@ -353,9 +354,9 @@ fn a_failure_is_told_with_its_pair() {
                 Ok(())
             },
         );
-        assert_eq!(told, expected);
+        assert_eq!(place, expected);
     }
-    let behind = place(
+    let behind = error_place(
         text,
         |number| number,
         |task| {
@@ -366,9 +367,9 @@ fn a_failure_is_told_with_its_pair() {
     assert_eq!(behind, "after its last record, 40");
 }
 
-/// A value that the combiner does not accept, and that meets another one only when runs are merged.
+/// A value that the combiner rejects, and that meets another one only when runs are merged.
 #[test]
-fn what_cannot_be_combined_is_told_with_its_pair() {
+fn combiner_errors_name_their_pair() {
     let folder = tempfile::tempdir().unwrap();
     let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
         out.extend(held);

@@ -1,4 +1,4 @@
-//! Ranks that are threads over a simulated network, and knobs for them, from a seed. `HARRIER_SEED` repeats a
+//! Simulated ranks: threads over a simulated network, with random knobs from a seed. `HARRIER_SEED` repeats a
 //! run of one seed.
 
 use harrier_mpid::{Config, World};
@@ -9,7 +9,8 @@ use rand::seq::IndexedRandom;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Runs `work` on every rank of a simulated gang. Returns what came of it, by rank. Nothing may stay open.
+/// Runs `work` on every rank of a simulated gang. Returns the results by rank, after asserting that nothing
+/// leaks.
 pub fn on_ranks<R: Send + 'static>(
     seed: u64,
     ranks: usize,
@@ -30,8 +31,8 @@ pub fn on_ranks<R: Send + 'static>(
             std::thread::spawn(move || {
                 let world = World::over(gang).expect("threads can be had");
                 let outcome = work(&world);
-                let left = world.leave(0);
-                let _ = done.send(left.map(|()| outcome));
+                let leave_result = world.leave(0);
+                let _ = done.send(leave_result.map(|()| outcome));
             });
             result
         })
@@ -54,7 +55,7 @@ pub fn seeds(count: u64) -> Vec<u64> {
     seeds
 }
 
-/// Knobs from a seed: small blocks, queues and shares of memory, so that everything there is happens.
+/// Knobs from a seed: small blocks, queues and memory limits, so that every path is taken.
 pub fn config(random: &mut StdRng, folder: &std::path::Path) -> Config {
     Config {
         memory_bytes: Some(*[1 << 12, 1 << 16, 1 << 30].choose(random).expect("some")),

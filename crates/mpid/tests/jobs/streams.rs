@@ -1,9 +1,9 @@
-//! What streams promise, over random times, windows, knobs and numbers of ranks: every pair that is in time
-//! is in its window, which is given once, in order and with all of them; N ranks give what a plain reckoning
-//! gives, in functions ([`Job::stream`]) and in a loop ([`Session`]).
+//! Property tests of streams over random times, windows, knobs and numbers of ranks: each window is returned
+//! once, in order, with every pair that was in time; N ranks have the result of a plain computation, with
+//! functions ([`Job::stream`]) and in a loop ([`Session`]).
 //!
-//! Times begin anywhere, also near 2^64; widths are 1 to 2^64-1; some inputs have nothing, or say nothing of
-//! how far they are.
+//! Times start anywhere, also near 2^64; widths are 1 to 2^64-1; some inputs are empty, or report no
+//! progress.
 
 use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{Config, Error, Job, Mode, Side, Window, World};
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::simulated_ranks::{config, on_ranks, seeds};
 
-/// What an input does next.
+/// The next step of an input.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(u64, u32),
     Advance(u64),
 }
 
-/// A stream, from a seed.
+/// A stream, determined by a seed.
 #[derive(Clone, Debug)]
 struct Stream {
     width: u64,
@@ -55,11 +55,11 @@ impl Stream {
         let mut steps = Vec::new();
         for _ in 0..count {
             time = time.saturating_add(random.random_range(0..4));
-            // Some come late.
+            // Some are late.
             let of = time - random.random_range(0..late.min(time - first + 1));
             steps.push(Step::Send(of, random.random_range(0..30)));
             if says && random.random_ratio(1, 3) {
-                // To and fro: what was said is not taken back.
+                // Advances forwards and backwards: a watermark never goes back.
                 steps.push(Step::Advance(time.saturating_sub(random.random_range(0..8))));
             }
         }
@@ -70,9 +70,9 @@ impl Stream {
         steps
     }
 
-    /// By window and key, the values, of which with a combiner there is one; and how many are late.
-    fn expected(&self) -> (Given, u64) {
-        let (mut given, mut late) = (Given::new(), 0);
+    /// Expected values by window and key, one each with a combiner; and the number of late pairs.
+    fn expected(&self) -> (ValuesByWindow, u64) {
+        let (mut expected_values, mut late) = (ValuesByWindow::new(), 0);
         for (input, steps) in self.inputs.iter().enumerate() {
             let mut horizon = 0;
             for (at, step) in steps.iter().enumerate() {
@@ -80,23 +80,24 @@ impl Stream {
                     Step::Send(time, _) if time / self.width < horizon => late += 1,
                     Step::Send(time, key) => {
                         let begin = time - time % self.width;
-                        given.entry((begin, key)).or_default().push(value(input, at));
+                        expected_values.entry((begin, key)).or_default().push(value(input, at));
                     }
                     Step::Advance(time) => horizon = horizon.max(time / self.width),
                 }
             }
         }
-        for values in given.values_mut() {
+        for values in expected_values.values_mut() {
             values.sort_unstable();
             if self.combines {
                 *values = vec![values.iter().sum()];
             }
         }
-        (given, late)
+        (expected_values, late)
     }
 
-    /// In functions, on several threads. Returns what each A task was given of each window, in that order.
-    fn by_functions(&self, world: &World) -> Result<(u64, Seen), Error> {
+    /// Runs the stream with functions, on several threads. Returns the pairs of each A task by window, in
+    /// that order.
+    fn run_functions(&self, world: &World) -> Result<(u64, WindowedPairs), Error> {
         let mut job = Job::<u32, u64>::new("stream").o_tasks(self.inputs.len()).a_tasks(self.a_tasks);
         job = match self.arrangement {
             Arrangement::Plain => job.plain(),
@@ -106,7 +107,7 @@ impl Stream {
         if self.combines {
             job = job.combine(|left, right| left + right);
         }
-        let seen: Mutex<Seen> = Mutex::default();
+        let windows: Mutex<WindowedPairs> = Mutex::default();
         let report = job.stream(
             world,
             &self.config,
@@ -126,15 +127,15 @@ impl Stream {
                 while let Some(pair) = task.next_pair()? {
                     pairs.push(pair);
                 }
-                seen.lock().unwrap().push((task.index(), window, pairs));
+                windows.lock().unwrap().push((task.index(), window, pairs));
                 Ok(())
             },
         )?;
-        Ok((report.counters.late, seen.into_inner().unwrap()))
+        Ok((report.counters.late, windows.into_inner().unwrap()))
     }
 
-    /// In a loop, with a piece of the input at a time.
-    fn by_loop(&self, world: &World) -> Result<(u64, Seen), Error> {
+    /// Runs the stream in a loop, with a piece of the input at a time.
+    fn run_loop(&self, world: &World) -> Result<(u64, WindowedPairs), Error> {
         let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {
             out.extend((number(held) + number(value)).to_be_bytes());
             Ok(())
@@ -149,7 +150,7 @@ impl Stream {
         let tasks = (Some(self.inputs.len()), Some(self.a_tasks));
         let config = Config { o_tasks: tasks.0, a_tasks: tasks.1, ..self.config.clone() };
         let mut session = Session::start(world, &config, "stream", &shaping)?;
-        let (mut seen, mut late, mut at) = (Seen::new(), 0, 0);
+        let (mut windows, mut late, mut at) = (WindowedPairs::new(), 0, 0);
         while let Some((side, index)) = session.next_task() {
             if side == Side::A {
                 let window = session.window().expect("an A task has one");
@@ -158,7 +159,7 @@ impl Stream {
                     let (key, value) = session.pair();
                     pairs.push((u32::from_be_bytes(key.try_into().unwrap()), number(value)));
                 }
-                seen.push((index, window, pairs));
+                windows.push((index, window, pairs));
                 continue;
             }
             let steps = &self.inputs[index];
@@ -178,17 +179,17 @@ impl Stream {
         }
         let counted = session.finish()?.counters.late;
         assert!(late <= counted, "{late} were late here, and {counted} on all ranks");
-        Ok((counted, seen))
+        Ok((counted, windows))
     }
 
-    fn check(&self, context: &str, outcomes: Vec<Result<(u64, Seen), Error>>) {
+    fn check(&self, context: &str, outcomes: Vec<Result<(u64, WindowedPairs), Error>>) {
         let (expected, expected_late) = self.expected();
-        let (mut got, mut ends) = (Given::new(), BTreeMap::new());
-        for (late, seen) in
+        let (mut got, mut ends) = (ValuesByWindow::new(), BTreeMap::new());
+        for (late, windows) in
             outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|error| panic!("{context}: {error}")))
         {
             assert_eq!(late, expected_late, "{context}");
-            for (a_task, window, pairs) in seen {
+            for (a_task, window, pairs) in windows {
                 let before = ends.insert(a_task, window);
                 assert!(
                     before.is_none_or(|before: Window| before < window),
@@ -219,13 +220,13 @@ impl Stream {
     }
 }
 
-/// By begin of the window and key.
-type Given = BTreeMap<(u64, u32), Vec<u64>>;
+/// By start of the window and key.
+type ValuesByWindow = BTreeMap<(u64, u32), Vec<u64>>;
 
 /// A task, window, and pairs.
-type Seen = Vec<(usize, Window, Vec<(u32, u64)>)>;
+type WindowedPairs = Vec<(usize, Window, Vec<(u32, u64)>)>;
 
-/// Another one for each pair; a sum of any of them tells which.
+/// A different value for each pair; a sum of any of them identifies them.
 fn value(input: usize, at: usize) -> u64 {
     (input as u64 + 1) << 40 | at as u64
 }
@@ -235,7 +236,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn functions_give_what_a_plain_reckoning_gives() {
+fn functions_equal_a_plain_computation() {
     for seed in seeds(40) {
         let mut random = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -243,7 +244,7 @@ fn functions_give_what_a_plain_reckoning_gives() {
         let (ranks, inputs) = (random.random_range(1..4), random.random_range(0..5));
         let stream = Stream::random(&mut random, inputs, config);
         let ran = stream.clone();
-        let outcomes = on_ranks(seed, ranks, move |world| ran.by_functions(world));
+        let outcomes = on_ranks(seed, ranks, move |world| ran.run_functions(world));
         let Stream { width, a_tasks, arrangement, combines, .. } = &stream;
         let context = format!(
             "seed {seed}: {ranks} ranks, {inputs} O, {a_tasks} A, width {width}, {arrangement:?}, combines {combines}"
@@ -253,7 +254,7 @@ fn functions_give_what_a_plain_reckoning_gives() {
 }
 
 #[test]
-fn a_loop_gives_what_a_plain_reckoning_gives() {
+fn loops_equal_a_plain_computation() {
     for seed in seeds(40) {
         let mut random = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -262,7 +263,7 @@ fn a_loop_gives_what_a_plain_reckoning_gives() {
         let inputs = random.random_range(1..=ranks);
         let stream = Stream::random(&mut random, inputs, config);
         let ran = stream.clone();
-        let outcomes = on_ranks(seed, ranks, move |world| ran.by_loop(world));
+        let outcomes = on_ranks(seed, ranks, move |world| ran.run_loop(world));
         let Stream { width, a_tasks, arrangement, combines, .. } = &stream;
         let context = format!(
             "seed {seed}: {ranks} ranks, {inputs} O, {a_tasks} A, width {width}, {arrangement:?}, combines {combines}"

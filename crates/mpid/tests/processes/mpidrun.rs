@@ -1,5 +1,4 @@
-//! `mpidrun` under the launchers there are: it ends with its ranks when it is told to, and starts again those
-//! that were lost and no others.
+//! `mpidrun` under the installed launchers: it ends with its ranks on signals, and restarts lost ranks only.
 //!
 //! A launcher that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
@@ -15,16 +14,16 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_mpid-programs");
 const MPIDRUN: &str = env!("CARGO_BIN_EXE_mpidrun");
 
-/// A run takes a second or two. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes a second or two.
 const TIME_MAX: Duration = Duration::from_secs(90);
 
 const RANKS: usize = 2;
 
-/// A program of [`RANKS`] ranks, of which each adds its number to a file and waits; not by the library, which
-/// would end it without others.
+/// A program of [`RANKS`] ranks, each of which adds its process id to a file and waits; without the library,
+/// which would end it without others.
 const WAITS: &str = "echo $$ >>\"$1\"; exec sleep 1000";
 
-/// The launchers themselves, without the options that tests give them.
+/// The installed launchers, without the options that tests give them.
 fn launchers() -> Vec<String> {
     let all = [Launcher::open_mpi, Launcher::mpich, Launcher::open_mpi_wheel, Launcher::mpich_wheel];
     all.map(|launcher| launcher(RANKS).words())
@@ -41,42 +40,42 @@ fn mpidrun(launcher: &str) -> Command {
     command
 }
 
-/// Ends it with all that it has started, when a test fails.
-struct Started(Child);
+/// A process whose group is killed when the test fails.
+struct ChildProcess(Child);
 
-impl Started {
-    fn by(mut command: Command) -> Started {
-        Started(command.process_group(0).spawn().unwrap())
+impl ChildProcess {
+    fn spawn(mut command: Command) -> ChildProcess {
+        ChildProcess(command.process_group(0).spawn().unwrap())
     }
 
     fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    fn ends(mut self) -> ExitStatus {
+    fn wait_for_exit(mut self) -> ExitStatus {
         wait_for("the end of mpidrun", || self.0.try_wait().unwrap())
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = Command::new("kill").arg(self.pid().to_string()).stderr(Stdio::null()).status();
         let _ = self.0.wait();
     }
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(value) = condition() {
+            return value;
         }
         assert!(begin.elapsed() < TIME_MAX, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// What programs have added to a file: whole lines.
+/// Complete lines of a file.
 fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_inclusive('\n').filter_map(|line| Some(line.strip_suffix('\n')?.to_string())).collect()
@@ -87,17 +86,17 @@ fn running(process: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Of a process, the children that run.
+/// The running children of a process.
 fn children(process: u32) -> Vec<String> {
-    let told = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
-    told.split_whitespace().filter(|child| running(child)).map(str::to_string).collect()
+    let stderr_text = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    stderr_text.split_whitespace().filter(|child| running(child)).map(str::to_string).collect()
 }
 
-/// Starts ranks that wait. Returns the processes that are to end: the launcher and its ranks.
-fn start_waiting(command: impl FnOnce(&[&str]) -> Command, folder: &Path) -> (Started, Vec<String>) {
+/// Starts ranks that wait. Returns the processes that have to end: the launcher and its ranks.
+fn start_waiting(command: impl FnOnce(&[&str]) -> Command, folder: &Path) -> (ChildProcess, Vec<String>) {
     let ranks = folder.join("ranks");
     let _ = std::fs::remove_file(&ranks);
-    let started = Started::by(command(&["sh", "-c", WAITS, "sh", ranks.to_str().unwrap()]));
+    let started = ChildProcess::spawn(command(&["sh", "-c", WAITS, "sh", ranks.to_str().unwrap()]));
     let mut processes = wait_for("the ranks", || Some(lines(&ranks)).filter(|ranks| ranks.len() == RANKS));
     processes.extend(children(started.pid()));
     assert!(processes.len() > RANKS, "{processes:?}");
@@ -108,10 +107,10 @@ fn send(signal: &str, to: &str) {
     assert!(Command::new("kill").args(["-s", signal, "--", to]).status().unwrap().success());
 }
 
-/// Whoever gets the signal, `mpidrun` alone or all of its group, the ranks end, and the status tells the
-/// signal.
+/// Whether `mpidrun` alone gets the signal or all of its process group, the ranks end, and the exit status
+/// has the signal.
 #[test]
-fn a_signal_ends_the_ranks() {
+fn signals_end_the_ranks() {
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers() {
         for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
@@ -128,15 +127,15 @@ fn a_signal_ends_the_ranks() {
                 let pid = started.pid();
                 send(signal, &if to_all { format!("-{pid}") } else { pid.to_string() });
                 let context = format!("{launcher} {signal} {to_all}");
-                assert_eq!(started.ends().code(), Some(128 + number), "{context}");
-                let left: Vec<_> = processes.iter().filter(|process| running(process)).collect();
-                assert!(left.is_empty(), "{context}: {left:?} of {processes:?}");
+                assert_eq!(started.wait_for_exit().code(), Some(128 + number), "{context}");
+                let running_processes: Vec<_> = processes.iter().filter(|process| running(process)).collect();
+                assert!(running_processes.is_empty(), "{context}: {running_processes:?} of {processes:?}");
             }
         }
     }
 }
 
-/// Ctrl-C in a terminal goes to all of the group of processes.
+/// Ctrl-C in a terminal goes to the whole process group.
 #[test]
 fn ctrl_c_ends_the_ranks() {
     if on_path("script").is_none() {
@@ -154,20 +153,20 @@ fn ctrl_c_ends_the_ranks() {
         );
         command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut started = Started::by(command);
+        let mut started = ChildProcess::spawn(command);
         let processes = wait_for("the ranks", || Some(lines(&ranks)).filter(|ranks| ranks.len() == RANKS));
         // It stays open: at the end of its input `script` ends, too.
         let mut terminal = started.0.stdin.take().unwrap();
         terminal.write_all(b"\x03").unwrap();
-        assert_eq!(started.ends().code(), Some(130), "{launcher}");
-        let left: Vec<_> = processes.iter().filter(|process| running(process)).collect();
-        assert!(left.is_empty(), "{launcher}: {left:?}");
+        assert_eq!(started.wait_for_exit().code(), Some(130), "{launcher}");
+        let running_processes: Vec<_> = processes.iter().filter(|process| running(process)).collect();
+        assert!(running_processes.is_empty(), "{launcher}: {running_processes:?}");
     }
 }
 
-/// One that is killed cannot tell the launcher, which ends all the same.
+/// A killed `mpidrun` cannot signal the launcher, which ends nevertheless.
 #[test]
-fn no_rank_outlives_mpidrun() {
+fn ranks_end_with_a_killed_mpidrun() {
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers() {
         let _turn = gang_slot();
@@ -180,16 +179,16 @@ fn no_rank_outlives_mpidrun() {
             folder.path(),
         );
         send("KILL", &started.pid().to_string());
-        assert_eq!(started.ends().signal(), Some(9));
+        assert_eq!(started.wait_for_exit().signal(), Some(9));
         wait_for(&format!("the end of the ranks of {launcher}"), || {
             (!processes.iter().any(|process| running(process))).then_some(())
         });
     }
 }
 
-/// What whoever started it has it ignore stays ignored.
+/// Signals that the parent has ignored stay ignored.
 #[test]
-fn nohup_is_kept() {
+fn ignored_signals_stay_ignored() {
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers().into_iter().take(1) {
         let _turn = gang_slot();
@@ -206,15 +205,15 @@ fn nohup_is_kept() {
         let pid = started.pid().to_string();
         send("HUP", &pid);
         send("TERM", &pid);
-        assert_eq!(started.ends().code(), Some(143));
+        assert_eq!(started.wait_for_exit().code(), Some(143));
         assert!(!processes.iter().any(|process| running(process)));
     }
 }
 
-/// A run that is told to end is not one whose ranks were lost: it is not started again, and leaves no file
-/// but the checkpoint.
+/// A run that is ended by a signal has not lost ranks: it is not restarted, and leaves no file but the
+/// checkpoint.
 #[test]
-fn a_signal_is_no_loss() {
+fn signaled_runs_are_not_restarted() {
     for launcher in launchers() {
         let _turn = gang_slot();
         let folder = tempfile::tempdir().unwrap();
@@ -223,23 +222,23 @@ fn a_signal_is_no_loss() {
         let mut command = mpidrun(&launcher);
         command.arg("-checkpoint").arg(&checkpoint).args(["-restarts", "3", PROGRAMS, "sliding", "--input"]);
         command.arg(&pipe).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut started = Started::by(command);
+        let mut started = ChildProcess::spawn(command);
         let mut stderr = started.0.stderr.take().unwrap();
-        // Both ends, so that it opens also if nobody reads yet. What it reads never ends.
+        // Opened for both directions, so that it does not wait for a reader. Its data never ends.
         let _events = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         let files = || std::fs::read_dir(&checkpoint).map_or(0, Iterator::count);
         wait_for("ranks that have met", || (files() > 0).then_some(()));
         send("TERM", &started.pid().to_string());
-        assert_eq!(started.ends().code(), Some(143), "{launcher}");
+        assert_eq!(started.wait_for_exit().code(), Some(143), "{launcher}");
         assert_eq!(files(), 0, "{launcher}");
-        let mut told = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut told).unwrap();
-        assert!(!told.contains("started again"), "{launcher}: {told}");
+        let mut stderr_text = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut stderr_text).unwrap();
+        assert!(!stderr_text.contains("started again"), "{launcher}: {stderr_text}");
     }
 }
 
-/// Starts `program` with restarts. Its ranks may each add a line to the file that is its last argument.
-/// Returns the lines, too.
+/// Runs `program` with restarts. Its ranks may each add a line to the file in its last argument. Returns the
+/// lines, too.
 fn with_restarts(launcher: &str, program: &[&str]) -> (Run, Vec<String>) {
     let _turn = gang_slot();
     let folder = tempfile::tempdir().unwrap();
@@ -251,13 +250,13 @@ fn with_restarts(launcher: &str, program: &[&str]) -> (Run, Vec<String>) {
     (run, lines(&file))
 }
 
-/// Programs that exit of their own accord, with whatever status, are not started again; nor are those that
-/// cannot be started.
+/// Programs that exit by themselves, with whatever status, are not restarted; nor are those that cannot be
+/// started.
 #[test]
-fn what_was_not_lost_is_not_started_again() {
+fn exited_programs_are_not_restarted() {
     for launcher in launchers() {
         for how in ["exit 3", "exit 130", "exit 143", "kill -9 $$"] {
-            // They stay a moment: Hydra's launcher can die of one that ends before it looks.
+            // They stay a moment: Hydra's launcher can crash if one ends before it looks.
             let script = format!("echo x >>\"$1\"; sleep 0.5; {how}");
             let (run, starts) = with_restarts(&launcher, &["sh", "-c", &script, "sh"]);
             assert!(!run.success && !run.timed_out, "{launcher} {how}: {run:#?}");
@@ -274,9 +273,9 @@ fn what_was_not_lost_is_not_started_again() {
     }
 }
 
-/// A rank that is alone is lost as others are.
+/// The loss of a single rank is a loss as well.
 #[test]
-fn one_rank_is_started_again() {
+fn a_single_rank_is_restarted() {
     for launcher in launchers() {
         let _turn = gang_slot();
         let folder = tempfile::tempdir().unwrap();
@@ -286,10 +285,10 @@ fn one_rank_is_started_again() {
         command.env("HARRIER_MPIRUN", &launcher).args(["-n", "1", "-checkpoint"]).arg(&checkpoint);
         command.args(["-restarts", "1", PROGRAMS, "sliding", "--input"]).arg(&pipe);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut started = Started::by(command);
+        let mut started = ChildProcess::spawn(command);
         let mut stderr = started.0.stderr.take().unwrap();
         let mut events = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-        // That reads, and so has joined.
+        // A rank that reads, and so has joined.
         let rank = || {
             let reads = |entry: std::fs::DirEntry| {
                 let line = std::fs::read(entry.path().join("cmdline")).ok()?;
@@ -305,17 +304,17 @@ fn one_rank_is_started_again() {
         wait_for("another rank", || rank().filter(|second| *second != first));
         events.write_all(b"1\ta\n").unwrap();
         drop(events);
-        assert!(started.ends().success(), "{launcher}");
-        let mut told = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut told).unwrap();
-        assert!(told.contains("started again"), "{launcher}: {told}");
+        assert!(started.wait_for_exit().success(), "{launcher}");
+        let mut stderr_text = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut stderr_text).unwrap();
+        assert!(stderr_text.contains("started again"), "{launcher}: {stderr_text}");
     }
 }
 
-/// A launcher that stays without its ranks is ended, and one whose ranks wait for another that has died; one
-/// whose ranks have met is not.
+/// A launcher that stays without its ranks is ended, and so is one whose ranks wait for another that has
+/// died; one whose ranks have met is not.
 #[test]
-fn a_launcher_that_waits_for_nobody_is_ended() {
+fn hanging_launchers_are_ended() {
     let folder = tempfile::tempdir().unwrap();
     let launcher = folder.path().join("launcher");
     let of_parts = |begins: &str| format!("{begins}; sleep 1 & sleep 9 & wait");

@@ -1,6 +1,6 @@
-//! The programs that ship with the library, as processes: alone, under the MPI runtimes there are, under
-//! `mpidrun`, and by a hosts file; with knobs turned, with too little memory, and with ranks that are killed.
-//! Every answer is checked by the program itself, and is the same everywhere.
+//! The library's programs as processes: alone, under the installed MPI runtimes, under `mpidrun`, and with a
+//! hosts file; with various knobs, with too little memory, and with killed ranks. Every program checks its
+//! own result, and it is the same everywhere.
 //!
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 //! `HARRIER_SEED` repeats a run.
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_mpid-programs");
 const MPIDRUN: &str = env!("CARGO_BIN_EXE_mpidrun");
 
-/// A run takes a second or two. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes a second or two.
 const RUN_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// How long a launcher may take to end after its ranks, or to start them again.
-const LAUNCHER_PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for a launcher to end after its ranks, or to restart them.
+const LAUNCHER_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn generate(folder: &Path, kind: &str, bytes: u64, files: usize) -> PathBuf {
     let out = folder.join(kind);
@@ -55,7 +55,7 @@ fn run(launcher: &Launcher, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
     finish(command, RUN_TIME_MAX)
 }
 
-/// The same answer, and a right one, everywhere. Returns it.
+/// Asserts the same, right result everywhere. Returns it.
 fn check(arguments: &[&str], knobs: &[(&str, &str)]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.push("--check");
@@ -63,7 +63,7 @@ fn check(arguments: &[&str], knobs: &[(&str, &str)]) -> String {
     let answers: Vec<String> = launchers()
         .iter()
         .map(|launcher| {
-            // A folder with an answer takes no other one.
+            // A folder with output refuses further output.
             output.map(std::fs::remove_dir_all);
             let run = run(launcher, &arguments, knobs);
             assert!(run.success && run.stdout.contains(", checked"), "{launcher:?} {arguments:?}: {run:#?}");
@@ -77,7 +77,7 @@ fn check(arguments: &[&str], knobs: &[(&str, &str)]) -> String {
 const SMALL: (&str, &str) = ("HARRIER_MPID_BLOCK", "16384");
 
 #[test]
-fn programs_over_text() {
+fn text_programs() {
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 2_000_000, 3);
     let input = ["--input", text.to_str().unwrap(), "--split-bytes", "150000"];
@@ -87,7 +87,7 @@ fn programs_over_text() {
 }
 
 #[test]
-fn ranks_meet_by_a_hosts_file() {
+fn ranks_connect_by_a_hosts_file() {
     let _turn = gang_slot();
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 1_000_000, 3);
@@ -103,7 +103,7 @@ fn ranks_meet_by_a_hosts_file() {
 }
 
 #[test]
-fn terasort_is_in_order_in_its_files_too() {
+fn terasort_output_files_are_sorted() {
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 3_000_000, 3);
     let out = folder.path().join("sorted");
@@ -115,7 +115,7 @@ fn terasort_is_in_order_in_its_files_too() {
 }
 
 #[test]
-fn programs_over_tables() {
+fn table_programs() {
     let folder = tempfile::tempdir().unwrap();
     let visits = generate(folder.path(), "uservisits", 1_000_000, 2);
     let rankings = generate(folder.path(), "rankings", 100_000, 1);
@@ -124,12 +124,12 @@ fn programs_over_tables() {
     let answer =
         check(&["join", "--rankings", rankings, "--input", visits, "--split-bytes", "100000"], &[SMALL]);
     assert!(!answer.contains(" 0 lines"), "{answer}");
-    // Both write revenue in hundredths, and say so.
+    // Both report revenue in hundredths.
     for program in ["aggregate", "join"] {
         let help = Command::new(PROGRAMS).args([program, "--help"]).output().unwrap();
         assert!(String::from_utf8_lossy(&help.stdout).contains("in hundredths"), "{help:?}");
     }
-    // The files one after the other are in the order of revenue.
+    // The concatenated files are in the order of revenue.
     let out = folder.path().join("joined");
     check(
         &["join", "--rankings", rankings, "--input", visits, "--output", out.to_str().unwrap()],
@@ -143,7 +143,7 @@ fn programs_over_tables() {
 }
 
 #[test]
-fn programs_that_go_round() {
+fn iterative_programs() {
     let folder = tempfile::tempdir().unwrap();
     let graph = generate(folder.path(), "graph", 300_000, 2);
     check(&["pagerank", "--rounds", "5", "--input", graph.to_str().unwrap(), "--split-bytes", "50000"], &[]);
@@ -153,7 +153,7 @@ fn programs_that_go_round() {
 
 /// A node may have any number, also the largest.
 #[test]
-fn the_last_node_is_one_like_others() {
+fn pagerank_of_the_largest_node_number() {
     let folder = tempfile::tempdir().unwrap();
     let (graph, out) = (folder.path().join("graph"), folder.path().join("out"));
     let last = u64::MAX;
@@ -166,18 +166,19 @@ fn the_last_node_is_one_like_others() {
 }
 
 #[test]
-fn a_stream_of_several_inputs() {
+fn streams_of_several_inputs() {
     let folder = tempfile::tempdir().unwrap();
     let events = generate(folder.path(), "events", 300_000, 3);
     check(&["sliding", "--window", "600", "--slide", "100", "--input", events.to_str().unwrap()], &[SMALL]);
 }
 
-/// Events whose windows were told of already are left out, and how many there are is told.
+/// Events of windows that were emitted already are dropped and counted.
 #[test]
-fn late_events_are_told() {
+fn late_events_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let inputs = ["one", "two"].map(|name| folder.path().join(name));
-    // At a border, and before it; late is what is behind its own input, however far the other one is.
+    // At a border, and before it; an event is late by its own input's watermark, however far the other one
+    // is.
     std::fs::write(&inputs[0], "19\ta\n20\ta\n19\ta\n20\ta\n3\tb\n55\ta\n50\ta\n49\ta\n").unwrap();
     std::fs::write(&inputs[1], "3\tb\n7\tb\n5\tb\n").unwrap();
     let inputs = inputs.each_ref().map(|path| path.to_str().unwrap());
@@ -187,17 +188,17 @@ fn late_events_are_told() {
                 [&["sliding", "--window", "20", "--slide", "10", "--check", "--input"], inputs].concat();
             let run = run(&launcher, &arguments, &[]);
             assert!(run.success && run.stdout.contains(", checked"), "{run:#?}");
-            let told: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("mpid: ")).collect();
+            let warnings: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("mpid: ")).collect();
             let expected =
                 "mpid: sliding: 3 events were late, and were left out: their windows had been told of";
-            assert_eq!(told, if late { vec![expected] } else { vec![] }, "{run:#?}");
+            assert_eq!(warnings, if late { vec![expected] } else { vec![] }, "{run:#?}");
         }
     }
 }
 
-/// Windows that end behind the last time, 2^64-1, are none that begin anew at 0.
+/// Windows that end behind the last time, 2^64-1, do not wrap around to 0.
 #[test]
-fn windows_slide_over_the_last_time() {
+fn windows_at_the_end_of_time() {
     let folder = tempfile::tempdir().unwrap();
     let (events, out) = (folder.path().join("events"), folder.path().join("out"));
     let times = [u64::MAX - 25, u64::MAX - 4, u64::MAX, u64::MAX];
@@ -214,9 +215,9 @@ fn windows_slide_over_the_last_time() {
     }
 }
 
-/// What is known of a stream is there to be read while its input stays open.
+/// Results of a stream can be read while its input stays open.
 #[test]
-fn windows_are_told_while_the_input_goes_on() {
+fn windows_are_emitted_while_input_is_open() {
     for launcher in launchers() {
         let folder = tempfile::tempdir().unwrap();
         let (pipe, out) = (folder.path().join("events"), folder.path().join("out"));
@@ -227,12 +228,12 @@ fn windows_are_told_while_the_input_goes_on() {
         command.arg("--output").arg(&out);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Both ends, so that it opens also if nobody reads yet, or ever.
+        // Opened for both directions, so that it does not wait for a reader.
         let mut events = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         events.write_all(b"1\ta\n2\tb\n11\ta\n12\ta\n25\ta\n").unwrap();
         let waiting = Instant::now();
         // By the ends of their windows; the parts of all A tasks together.
-        let told = |end: u64| -> std::collections::BTreeSet<String> {
+        let window_results = |end: u64| -> std::collections::BTreeSet<String> {
             let files = std::fs::read_dir(&out).into_iter().flatten().flatten();
             let files = files
                 .filter(|file| file.file_name().to_string_lossy().starts_with(&format!("window-{end:020}")));
@@ -241,35 +242,41 @@ fn windows_are_told_while_the_input_goes_on() {
             texts.iter().flat_map(|text| text.lines()).map(str::to_string).collect()
         };
         let set = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect();
-        // The window that ends at 10 is that of the first pane, and the one that ends at 20 is of both; b had
-        // nothing in the second.
-        while told(10) != set(&["10\ta\t1", "10\tb\t1"]) || !told(20).contains("20\ta\t3") {
+        // The window that ends at 10 has the first pane, and the one that ends at 20 has both; b had nothing
+        // in the second.
+        while window_results(10) != set(&["10\ta\t1", "10\tb\t1"]) || !window_results(20).contains("20\ta\t3")
+        {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("{launcher:?}: ended with {status} while the input is open");
             }
-            assert!(waiting.elapsed() < RUN_TIME_MAX, "{launcher:?}: {:?}, {:?}", told(10), told(20));
+            assert!(
+                waiting.elapsed() < RUN_TIME_MAX,
+                "{launcher:?}: {:?}, {:?}",
+                window_results(10),
+                window_results(20)
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(child.try_wait().unwrap().is_none());
-        assert!(told(30).is_empty());
+        assert!(window_results(30).is_empty());
         drop(events);
         let output = child.wait_with_output().unwrap();
         drop(turn);
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(told(20), set(&["20\ta\t3", "20\tb\t1"]));
-        assert_eq!(told(30), set(&["30\ta\t3"]));
-        assert_eq!(told(40), set(&["40\ta\t1"]));
+        assert_eq!(window_results(20), set(&["20\ta\t3", "20\tb\t1"]));
+        assert_eq!(window_results(30), set(&["30\ta\t3"]));
+        assert_eq!(window_results(40), set(&["40\ta\t1"]));
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(stdout.contains("sliding: 6 lines"), "{stdout}");
-        // It cannot be read once more.
+        // A pipe cannot be read twice.
         let run = run(&launcher, &["sliding", "--check", "--input", pipe.to_str().unwrap()], &[]);
         assert!(!run.success && run.stderr.contains("--check"), "{run:#?}");
     }
 }
 
-/// What is said of modes and numbers of tasks is kept, or refused.
+/// Requested modes and numbers of tasks are used, or refused.
 #[test]
-fn modes_and_numbers_of_tasks_are_kept() {
+fn modes_and_task_counts_are_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let input = |kind: &str| generate(folder.path(), kind, 100_000, 3).to_str().unwrap().to_string();
     let [text, graph, points, events, records] = ["text", "graph", "points", "events", "records"].map(input);
@@ -293,8 +300,8 @@ fn modes_and_numbers_of_tasks_are_kept() {
             }
         }
     }
-    // However many O tasks share the splits, the answer is right.
-    let told =
+    // The result does not depend on the number of O tasks that share the splits.
+    let summary =
         |run: &Run| run.stderr.lines().find(|line| line.contains(" tasks ")).unwrap_or_default().to_string();
     let enhanced = ("HARRIER_MPID_PARALLELISM", "enhanced");
     let progress = ("HARRIER_MPID_PROGRESS", "1");
@@ -303,21 +310,21 @@ fn modes_and_numbers_of_tasks_are_kept() {
     for launcher in launchers() {
         for o_tasks in ["1", "5", "40"] {
             let run = run(&launcher, &checked_wordcount, &[("HARRIER_MPID_O", o_tasks), progress]);
-            assert!(run.success && told(&run).contains(&format!(" {o_tasks} O, ")), "{run:#?}");
+            assert!(run.success && summary(&run).contains(&format!(" {o_tasks} O, ")), "{run:#?}");
         }
         let ran = run(&launcher, &terasort, &[enhanced, progress]);
-        assert!(ran.success && told(&ran).contains(" 12 O, 12 A"), "{ran:#?}");
+        assert!(ran.success && summary(&ran).contains(" 12 O, 12 A"), "{ran:#?}");
         let ran = run(&launcher, &terasort, &[("HARRIER_MPID_O", "5"), enhanced, progress]);
-        assert!(ran.success && told(&ran).contains(" 5 O, 5 A"), "{ran:#?}");
+        assert!(ran.success && summary(&ran).contains(" 5 O, 5 A"), "{ran:#?}");
         refused(&launcher, &sliding, &[("HARRIER_MPID_O", "2")], "has 3 O tasks, and was told 2");
     }
     check(&pagerank, &[("HARRIER_MPID_O", "2"), ("HARRIER_MPID_A", "3")]);
     check(&kmeans, &[("HARRIER_MPID_O", "40"), ("HARRIER_MPID_A", "3")]);
 }
 
-/// Rounds and streams keep no checkpoint, and say so once.
+/// Rounds and streams have no checkpoints, and warn once.
 #[test]
-fn what_has_no_checkpoint_says_so() {
+fn unsupported_checkpoints_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let graph = generate(folder.path(), "graph", 20_000, 1);
     let events = generate(folder.path(), "events", 20_000, 1);
@@ -336,9 +343,9 @@ fn what_has_no_checkpoint_says_so() {
     }
 }
 
-/// An answer is not put among files of another one, or into its own input.
+/// Output is not written among files of other output, or into its own input.
 #[test]
-fn folders_that_are_in_use_are_refused() {
+fn output_folders_in_use_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 100_000, 2);
     let within = text.join("out");
@@ -367,15 +374,14 @@ fn folders_that_are_in_use_are_refused() {
         refused(&launcher, &wordcount(&within), &format!("--output {within} is the input"), &[]);
         refused(&launcher, &wordcount(&file), &format!("--output {file}: "), &[]);
         assert!(!Path::new(&within).exists());
-        // As a job leaves it that has not come to its end: a part of more tasks than there are, and one that
-        // is not whole.
+        // Leftovers of an incomplete job: a part of more tasks than there are, and an incomplete one.
         std::fs::create_dir_all(&out).unwrap();
         std::fs::write(out.join("part-00077"), "stale\t1\n").unwrap();
         std::fs::write(out.join(".part-00078-0"), "sta").unwrap();
         let stale = format!("--output {out_name} has files of an earlier job, such as part-00077");
         refused(&launcher, &wordcount(&out_name), &stale, &[]);
         refused(&launcher, &wordcount(&out_name), &stale, &knobs);
-        // The same job, which goes on.
+        // The same job, continued.
         let mut job = vec![PROGRAMS.to_string()];
         job.extend(wordcount(&out_name));
         std::fs::write(out.join(".mpid-unfinished"), job.join("\n")).unwrap();
@@ -386,7 +392,7 @@ fn folders_that_are_in_use_are_refused() {
         let names = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().file_name());
         let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
         assert!(names.iter().all(|name| name.starts_with("part-") && name != "part-00077"), "{names:?}");
-        // It has come to its end.
+        // It has completed.
         let earlier = format!("--output {out_name} has files of an earlier job, such as part-00000");
         refused(&launcher, &wordcount(&out_name), &earlier, &knobs);
         let sliding = ["sliding", "--input", &events_name, "--output", &out_name].map(str::to_string);
@@ -396,9 +402,9 @@ fn folders_that_are_in_use_are_refused() {
     }
 }
 
-/// What needs no ranks is done once, and tells what it found in words.
+/// Commands that need no other ranks run once, and print their findings.
 #[test]
-fn one_rank_does_what_needs_no_others() {
+fn single_rank_commands_run_once() {
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 100_000, 2);
     let records = records.to_str().unwrap();
@@ -418,14 +424,14 @@ fn one_rank_does_what_needs_no_others() {
         );
         assert_eq!(wrong.stderr.matches("mpid: the output is not the input: ").count(), 1, "{wrong:#?}");
         let out = folder.path().join(format!("text{at}"));
-        let made =
+        let generated =
             run(launcher, &["generate", "text", "--bytes", "1000", "--out", out.to_str().unwrap()], &[]);
-        assert!(made.success && made.stdout.lines().count() == 1, "{made:#?}");
+        assert!(generated.success && generated.stdout.lines().count() == 1, "{generated:#?}");
     }
 }
 
 #[test]
-fn numbers_that_cannot_be_are_wrong_usage() {
+fn invalid_numbers_are_usage_errors() {
     let status = |arguments: &[&str]| {
         let output = Command::new(PROGRAMS).args(arguments).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -441,18 +447,17 @@ fn numbers_that_cannot_be_are_wrong_usage() {
         &["generate", "text", "--out", "/no/such/folder", "--bytes", "0"],
         &["generate", "text", "--out", "/no/such/folder", "--files", "0"],
     ] {
-        let (code, told) = status(arguments);
-        assert!(code == Some(2) && told.contains("error: "), "{arguments:?}: {code:?} {told}");
+        let (code, output_text) = status(arguments);
+        assert!(code == Some(2) && output_text.contains("error: "), "{arguments:?}: {code:?} {output_text}");
     }
     let output = Command::new(MPIDRUN).arg("--help").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.starts_with("usage: mpidrun"), "{output:?}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && output_text.starts_with("usage: mpidrun"), "{output:?}");
 }
 
-/// What goes on otherwise than it was asked is told, as lines of the program's own; what is no knob is
-/// refused.
+/// Deviations from the requested options are warnings, as lines of the program; unknown knobs are refused.
 #[test]
-fn warnings_and_wrong_knobs_are_told() {
+fn warnings_and_unknown_knobs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 1_000_000, 2);
     let arguments = ["terasort", "--input", records.to_str().unwrap(), "--split-bytes", "300000", "--check"];
@@ -481,9 +486,9 @@ fn warnings_and_wrong_knobs_are_told() {
     }
 }
 
-/// The example that the README names is one: it runs, and is short.
+/// The README's example runs, and is short.
 #[test]
-fn the_example_counts_words() {
+fn word_count_example() {
     let test = std::env::current_exe().unwrap();
     let example = test.ancestors().nth(2).unwrap().join("examples/wordcount");
     assert!(example.exists(), "cargo test builds {}", example.display());
@@ -518,7 +523,7 @@ fn the_example_counts_words() {
 }
 
 #[test]
-fn data_ten_times_the_memory_goes_to_disk_and_comes_back() {
+fn data_ten_times_the_memory_is_spilled() {
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 4_000_000, 2);
     let spill = [folder.path().join("disk1"), folder.path().join("disk2")];
@@ -541,7 +546,7 @@ fn data_ten_times_the_memory_goes_to_disk_and_comes_back() {
 }
 
 #[test]
-fn knobs_do_not_change_answers() {
+fn knobs_do_not_change_results() {
     let folder = tempfile::tempdir().unwrap();
     let visits = generate(folder.path(), "uservisits", 500_000, 2);
     let arguments = ["aggregate", "--input", visits.to_str().unwrap(), "--split-bytes", "50000"];
@@ -559,7 +564,7 @@ fn knobs_do_not_change_answers() {
 }
 
 #[test]
-fn wrong_input_names_its_place() {
+fn malformed_input_names_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let visits = folder.path().join("visits");
     let good = "1.2.3.4|u|1999-05-05|0.12|agent|USA|USA-EN|word|7\n";
@@ -567,20 +572,22 @@ fn wrong_input_names_its_place() {
     for launcher in launchers() {
         let run = run(&launcher, &["aggregate", "--input", visits.to_str().unwrap()], &[]);
         assert!(!run.success, "{run:#?}");
-        let told = format!(
+        let message = format!(
             "O task 0 on rank 0, {} at {}: failed: \"many\" is no amount",
             visits.display(),
             good.len()
         );
         // Whichever rank had the task.
-        let told =
-            told.split_once(" on rank 0").map(|(task, rest)| (task.to_string(), rest.to_string())).unwrap();
-        assert!(run.stderr.contains(&told.0) && run.stderr.contains(&told.1), "{run:#?}");
+        let message = message
+            .split_once(" on rank 0")
+            .map(|(task, rest)| (task.to_string(), rest.to_string()))
+            .unwrap();
+        assert!(run.stderr.contains(&message.0) && run.stderr.contains(&message.1), "{run:#?}");
     }
 }
 
 #[test]
-fn mpidrun_starts_ranks_with_the_papers_options() {
+fn mpidrun_accepts_the_papers_options() {
     let Ok(words) = Launcher::open_mpi(2).words() else { return absent("Open MPI") };
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 300_000, 1);
@@ -611,7 +618,7 @@ fn mpidrun_starts_ranks_with_the_papers_options() {
     assert!(!run.success && run.stderr.contains("usage"), "{run:#?}");
 }
 
-/// Processes of the program whose command line has `mark` in it.
+/// Processes whose command line contains `mark`.
 fn ranks_of(mark: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     entries
@@ -627,10 +634,10 @@ fn ranks_of(mark: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Whatever program it is in whose language, all ranks have the error of the one whose environment is wrong,
-/// and none waits for it.
+/// Whatever program in whatever language: all ranks report the error of the one whose environment is wrong,
+/// and none hangs.
 #[test]
-fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+fn a_wrong_knob_on_one_rank_is_reported_on_all() {
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 10_000, 1);
     let example = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/wordcount");
@@ -648,15 +655,15 @@ fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
             command.args(["-c", script, "sh"]).args(program);
             let run = finish(command, RUN_TIME_MAX);
             assert!(!run.success && !run.timed_out && run.stdout.is_empty(), "{run:#?}");
-            let told = "there is no knob NOSUCH (HARRIER_MPID_NOSUCH) (on rank 1)";
-            assert!(run.stderr.contains(told) && !run.stderr.contains("is lost"), "{run:#?}");
+            let message = "there is no knob NOSUCH (HARRIER_MPID_NOSUCH) (on rank 1)";
+            assert!(run.stderr.contains(message) && !run.stderr.contains("is lost"), "{run:#?}");
         }
     }
 }
 
-/// A checkpoint does not mix the pairs of a program with those of another one that has its name.
+/// A checkpoint does not mix the pairs of a program with those of another program of the same name.
 #[test]
-fn a_checkpoint_of_a_changed_program_is_refused() {
+fn checkpoints_of_changed_programs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (visits, checkpoint) = (folder.path().join("visits"), folder.path().join("checkpoint"));
     let program = folder.path().join("mpid-programs");
@@ -683,9 +690,9 @@ fn a_checkpoint_of_a_changed_program_is_refused() {
     assert!(again.success && again.stdout.contains("1 lines"), "{again:#?}");
 }
 
-/// Ranks that were started as different programs have no checkpoint in common.
+/// Ranks that were started as different programs share no checkpoint.
 #[test]
-fn ranks_with_a_checkpoint_are_one_program() {
+fn checkpoints_require_the_same_program_on_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 10_000, 1);
     let checkpoint = folder.path().join("checkpoint");
@@ -702,20 +709,20 @@ fn ranks_with_a_checkpoint_are_one_program() {
             finish(command, RUN_TIME_MAX)
         };
         let refused = start(["ing", "ed"], true);
-        let told = "ranks 0 and 1 are different programs, or have other arguments";
-        assert!(!refused.success && refused.stderr.contains(told), "{refused:#?}");
+        let message = "ranks 0 and 1 are different programs, or have other arguments";
+        assert!(!refused.success && refused.stderr.contains(message), "{refused:#?}");
         assert!(start(["ing", "ing"], true).success && start(["ing", "ed"], false).success);
     }
 }
 
-/// Whether an O task of a job is committed: behind three records that tell of the job.
+/// Whether an O task of a job is committed: behind three records of metadata.
 fn has_commits(checkpoint: &Path) -> bool {
     let jobs = std::fs::read_dir(checkpoint).into_iter().flatten().flatten();
     jobs.filter_map(|job| job.path().join("commits").metadata().ok()).any(|list| list.len() > 3 * 12)
 }
 
-/// What came of a run. Neither ranks nor a launcher without ranks may hang.
-fn output_of(mut child: Child, mark: &str) -> Output {
+/// Waits for a run and returns its output. Neither ranks nor a launcher without ranks may hang.
+fn wait_for_output(mut child: Child, mark: &str) -> Output {
     let started = Instant::now();
     let mut alive = Instant::now();
     let [stdout, stderr] = [
@@ -737,18 +744,18 @@ fn output_of(mut child: Child, mark: &str) -> Output {
             alive = Instant::now();
         }
         assert!(started.elapsed() < RUN_TIME_MAX, "ranks hang: {:?}", ranks_of(mark));
-        // Open MPI's launcher now and then waits for ranks that were killed; mpidrun ends it then.
-        assert!(alive.elapsed() < LAUNCHER_PATIENCE, "mpidrun waits for ranks that are gone");
+        // Open MPI's launcher sometimes waits for ranks that were killed; mpidrun ends it then.
+        assert!(alive.elapsed() < LAUNCHER_TIMEOUT, "mpidrun waits for ranks that are gone");
         std::thread::sleep(Duration::from_millis(20));
     };
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// A rank is killed at a random instant. Without a checkpoint the run fails, and does not hang; with one, the
-/// ranks that are left go on, or, without rank 0, `mpidrun` starts them again: only O tasks that were not
-/// done run, and the answer is right.
+/// A rank is killed at a random time. Without a checkpoint the run fails, and does not hang; with one, the
+/// surviving ranks go on, or, without rank 0, `mpidrun` restarts them: only O tasks that were not done run,
+/// and the result is right.
 #[test]
-fn a_rank_is_killed() {
+fn killed_ranks_recover_from_checkpoints() {
     let Ok(words) = Launcher::open_mpi(3).words() else { return absent("Open MPI") };
     let seed = seed();
     println!("seed {seed}");
@@ -772,8 +779,7 @@ fn a_rank_is_killed() {
         let started = Instant::now();
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Wait for the ranks, and that something is in the checkpoint, and then for a random part of their
-        // work.
+        // Waits for the ranks, for a commit in the checkpoint, and then for a random part of their work.
         let mark = text.to_str().unwrap();
         while (ranks_of(mark).len() < 3 || with_checkpoint && !has_commits(&checkpoint))
             && started.elapsed() < RUN_TIME_MAX / 2
@@ -791,7 +797,7 @@ fn a_rank_is_killed() {
             let victim = ranks[random.random_range(0..ranks.len())];
             let _ = Command::new("kill").args(["-9", &victim.to_string()]).status();
         }
-        let output = output_of(child, mark);
+        let output = wait_for_output(child, mark);
         let (stdout, stderr) = (
             String::from_utf8_lossy(&output.stdout).into_owned(),
             String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -800,14 +806,14 @@ fn a_rank_is_killed() {
         assert!(started.elapsed() < RUN_TIME_MAX, "{context}");
         assert!(ranks_of(mark).is_empty(), "{context}: ranks stay");
         if !with_checkpoint {
-            // A kill that comes after the answer changes nothing but the status.
+            // A kill after the result changes nothing but the status.
             failed += u32::from(killed && !output.status.success());
             continue;
         }
         assert!(output.status.success() && stdout.contains(", checked"), "{context}");
         let goes_on = stderr.contains("goes on with 2");
         if goes_on || stderr.contains("started again") {
-            // The last report is that of the run that came to its end: it ran what the checkpoint did not
+            // The last report is that of the completed run: it ran the tasks that the checkpoint did not
             // have.
             let tasks = stderr.lines().rfind(|line| line.trim().starts_with("tasks")).unwrap_or_default();
             let ran: u64 = tasks.split_whitespace().nth(1).unwrap().parse().unwrap();
