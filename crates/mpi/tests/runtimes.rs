@@ -1,4 +1,4 @@
-//! Runs the example `pingring` under every MPI runtime that this machine has, with 1 to 4 ranks.
+//! Runs the example `pingring` under every installed MPI runtime, with 1 to 4 ranks.
 //!
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. The
 //! script `scripts/mpi-runtimes.sh` installs them.
@@ -6,10 +6,10 @@
 use harrier_launch::{Launcher, Run, absent, example, finish, gang_slot, on_path, seed};
 use std::time::Duration;
 
-/// A run takes a few seconds. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes a few seconds.
 const RUN_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// A way to start some ranks.
+/// Starts a number of ranks.
 type Launch = fn(usize) -> Launcher;
 
 #[test]
@@ -37,9 +37,10 @@ fn mpich_5_wheel_through_the_standard_interface() {
     check(|ranks| Launcher::mpich_wheel(ranks).with_variable("HARRIER_MPI_ABI", "standard"), "standard");
 }
 
-/// The library of another launcher sees a world of its own in every process: that is told, and nobody hangs.
+/// The library of another launcher has a world of its own in every process: that is an error, and nothing
+/// hangs.
 #[test]
-fn the_library_of_another_launcher_is_told_apart() {
+fn libraries_of_other_launchers_are_detected() {
     if on_path("mpirun.openmpi").is_none() {
         return absent("Open MPI of the system is not installed");
     }
@@ -53,7 +54,7 @@ fn the_library_of_another_launcher_is_told_apart() {
     }
 }
 
-/// `interface`: the binary interface that must be found.
+/// `interface`: the expected binary interface.
 fn check(launch: Launch, interface: &str) {
     for ranks in 1..=4 {
         let seed = seed().to_string();

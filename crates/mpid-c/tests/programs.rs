@@ -1,18 +1,18 @@
 //! C programs, compiled by the tests against the header, the library and its pkg-config file, alone and under
-//! the MPI runtimes there are. A runtime or a compiler that is absent is skipped with a line on stderr; with
+//! the installed MPI runtimes. A runtime or a compiler that is absent is skipped with a line on stderr; with
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-mod library_path;
 mod killed_ranks;
+mod library_path;
 
-use library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
+use library_path::library;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A run takes about a second. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes about a second.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Installs the library as a user does, in a prefix with `include`, `lib` and `lib/pkgconfig`.
@@ -35,13 +35,13 @@ fn compile(prefix: &Path, source: &str) -> Option<PathBuf> {
     let program = prefix.join("program");
     let flags: Vec<String> = match on_path("pkg-config") {
         Some(tool) => {
-            let told = Command::new(tool)
+            let output = Command::new(tool)
                 .args(["--cflags", "--libs", "mpid"])
                 .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
                 .output()
                 .unwrap();
-            assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-            String::from_utf8_lossy(&told.stdout).split_whitespace().map(str::to_owned).collect()
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
         }
         None => vec![
             format!("-I{}", prefix.join("include").display()),
@@ -70,12 +70,12 @@ fn launchers() -> Vec<Launcher> {
 }
 
 fn run(launcher: &Launcher, program: &Path, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
-    // Each rank has a file of its own, so that none waits for what another one has in its buffers.
-    printing(launcher, program, arguments, knobs, "$$")
+    // Each rank prints to a file of its own, so that none waits for another one's buffers.
+    run_printing_to(launcher, program, arguments, knobs, "$$")
 }
 
 /// Runs a program whose ranks print into files of this name, by the shell.
-fn printing(
+fn run_printing_to(
     launcher: &Launcher,
     program: &Path,
     arguments: &[&str],
@@ -99,7 +99,7 @@ fn printing(
 }
 
 #[test]
-fn words_are_counted() {
+fn word_count() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "examples/wordcount.c") else { return };
     let texts = ["to be or not\nto be", "that is\tthe question\n\nto", "be"];
@@ -127,7 +127,7 @@ fn words_are_counted() {
             ("to", "3"),
         ];
         assert_eq!(counts, BTreeMap::from(expected), "{launcher:?}");
-        // By one task: of several, which all fail, the first to be heard of is told.
+        // With one task: of several that all fail, the first error to arrive is reported.
         let run = self::run(&launcher, &program, &["/no/such/file"], &[("HARRIER_MPID_O", "1")]);
         assert!(!run.success && run.stderr.contains("O task 0"), "{run:#?}");
         assert!(run.stderr.contains("failed: /no/such/file: No such file"), "{run:#?}");
@@ -135,7 +135,7 @@ fn words_are_counted() {
 }
 
 #[test]
-fn the_header_is_kept() {
+fn header_matches_the_library() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     const KNOBS: [(&str, &str); 3] =
@@ -164,35 +164,35 @@ fn the_header_is_kept() {
     }
 }
 
-/// A value that the combiner does not accept is told with the record it is from, whichever value it meets.
+/// A value that the combiner rejects is reported with its record, whichever value it meets.
 #[test]
-fn a_wrong_value_names_its_record() {
+fn rejected_values_name_their_record() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
         let run = run(&launcher, &program, &["wrong"], &[("HARRIER_MPID_O", "5")]);
-        let told = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
-        assert!(!run.success && told.contains("numbers at 104: "), "{run:#?}");
-        assert!(told.contains("key \"key\"") && told.contains("does not accept"), "{run:#?}");
+        let message = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
+        assert!(!run.success && message.contains("numbers at 104: "), "{run:#?}");
+        assert!(message.contains("key \"key\"") && message.contains("does not accept"), "{run:#?}");
     }
 }
 
-/// So is one that makes a sum larger than an int64_t, which would have become negative.
+/// So is one that overflows an int64_t sum.
 #[test]
-fn a_sum_that_is_too_large_names_its_record() {
+fn overflowing_sums_name_their_record() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
         let run = run(&launcher, &program, &["overflow"], &[("HARRIER_MPID_O", "5")]);
-        let told = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
-        assert!(!run.success && told.contains("numbers at 104: "), "{run:#?}");
-        assert!(told.contains("key \"key\"") && told.contains("int64_t"), "{run:#?}");
+        let message = run.stderr.lines().find(|line| line.contains("O task 2")).unwrap_or_default();
+        assert!(!run.success && message.contains("numbers at 104: "), "{run:#?}");
+        assert!(message.contains("key \"key\"") && message.contains("int64_t"), "{run:#?}");
     }
 }
 
-/// A pair that an A task does not take is told with its number and its key.
+/// A pair that an A task rejects is reported with its number and its key.
 #[test]
-fn a_wrong_pair_is_named() {
+fn rejected_pairs_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -203,24 +203,23 @@ fn a_wrong_pair_is_named() {
     }
 }
 
-/// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer
-/// is right.
+/// A combiner, partitioner or comparator that calls the library gets an error, and the result is right.
 #[test]
-fn functions_of_the_program_may_not_call() {
+fn reentrant_calls_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
         let knobs = [("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "3")];
         let run = run(&launcher, &program, &["calling"], &knobs);
         assert!(run.success, "{run:#?}");
-        assert_eq!(told(&run, "sum "), 500, "{run:#?}");
-        assert!(told(&run, "refusals ") > 100, "{run:#?}");
+        assert_eq!(sum_of_lines(&run, "sum "), 500, "{run:#?}");
+        assert!(sum_of_lines(&run, "refusals ") > 100, "{run:#?}");
     }
 }
 
-/// What a combiner, a partitioner or a comparator says with MPI_D_Fail is said by every rank, with the place.
+/// Every rank reports the MPI_D_Fail of a combiner, partitioner or comparator, with the place.
 #[test]
-fn functions_of_the_program_may_fail() {
+fn failures_of_callbacks_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for (which, place) in [
@@ -232,9 +231,10 @@ fn functions_of_the_program_may_fail() {
         for launcher in launchers() {
             let knobs = [("HARRIER_MPID_O", "5"), ("HARRIER_MPID_A", "3")];
             let run = run(&launcher, &program, &["failing", which], &knobs);
-            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("failed: ")).collect();
-            assert!(run.success && !told.is_empty(), "{which}: {run:#?}");
-            for line in told {
+            let failures: Vec<&str> =
+                run.stdout.lines().filter(|line| line.starts_with("failed: ")).collect();
+            assert!(run.success && !failures.is_empty(), "{which}: {run:#?}");
+            for line in failures {
                 assert!(line.contains("on purpose") && line.contains(place), "{which}: {run:#?}");
             }
             assert!(!run.stderr.contains("panicked at"), "{which}: {run:#?}");
@@ -242,9 +242,9 @@ fn functions_of_the_program_may_fail() {
     }
 }
 
-/// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
+/// A rank is killed: the ranks are restarted, resume from the checkpoint, and the result is right.
 #[test]
-fn a_rank_is_killed() {
+fn killed_ranks_recover_from_the_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in killed_ranks::launchers() {
@@ -254,10 +254,9 @@ fn a_rank_is_killed() {
     }
 }
 
-/// Ranks that a signal ends after they have met are started again; those that exit, or end well or not, are
-/// not.
+/// Ranks that a signal ends after they have met are restarted; those that exit, successfully or not, are not.
 #[test]
-fn only_lost_ranks_are_started_again() {
+fn only_lost_ranks_are_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
     for launcher in killed_ranks::launchers() {
@@ -274,7 +273,7 @@ fn only_lost_ranks_are_started_again() {
             assert!(!run.timed_out && run.success == success, "{context}");
             let starts = std::fs::read_to_string(&starts).unwrap().lines().count();
             assert_eq!(run.stderr.matches("started again").count(), if again { 2 } else { 0 }, "{context}");
-            // A rank may be killed for another one before it says so.
+            // A rank may be killed for another one before it prints.
             assert!(
                 if again { starts >= 3 } else { (1..=3).contains(&starts) },
                 "{starts} starts, {context}"
@@ -283,9 +282,9 @@ fn only_lost_ranks_are_started_again() {
     }
 }
 
-/// A program that goes out of its loop before its tasks are done has no answer, on any rank.
+/// A program that leaves its loop before its tasks are done has no result, on any rank.
 #[test]
-fn tasks_that_are_left_fail_the_job() {
+fn unfinished_tasks_fail_the_job() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -298,13 +297,13 @@ fn tasks_that_are_left_fail_the_job() {
         ] {
             let knobs = [("HARRIER_MPID_A", "5")];
             let run = run(&launcher, &program, &["early", how], &knobs);
-            let told: Vec<&str> = run.stdout.lines().collect();
-            assert!(!run.success && !run.timed_out && !told.is_empty(), "{how}: {run:#?}");
-            assert!(told.iter().all(|line| *line == told[0]), "{how}: {run:#?}");
-            assert!(told[0].contains("ended the job before its tasks were done"), "{how}: {run:#?}");
-            // Alone, who does not ask is rank 0; and so among several, of which another one may have left a
-            // task before.
-            assert!(told[0].contains(words) || how == "at once" && told.len() > 1, "{how}: {run:#?}");
+            let messages: Vec<&str> = run.stdout.lines().collect();
+            assert!(!run.success && !run.timed_out && !messages.is_empty(), "{how}: {run:#?}");
+            assert!(messages.iter().all(|line| *line == messages[0]), "{how}: {run:#?}");
+            assert!(messages[0].contains("ended the job before its tasks were done"), "{how}: {run:#?}");
+            // Alone, rank 0 is the one that does not ask; and so among several, of which another one may have
+            // left a task before.
+            assert!(messages[0].contains(words) || how == "at once" && messages.len() > 1, "{how}: {run:#?}");
             let printed =
                 run.stderr.lines().filter(|line| line.contains("before its tasks were done")).count();
             assert_eq!(printed, 1, "{how}: {run:#?}");
@@ -312,9 +311,9 @@ fn tasks_that_are_left_fail_the_job() {
     }
 }
 
-/// A second job runs alone, and is told on ranks why it cannot.
+/// A second job runs alone; on ranks its error says why it cannot run there.
 #[test]
-fn a_process_joins_the_ranks_once() {
+fn second_jobs_run_alone() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -322,31 +321,34 @@ fn a_process_joins_the_ranks_once() {
         let run = run(&launcher, &program, &["twice"], &[("HARRIER_MPID_O", "3")]);
         assert!(!run.timed_out && run.success == by_itself, "{run:#?}");
         let second: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("second ")).collect();
-        assert!(!second.is_empty() && told(&run, "pairs ") == if by_itself { 3 } else { 0 }, "{run:#?}");
+        assert!(
+            !second.is_empty() && sum_of_lines(&run, "pairs ") == if by_itself { 3 } else { 0 },
+            "{run:#?}"
+        );
         let words = "second 4 a process joins its ranks once";
         assert!(second.iter().all(|line| by_itself || line.starts_with(words)), "{run:#?}");
     }
 }
 
-/// Lines that are longer and shorter than splits, and how often each is there.
+/// Lines that are longer and shorter than splits, and the count of each.
 fn text_files(folder: &Path) -> (BTreeMap<String, u64>, u64) {
     let texts = folder.join("texts");
     std::fs::create_dir(&texts).unwrap();
     let line = |at: usize| format!("{} {}", at % 700, "x".repeat(at * 37 % 90));
     let long = "long ".repeat(400);
-    let whole: Vec<String> = (0..2000).map(line).chain([long, String::new()]).collect();
-    std::fs::write(texts.join("a"), whole.join("\n") + "\n").unwrap();
-    // Lines of another system, and one without an end.
+    let long_lines: Vec<String> = (0..2000).map(line).chain([long, String::new()]).collect();
+    std::fs::write(texts.join("a"), long_lines.join("\n") + "\n").unwrap();
+    // Lines with CR LF, and one without an end.
     std::fs::write(texts.join("b"), "b 1\r\nb 2\r\nlast").unwrap();
     std::fs::write(texts.join("empty"), "").unwrap();
     let mut counts = BTreeMap::new();
     let others = ["b 1", "b 2", "last"].map(str::to_string);
-    whole.into_iter().chain(others).for_each(|line| *counts.entry(line).or_default() += 1);
+    long_lines.into_iter().chain(others).for_each(|line| *counts.entry(line).or_default() += 1);
     let bytes = ["a", "b"].map(|name| std::fs::metadata(texts.join(name)).unwrap().len());
     (counts, bytes.iter().sum())
 }
 
-/// However many tasks there are and however the files are cut, all tasks together have each line once, and
+/// However many tasks there are and however the files are split, all tasks together have each line once, and
 /// each byte.
 #[test]
 fn tasks_share_an_input() {
@@ -374,21 +376,21 @@ fn tasks_share_an_input() {
             let numbers = counted(&run("part"));
             assert!(numbers.len() == 100 && numbers.values().all(|count| *count == 1), "{numbers:?}");
         }
-        // What is wrong is told with its place.
+        // Errors name their place.
         let bad = folder.path().join("bad");
         std::fs::write(&bad, "good\ngood\nbad\n").unwrap();
         let failed = run(&launcher, &program, &["lines", "0", bad.to_str().unwrap()], &[]);
-        let told = format!("{} at 10: failed: on purpose", bad.display());
-        assert!(!failed.success && failed.stderr.contains(&told), "{failed:#?}");
+        let message = format!("{} at 10: failed: on purpose", bad.display());
+        assert!(!failed.success && failed.stderr.contains(&message), "{failed:#?}");
         let missing = run(&launcher, &program, &["lines", "0", "/no/such/file"], &[]);
         assert!(!missing.success && missing.stderr.contains("/no/such/file: No such file"), "{missing:#?}");
     }
 }
 
-/// A program that goes without MPI_D_Finalize has failed, and says why, on every rank that does; no rank
+/// A program that exits without MPI_D_Finalize has failed, and reports that on every rank that does; no rank
 /// waits for it.
 #[test]
-fn a_program_that_goes_has_failed() {
+fn exit_without_finalize_fails_the_job() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -409,16 +411,16 @@ fn a_program_that_goes_has_failed() {
             assert!(!by_itself || run.stdout == "a line that is not lost\n", "{how}: {run:#?}");
         }
     }
-    // What the program says itself stays.
+    // The program's own message and status are unchanged.
     for (how, expected) in [("fail", 1), ("exit", 1), ("exit 7", 7)] {
         let status = Command::new(&program).args(["leaving", how]).output().unwrap().status;
         assert_eq!(status.code(), Some(expected), "{how}");
     }
 }
 
-/// What cannot be set is not left out.
+/// Settings that cannot be applied are not ignored.
 #[test]
-fn wrong_settings_fail_the_job() {
+fn invalid_settings_fail_the_job() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -436,9 +438,9 @@ fn wrong_settings_fail_the_job() {
     }
 }
 
-/// Ranks that say different things of their job are found out, before one waits for another.
+/// Ranks with different options of a job are detected, before one waits for another.
 #[test]
-fn ranks_say_the_same() {
+fn mismatched_jobs_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in
@@ -447,15 +449,15 @@ fn ranks_say_the_same() {
         for how in ["mode", "partitioner", "comparator", "window"] {
             let run = run(&launcher, &program, &["different", how], &[]);
             assert!(!run.success && !run.timed_out && run.stdout.lines().count() > 1, "{how}: {run:#?}");
-            let told = |line: &str| line.contains("were given different jobs or knobs");
-            assert!(run.stdout.lines().all(told), "{how}: {run:#?}");
+            let is_mismatch = |line: &str| line.contains("were given different jobs or knobs");
+            assert!(run.stdout.lines().all(is_mismatch), "{how}: {run:#?}");
         }
     }
 }
 
-/// A rank whose environment is wrong is not waited for.
+/// No rank waits for one whose environment is wrong.
 #[test]
-fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
+fn a_wrong_knob_on_one_rank_is_reported_on_all() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/ending.c") else { return };
     for launcher in
@@ -473,9 +475,9 @@ fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
     }
 }
 
-/// Ranks that print into one place do so in whole lines.
+/// Lines of ranks that print into one place are not interleaved.
 #[test]
-fn lines_are_not_cut() {
+fn printed_lines_are_not_interleaved() {
     let folder = tempfile::tempdir().unwrap();
     let input = |name: &str, line: &dyn Fn(u64) -> String| {
         let path = folder.path().join(name);
@@ -493,7 +495,7 @@ fn lines_are_not_cut() {
         let prefix = tempfile::tempdir().unwrap();
         let Some(program) = compile(prefix.path(), example) else { return };
         let mut answers = launchers().into_iter().map(|launcher| {
-            let run = printing(&launcher, &program, &arguments, &[], "all");
+            let run = run_printing_to(&launcher, &program, &arguments, &[], "all");
             assert!(run.success, "{launcher:?} {example}: {}", run.stderr);
             let mut lines: Vec<String> = run.stdout.lines().map(str::to_string).collect();
             lines.sort();
@@ -509,20 +511,19 @@ fn lines_are_not_cut() {
     }
 }
 
-/// The installed library is found by programs that were linked to it as the README says, without any
-/// variable.
+/// Programs that were linked as the README says find the installed library without any variable.
 #[test]
-fn an_installed_library_is_found() {
+fn installed_library_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let (Some(tool), Some(_)) = (on_path("pkg-config"), on_path("cc")) else { return absent("pkg-config") };
     let prefix = folder.path().join("prefix");
     install(&prefix);
-    let told = Command::new(tool)
+    let output = Command::new(tool)
         .args(["--cflags", "--libs", "mpid"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .output()
         .unwrap();
-    let flags = String::from_utf8_lossy(&told.stdout).into_owned();
+    let flags = String::from_utf8_lossy(&output.stdout).into_owned();
     let program = folder.path().join("wordcount");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/wordcount.c");
     let compiled =
@@ -536,9 +537,9 @@ fn an_installed_library_is_found() {
     assert!(run.success && run.stdout.contains("be\t2\n"), "{run:#?}");
 }
 
-/// A prefix whose flags no compiler would get is refused, before anything is in it.
+/// A prefix that breaks compiler flags is refused, before anything is installed.
 #[test]
-fn a_prefix_that_has_no_flags_is_refused() {
+fn prefixes_without_valid_flags_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-mpid.sh");
     let install = |prefix: &str, from: &Path| {
@@ -550,15 +551,15 @@ fn a_prefix_that_has_no_flags_is_refused() {
         "a\nb", "a\n",
     ] {
         let refused = install(name, folder.path());
-        let said = String::from_utf8_lossy(&refused.stderr);
+        let stderr_text = String::from_utf8_lossy(&refused.stderr);
         assert!(
-            !refused.status.success() && said.contains("has other characters than letters"),
+            !refused.status.success() && stderr_text.contains("has other characters than letters"),
             "{name}: {refused:?}"
         );
-        assert!(said.contains(name), "{name}: {said}");
+        assert!(stderr_text.contains(name), "{name}: {stderr_text}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    // Also one that is said from within such a folder.
+    // Also a relative one within such a folder.
     let within = folder.path().join("a b");
     std::fs::create_dir(&within).unwrap();
     assert!(!install("prefix", &within).status.success());
@@ -571,9 +572,9 @@ fn a_prefix_that_has_no_flags_is_refused() {
     }
 }
 
-/// What goes on otherwise than it was asked is told, and what is no knob is refused.
+/// Deviations from the requested options are warnings, and unknown knobs are refused.
 #[test]
-fn warnings_and_wrong_knobs_are_told() {
+fn warnings_and_unknown_knobs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "examples/wordcount.c") else { return };
     let text = folder.path().join("text");
@@ -591,22 +592,22 @@ fn warnings_and_wrong_knobs_are_told() {
     }
 }
 
-/// The examples that the README names are short ones.
+/// The README's examples are short.
 #[test]
-fn word_counts_are_short() {
+fn word_count_examples_are_short() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for example in ["examples/wordcount.c", "../../python/examples/wordcount.py"] {
         let source = std::fs::read_to_string(here.join(example)).unwrap();
         let lines = source.lines().count();
         assert!(lines <= 30, "{example} has {lines} lines");
-        // Nor is it short because its lines are long.
+        // Nor are they short by long lines.
         assert!(source.lines().all(|line| line.len() <= 140), "{example}");
     }
 }
 
-/// What a program was not started for is told, and not left out.
+/// Modes that the program was not started for are errors, and not ignored.
 #[test]
-fn other_modes_are_refused() {
+fn mismatched_modes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
@@ -617,8 +618,8 @@ fn other_modes_are_refused() {
         ] {
             for mode in modes {
                 let run = run(&launcher, &program, &[asked], &[("HARRIER_MPID_MODE", mode)]);
-                let told = format!("a job of mode {own}, and the program was started in mode {mode}");
-                assert!(!run.success && run.stderr.contains(&told), "{run:#?}");
+                let message = format!("a job of mode {own}, and the program was started in mode {mode}");
+                assert!(!run.success && run.stderr.contains(&message), "{run:#?}");
             }
         }
         let run = run(&launcher, &program, &["streaming"], &[("HARRIER_MPID_O", "9")]);
@@ -626,7 +627,7 @@ fn other_modes_are_refused() {
     }
 }
 
-/// By node, as the definition has it.
+/// PageRank by node, by its definition.
 fn plain_pagerank(edges: &[(u64, u64)], rounds: usize) -> BTreeMap<u64, f64> {
     let mut leads_to: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (from, to) in edges {
@@ -647,12 +648,12 @@ fn plain_pagerank(edges: &[(u64, u64)], rounds: usize) -> BTreeMap<u64, f64> {
 }
 
 #[test]
-fn nodes_are_ranked_in_rounds() {
+fn pagerank_in_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "examples/pagerank.c") else { return };
-    // Nodes of 300 and more lead nowhere.
+    // Nodes of 300 and more have no outgoing edges.
     let mut edges: Vec<(u64, u64)> = (0..3000u64).map(|at| (at * 7 % 300, at * at % 331)).collect();
-    // A number as any other.
+    // The largest number is a valid one.
     edges.extend([(7, u64::MAX), (u64::MAX, 8), (u64::MAX, u64::MAX)]);
     let files: Vec<String> = edges
         .chunks(800)
@@ -689,22 +690,26 @@ fn nodes_are_ranked_in_rounds() {
     }
 }
 
-/// Numbers of lines that begin so, by the word behind.
-fn told(run: &Run, what: &str) -> u64 {
+/// The sum of the numbers behind `what` at the beginning of lines.
+fn sum_of_lines(run: &Run, what: &str) -> u64 {
     let lines = run.stdout.lines().filter_map(|line| line.strip_prefix(what));
     lines.map(|number| number.trim().parse::<u64>().unwrap()).sum()
 }
 
 #[test]
-fn rounds_keep_what_is_said() {
+fn kept_pairs_of_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     let knobs = [("HARRIER_MPID_O", "4"), ("HARRIER_MPID_A", "5"), ("HARRIER_MPID_BLOCK", "1024")];
     for launcher in launchers() {
         let good = run(&launcher, &program, &["iteration"], &knobs);
         assert!(good.success, "{good:#?}");
-        // 400 numbers, of which each became one more in each of three rounds.
-        assert_eq!((told(&good, "kept "), told(&good, "sum ")), (400, 399 * 400 / 2 + 3 * 400), "{good:#?}");
+        // 400 numbers, each of which was incremented in each of three rounds.
+        assert_eq!(
+            (sum_of_lines(&good, "kept "), sum_of_lines(&good, "sum ")),
+            (400, 399 * 400 / 2 + 3 * 400),
+            "{good:#?}"
+        );
         let bad = run(&launcher, &program, &["iteration", "fail"], &knobs);
         assert!(!bad.success, "{bad:#?}");
         let line = bad.stderr.lines().find(|line| line.contains("O task 3")).unwrap_or_default();
@@ -716,11 +721,11 @@ fn rounds_keep_what_is_said() {
 }
 
 #[test]
-fn windows_are_counted() {
+fn windowed_counts() {
     let folder = tempfile::tempdir().unwrap();
     let Some(checks) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in launchers() {
-        // Little memory, so that windows that wait are on disk.
+        // Little memory, so that waiting windows are spilled.
         for memory in ["100000000", "1"] {
             let run = run(
                 &launcher,
@@ -729,9 +734,13 @@ fn windows_are_counted() {
                 &[("HARRIER_MPID_MEMORY", memory), ("HARRIER_MPID_A", "3")],
             );
             assert!(run.success, "{run:#?}");
-            let inputs = told(&run, "inputs ");
+            let inputs = sum_of_lines(&run, "inputs ");
             assert!(inputs > 0, "{run:#?}");
-            assert_eq!((told(&run, "pairs "), told(&run, "late ")), (10_000 * inputs, inputs), "{run:#?}");
+            assert_eq!(
+                (sum_of_lines(&run, "pairs "), sum_of_lines(&run, "late ")),
+                (10_000 * inputs, inputs),
+                "{run:#?}"
+            );
         }
         let bad = run(&launcher, &checks, &["streaming", "fail A"], &[]);
         assert!(!bad.success && bad.stderr.contains("window from 300, record 1 (key "), "{bad:#?}");

@@ -1,16 +1,16 @@
-//! The Python package, alone and under the MPI runtimes there are: from the checkout with the library that
+//! The Python package, alone and under the installed MPI runtimes: from the checkout with the library that
 //! was just built, and as the wheel that `scripts/wheel.sh` has built with maturin and installed beside
 //! NumPy. What is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-mod library_path;
 mod killed_ranks;
+mod library_path;
 
-use library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
+use library_path::library;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A run takes about a second. One that takes longer than this on any machine hangs.
+/// Timeout of a run, which takes about a second.
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 fn checkout() -> PathBuf {
@@ -42,7 +42,7 @@ fn from_checkout() -> Vec<(&'static str, PathBuf)> {
     vec![("PYTHONPATH", checkout().join("python")), ("HARRIER_MPID_LIBRARY", library())]
 }
 
-/// The one of the system, with the package of the checkout.
+/// The system's Python, with the package of the checkout.
 fn system() -> Option<Python> {
     let Some(program) = on_path("python3") else {
         absent("python3");
@@ -57,8 +57,8 @@ fn runs_on(pythons: Vec<Option<Python>>, script: &str, arguments: &[&str]) -> Ve
     runs_by(launchers.into(), pythons, script, arguments)
 }
 
-/// A row of a table of many that are alike, by the system's Python: alone, and on the ranks of one MPI or of
-/// the other in turn.
+/// Runs one row of a table of similar cases, with the system's Python: alone, and on ranks of one MPI or the
+/// other in turn.
 fn runs_row(row: usize, script: &str, arguments: &[&str]) -> Vec<Run> {
     let ranks = if row.is_multiple_of(2) { Launcher::open_mpi(2) } else { Launcher::mpich(2) };
     runs_by(vec![Launcher::none(), ranks], vec![system()], script, arguments)
@@ -91,7 +91,7 @@ fn runs(script: &str, arguments: &[&str]) -> Vec<Run> {
     runs_on(vec![system(), wheel()], script, arguments)
 }
 
-/// The numbers of the lines of A tasks, added up: tasks, and what each told.
+/// The sums of the numbers in the lines of A tasks.
 fn totals(run: &Run) -> (usize, u64, u64) {
     let lines: Vec<Vec<u64>> = run
         .stdout
@@ -103,7 +103,7 @@ fn totals(run: &Run) -> (usize, u64, u64) {
 }
 
 #[test]
-fn words_are_counted() {
+fn word_count() {
     let folder = tempfile::tempdir().unwrap();
     let files: Vec<String> = ["to be or not\nto be", "that is to be"]
         .iter()
@@ -122,7 +122,7 @@ fn words_are_counted() {
     }
 }
 
-/// O tasks share files line by line, split by split, and numbers: each has its own.
+/// O tasks share files by lines, by splits, and numbers.
 #[test]
 fn tasks_share_an_input() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,21 +153,21 @@ fn tasks_share_an_input() {
     }
     let bad = folder.path().join("bad");
     std::fs::write(&bad, "good\nbad\n").unwrap();
-    for (what, told) in [
+    for (what, expected) in [
         ("missing", "/no/such/file: No such file".to_string()),
         ("bad", format!("{} at 5: failed: ValueError: on purpose", bad.display())),
         ("size", "split_bytes -1 is out of range".to_string()),
     ] {
         let arguments = ["no_shares", what, bad.to_str().unwrap()];
         for run in runs_on(vec![system()], "tests/checks.py", &arguments) {
-            assert!(run.stdout.contains(&told), "{what}: {run:#?}");
+            assert!(run.stdout.contains(&expected), "{what}: {run:#?}");
         }
     }
 }
 
-/// Ranks that print into one place do so in whole lines.
+/// Lines of ranks that print into one place are not interleaved.
 #[test]
-fn lines_are_not_cut() {
+fn printed_lines_are_not_interleaved() {
     let folder = tempfile::tempdir().unwrap();
     let input = |name: &str, line: &dyn Fn(u64) -> String| {
         let path = folder.path().join(name);
@@ -212,18 +212,18 @@ fn objects_combiners_and_failures() {
         assert!(run.stdout.contains("failed: O task 2") && run.stdout.contains("on purpose"), "{run:#?}");
     }
     for run in runs("tests/checks.py", &["other_thread"]) {
-        let told = "no other thread than that of MPI_D_Init";
-        assert!(run.stdout.contains("failed: O task") && run.stdout.contains(told), "{run:#?}");
+        let expected = "no other thread than that of MPI_D_Init";
+        assert!(run.stdout.contains("failed: O task") && run.stdout.contains(expected), "{run:#?}");
     }
     for run in runs("tests/checks.py", &["place"]) {
-        let told = run.stdout.lines().find(|line| line.contains("O task 1")).unwrap_or_default();
-        assert!(told.contains("letters at 1") && told.contains("on purpose"), "{run:#?}");
+        let message = run.stdout.lines().find(|line| line.contains("O task 1")).unwrap_or_default();
+        assert!(message.contains("letters at 1") && message.contains("on purpose"), "{run:#?}");
     }
 }
 
-/// What 64 bits do not hold is refused, alone and as a sum.
+/// Integers beyond 64 bits are refused, alone and as a sum.
 #[test]
-fn numbers_are_not_cut_off() {
+fn integers_beyond_64_bits_are_refused() {
     for run in runs("tests/checks.py", &["ranges"]) {
         assert_eq!(totals(&run), (1, 4, 0), "{run:#?}");
     }
@@ -237,16 +237,16 @@ fn numbers_are_not_cut_off() {
 }
 
 #[test]
-fn keys_have_an_order_of_their_own() {
+fn custom_key_order() {
     for run in runs("tests/checks.py", &["ordered"]) {
         assert_eq!(totals(&run), (3, 500, 499 * 500 / 2), "{run:#?}");
     }
 }
 
-/// What is raised in a function that the library calls is raised in the program, and no A task has an answer
-/// that is wrong for it.
+/// Exceptions in functions that the library calls are raised in the program, and no A task has a wrong
+/// result.
 #[test]
-fn what_functions_raise_is_not_lost() {
+fn exceptions_of_callbacks_are_raised() {
     let rows = [
         ("combine", "ValueError", "JobError from ValueError"),
         ("combine", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
@@ -266,8 +266,8 @@ fn what_functions_raise_is_not_lost() {
         ("compare", "float", "JobError from TypeError"),
         ("compare", "bool", "JobError from TypeError"),
     ];
-    for (row, (which, what, told)) in rows.into_iter().enumerate() {
-        let said = match what {
+    for (row, (which, what, expected)) in rows.into_iter().enumerate() {
+        let message = match what {
             "ValueError" | "KeyboardInterrupt" | "SystemExit" => format!("{what}: on purpose ({which}, key"),
             "early" => "KeyboardInterrupt".to_string(),
             "none" if which == "combine" => "the combined value None is of type NoneType".to_string(),
@@ -275,11 +275,11 @@ fn what_functions_raise_is_not_lost() {
             _ => format!("{which} returns "),
         };
         for run in runs_row(row, "tests/checks.py", &["raises", which, what]) {
-            assert!(run.stdout.contains(&format!("raised {told}\n")), "{which} {what}: {run:#?}");
-            // The ranks on which the job alone has failed say the same, where another one has told them.
+            assert!(run.stdout.contains(&format!("raised {expected}\n")), "{which} {what}: {run:#?}");
+            // The ranks on which only the job has failed report the same error, if another rank has sent it.
             let others = run.stdout.lines().filter_map(|line| line.strip_prefix("told JobError "));
             for line in others.filter(|_| what != "early") {
-                assert!(line.contains(&said) && line.contains(" task "), "{which} {what}: {run:#?}");
+                assert!(line.contains(&message) && line.contains(" task "), "{which} {what}: {run:#?}");
             }
             assert!(!run.stdout.contains("an answer"), "{which} {what}: {run:#?}");
             assert!(!run.stderr.contains("ctypes callback"), "{which} {what}: {run:#?}");
@@ -294,40 +294,42 @@ fn what_functions_raise_is_not_lost() {
     }
 }
 
-/// Also the ranks on which nothing was raised say what was, and with which key.
+/// Ranks without the exception report it as well, with its key.
 #[test]
-fn what_one_rank_raises_all_are_told() {
+fn exceptions_are_reported_on_all_ranks() {
     for (which, keys) in [("combine", "key "), ("partition", "key "), ("compare", "keys ")] {
         for (number, run) in
             runs_on(vec![system()], "tests/checks.py", &["one_raises", which]).iter().enumerate()
         {
-            let told: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("told ")).collect();
-            assert_eq!(told.len(), if number == 0 { 1 } else { 2 }, "{which}: {run:#?}");
-            for line in told {
-                let said = format!("ValueError: on purpose ({which}, {keys}");
-                assert!(line.contains(" task ") && line.contains(&said), "{which}: {run:#?}");
+            let messages: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("told ")).collect();
+            assert_eq!(messages.len(), if number == 0 { 1 } else { 2 }, "{which}: {run:#?}");
+            for line in messages {
+                let message = format!("ValueError: on purpose ({which}, {keys}");
+                assert!(line.contains(" task ") && line.contains(&message), "{which}: {run:#?}");
             }
         }
     }
 }
 
-/// A rank is killed: the ranks are started again, go on from the checkpoint, and the answer is right.
+/// A rank is killed: the ranks are restarted, resume from the checkpoint, and the result is right.
 #[test]
-fn a_rank_is_killed() {
+fn killed_ranks_recover_from_the_checkpoint() {
     for Python { program, variables } in [system(), wheel()].into_iter().flatten() {
         let script = checkout().join("python/tests/checks.py");
         let words = [program.to_str().unwrap(), script.to_str().unwrap(), "killed"];
         for launcher in killed_ranks::launchers() {
-            let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &variables) else { return };
+            let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &variables) else {
+                return;
+            };
             killed_ranks::check(&run);
         }
     }
 }
 
-/// What the command line says and the program does not do is told, and not left out.
+/// Options of the command line that the program does not support are errors, and not ignored.
 #[test]
-fn what_cannot_be_is_refused() {
-    for (knob, value, told) in [
+fn unsupported_options_are_refused() {
+    for (knob, value, expected) in [
         ("HARRIER_MPID_MODE", "ITER", "the program is one of mode COM, and was started in mode ITER"),
         ("HARRIER_MPID_MODE", "STREAM", "mode COM"),
         ("HARRIER_MPID_O", "3", "the program has 4 O tasks, and was told 3"),
@@ -340,29 +342,29 @@ fn what_cannot_be_is_refused() {
             })
         });
         for run in runs_on(pythons.into(), "tests/checks.py", &["fails"]) {
-            assert!(run.stdout.contains(told), "{knob}={value}: {run:#?}");
+            assert!(run.stdout.contains(expected), "{knob}={value}: {run:#?}");
         }
     }
 }
 
 #[test]
-fn pairs_are_kept_between_rounds() {
+fn kept_pairs_of_rounds() {
     for run in runs("tests/checks.py", &["rounds"]) {
         assert_eq!(totals(&run), (5, 90, (3..93).sum()), "{run:#?}");
     }
     for run in runs("tests/checks.py", &["fails_in_round"]) {
-        let told = run.stdout.lines().find(|line| line.contains("O task 0")).unwrap_or_default();
-        assert!(told.contains("round 1, kept pairs at 7") && told.contains("on purpose"), "{run:#?}");
+        let line = run.stdout.lines().find(|line| line.contains("O task 0")).unwrap_or_default();
+        assert!(line.contains("round 1, kept pairs at 7") && line.contains("on purpose"), "{run:#?}");
     }
     for run in runs("tests/checks.py", &["ends_alone"]) {
         // Alone there is no rank to differ from.
-        let told = run.stdout.contains("after round 0 rank 0 begins another round and rank 1 ends");
-        assert!(told || run.stdout == "alone\n", "{run:#?}");
+        let is_mismatch = run.stdout.contains("after round 0 rank 0 begins another round and rank 1 ends");
+        assert!(is_mismatch || run.stdout == "alone\n", "{run:#?}");
     }
 }
 
 #[test]
-fn points_find_their_centres() {
+fn kmeans_in_rounds() {
     let folder = tempfile::tempdir().unwrap();
     // Around three places, in two files; the first points are one of each.
     let places = [(0.0, 0.0), (50.0, 0.0), (0.0, 80.0)];
@@ -395,18 +397,18 @@ fn points_find_their_centres() {
 }
 
 #[test]
-fn windows_close_while_inputs_go_on() {
+fn windows_close_while_inputs_are_open() {
     for run in runs("tests/checks.py", &["windows"]) {
-        // One input for each rank, and one pair of each that is late.
+        // One input for each rank, and one late pair of each.
         let inputs = run.stdout.lines().filter(|line| *line == "late 1").count() as u64;
         let (_, windows, pairs) = totals(&run);
         assert!(inputs > 0, "{run:#?}");
         assert_eq!((windows, pairs), (4 * 3, 100 * inputs), "{run:#?}");
     }
     for run in runs("tests/checks.py", &["fails_in_window"]) {
-        let told = run.stdout.lines().find(|line| line.contains("A task")).unwrap_or_default();
-        assert!(told.contains("window from 40, record 1 (key \"key\")"), "{run:#?}");
-        assert!(told.contains("on purpose"), "{run:#?}");
+        let line = run.stdout.lines().find(|line| line.contains("A task")).unwrap_or_default();
+        assert!(line.contains("window from 40, record 1 (key \"key\")"), "{run:#?}");
+        assert!(line.contains("on purpose"), "{run:#?}");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("events");
@@ -423,9 +425,9 @@ fn windows_close_while_inputs_go_on() {
     }
 }
 
-/// What cannot be is told in words of the program, where it can be before the job begins.
+/// Misuse is reported in terms of the program, if possible before the job starts.
 #[test]
-fn what_is_wrong_is_told() {
+fn misuse_is_reported() {
     for run in runs("tests/checks.py", &["refusals"]) {
         assert_eq!(totals(&run), (1, 1, 0), "{run:#?}");
     }
@@ -444,9 +446,9 @@ fn what_is_wrong_is_told() {
         ("callable", "returns a generator, and its work would not be done"),
         ("coroutine", "returns a coroutine, and its work would not be done"),
     ];
-    for (row, (what, told)) in rows.into_iter().enumerate() {
+    for (row, (what, expected)) in rows.into_iter().enumerate() {
         for run in runs_row(row, "tests/checks.py", &["yields", what]) {
-            assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{what}: {run:#?}");
+            assert!(run.stdout.contains("failed: ") && run.stdout.contains(expected), "{what}: {run:#?}");
             assert!(!run.stderr.contains("never awaited"), "{what}: {run:#?}");
         }
     }
@@ -460,9 +462,9 @@ fn what_is_wrong_is_told() {
     }
 }
 
-/// Jobs are one after the other, and on ranks there is one.
+/// Jobs run one after the other, and on ranks there is one.
 #[test]
-fn jobs_are_not_within_each_other() {
+fn nested_jobs_are_refused() {
     let rows = [
         ("o", "a job of this process has not ended"),
         ("a", "a job of this process has not ended"),
@@ -471,9 +473,9 @@ fn jobs_are_not_within_each_other() {
         ("round", "run of Rounds is called between rounds"),
         ("sum", "sum of Rounds is called between rounds"),
     ];
-    for (row, (which, told)) in rows.into_iter().enumerate() {
+    for (row, (which, expected)) in rows.into_iter().enumerate() {
         for run in runs_row(row, "tests/checks.py", &["nested", which]) {
-            assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{which}: {run:#?}");
+            assert!(run.stdout.contains("failed: ") && run.stdout.contains(expected), "{which}: {run:#?}");
         }
     }
     for (number, run) in runs_on(vec![system()], "tests/checks.py", &["several"]).iter().enumerate() {
@@ -484,10 +486,9 @@ fn jobs_are_not_within_each_other() {
     }
 }
 
-/// Numbers in arrays are those of pairs that are yielded, and are added up, ordered and sent to their A task
-/// as such.
+/// Numbers in arrays equal those of yielded pairs, and are added up, ordered and partitioned as such.
 #[test]
-fn arrays_are_pairs() {
+fn arrays_of_pairs() {
     for value in ["int", "float"] {
         for how in ["pairs", "arrays"] {
             for run in runs_on(vec![with_numpy()], "tests/checks.py", &["array_pairs", value, how]) {
@@ -501,7 +502,7 @@ fn arrays_are_pairs() {
 }
 
 #[test]
-fn arrays_of_other_things_are_refused() {
+fn arrays_of_unsupported_types_are_refused() {
     for run in runs_on(vec![with_numpy()], "tests/checks.py", &["wrong_arrays"]) {
         assert_eq!(totals(&run), (1, 19, 0), "{run:#?}");
     }

@@ -1,11 +1,10 @@
-//! Programs of which a rank is killed, and which `mpidrun` starts again: what is common to those in C and in
-//! Python.
+//! Recovery of programs with a killed rank, which `mpidrun` restarts: common to those in C and in Python.
 //!
-//! Such a program has [`O_TASKS`] O tasks, and is given a folder. O task 0 writes its process number to
-//! `victim` there if that is not there yet, and waits to be killed. The others wait for `go`, and add their
+//! Such a program has [`O_TASKS`] O tasks, and gets a folder. O task 0 writes its process id to `victim`
+//! there if that file does not exist yet, and waits to be killed. The others wait for `go`, and add their
 //! numbers to `ran` when they are done. So the kill comes when some of them are in the checkpoint, and not at
-//! an instant that happens to be good. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the value
-//! `i + 1`; A tasks print `A number keys sum`, each in one line.
+//! a lucky instant. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the value `i + 1`; A tasks
+//! print `A number keys sum`, each in one line.
 
 use crate::library_path::library;
 use harrier_launch::{Launcher, Run, absent, finish, gang_slot};
@@ -15,10 +14,10 @@ use std::time::{Duration, Instant};
 
 pub const O_TASKS: usize = 8;
 
-/// Two runs of a second. What takes longer than this on any machine hangs.
+/// Timeout of two runs of a second each.
 const TIME_MAX: Duration = Duration::from_secs(90);
 
-/// Where cargo leaves `mpidrun`, which belongs to another package than these tests.
+/// The path of cargo's `mpidrun`, which is in another package than these tests.
 fn mpidrun() -> Option<PathBuf> {
     let library = library();
     let built =
@@ -29,18 +28,18 @@ fn mpidrun() -> Option<PathBuf> {
     built
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(value) = condition() {
+            return value;
         }
         assert!(begin.elapsed() < TIME_MAX, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Bytes of the list of O tasks that are done, of the one job; 0 before there is any.
+/// Bytes of the list of committed O tasks, of the one job; 0 before there is any.
 fn bytes_committed(checkpoint: &Path) -> u64 {
     let Ok(jobs) = std::fs::read_dir(checkpoint) else { return 0 };
     jobs.flatten().filter_map(|job| Some(job.path().join("commits").metadata().ok()?.len())).sum()
@@ -48,19 +47,19 @@ fn bytes_committed(checkpoint: &Path) -> u64 {
 
 fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // Whole lines only.
+    // Complete lines only.
     text.split_inclusive('\n').filter_map(|line| Some(line.strip_suffix('\n')?.to_string())).collect()
 }
 
-/// The launchers there are, without the options that tests give them.
+/// The installed launchers, without the options that tests give them.
 pub fn launchers() -> Vec<String> {
     let all = [Launcher::open_mpi, Launcher::mpich, Launcher::open_mpi_wheel, Launcher::mpich_wheel];
     let words = all.map(|launcher| launcher(3).words().inspect_err(|reason| absent(reason)));
     words.into_iter().flatten().map(|words| words[0].clone()).collect()
 }
 
-/// Runs `mpidrun` with this launcher on three ranks, with a checkpoint in `folder` and restarts; `program` is
-/// its last arguments. `None`: there is none.
+/// Command for `mpidrun` with this launcher on three ranks, with a checkpoint in `folder` and restarts;
+/// `program` is its last arguments. `None`: the launcher is absent.
 pub fn with_restarts(launcher: &str, folder: &Path, program: &[&str]) -> Option<Command> {
     let mut command = Command::new(mpidrun()?);
     command.env("HARRIER_MPIRUN", launcher).args(["-n", "3", "-O", &O_TASKS.to_string(), "-A", "4"]);
@@ -68,13 +67,9 @@ pub fn with_restarts(launcher: &str, folder: &Path, program: &[&str]) -> Option<
     Some(command)
 }
 
-/// Starts the program, whose words are followed by the folder, and kills the rank of O task 0. `None`:
+/// Starts the program, with the folder as its last argument, and kills the rank of O task 0. `None`:
 /// something is absent.
-pub fn killed_and_started_again(
-    launcher: &str,
-    program: &[&str],
-    variables: &[(&str, PathBuf)],
-) -> Option<Run> {
+pub fn run_with_killed_rank(launcher: &str, program: &[&str], variables: &[(&str, PathBuf)]) -> Option<Run> {
     let folder = tempfile::tempdir().unwrap();
     let (checkpoint, ran) = (folder.path().join("checkpoint"), folder.path().join("ran"));
     let mut command = with_restarts(launcher, folder.path(), program)?;
@@ -102,21 +97,21 @@ pub fn killed_and_started_again(
     let ran = lines(&ran);
     assert!(ran.iter().filter(|task| *task == "0").count() == 1, "{ran:?}: {run:#?}");
     assert!(ran.len() >= O_TASKS && ran.len() < 2 * O_TASKS - 1, "{ran:?}: {run:#?}");
-    let left = std::fs::read_dir(&checkpoint).map_or(0, Iterator::count);
-    assert!(left == 0, "the checkpoint stays: {run:#?}");
+    let checkpoint_files = std::fs::read_dir(&checkpoint).map_or(0, Iterator::count);
+    assert!(checkpoint_files == 0, "the checkpoint stays: {run:#?}");
     Some(run)
 }
 
-/// The answer is that of a run of which nobody was killed.
+/// Asserts the result of a run without a kill.
 pub fn check(run: &Run) {
     assert!(run.success, "{run:#?}");
-    let told: Vec<Vec<u64>> = run
+    let totals: Vec<Vec<u64>> = run
         .stdout
         .lines()
         .filter_map(|line| line.strip_prefix("A "))
         .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
         .collect();
-    let sum = |at: usize| told.iter().map(|numbers| numbers[at]).sum::<u64>();
+    let sum = |at: usize| totals.iter().map(|numbers| numbers[at]).sum::<u64>();
     let expected = (1..=O_TASKS as u64).map(|value| 1000 * value).sum::<u64>();
-    assert_eq!((told.len(), sum(1), sum(2)), (4, 100, expected), "{run:#?}");
+    assert_eq!((totals.len(), sum(1), sum(2)), (4, 100, expected), "{run:#?}");
 }
