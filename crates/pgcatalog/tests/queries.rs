@@ -5,7 +5,7 @@
 //! the rows, in any order. Instead of rows there may be their number, or the reason why they are not
 //! compared.
 
-mod shop;
+mod sample_schema;
 
 use std::fmt::Write;
 use std::fs;
@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use harrier_pgcatalog::{TYPE_KEY, install, planned_type, rewrite};
 use harrier_sql::column_names::column_names;
 
-use shop::Shop;
+use sample_schema::Shop;
 
 /// Types of PostgreSQL that DataFusion does not know, as the engine has them planned.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ async fn clients_get_what_postgresql_answers() {
 /// are valid.
 #[tokio::test]
 async fn keys_and_indexes_are_found() {
-    let context = session_of(shop::with_keys());
+    let context = session_of(sample_schema::with_keys());
     for (sql, expected) in [
         (
             "SELECT conname, contype, conkey, confkey, convalidated, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",

@@ -8,14 +8,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[path = "layers/circles.rs"]
-mod circles;
+#[path = "layers/module_cycles.rs"]
+mod module_cycles;
 #[path = "layers/names.rs"]
 mod names;
-#[path = "layers/pages.rs"]
-mod pages;
-#[path = "layers/variables.rs"]
-mod variables;
+#[path = "layers/documentation.rs"]
+mod documentation;
+#[path = "layers/environment_variables.rs"]
+mod environment_variables;
 
 /// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
 const MAY_USE: [(&str, &[&str]); 28] = [

@@ -1,8 +1,8 @@
 //! Tests of the order of joins: meaning, freedom, optimum, size, ties and estimates.
 
 mod estimates;
-mod freedom;
+mod conflict_rules;
 mod interpreter;
 mod random_trees;
 mod reordering;
-mod searches;
+mod join_search;
