@@ -249,7 +249,7 @@ fn killed_ranks_recover_from_the_checkpoint() {
     let Some(program) = compile(folder.path(), "tests/checks.c") else { return };
     for launcher in killed_ranks::launchers() {
         let words = [program.to_str().unwrap(), "killed"];
-        let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &[]) else { return };
+        let Some(run) = killed_ranks::run_with_killed_rank(&launcher, &words, &[]) else { return };
         killed_ranks::check(&run);
     }
 }

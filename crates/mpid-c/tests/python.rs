@@ -318,7 +318,7 @@ fn killed_ranks_recover_from_the_checkpoint() {
         let script = checkout().join("python/tests/checks.py");
         let words = [program.to_str().unwrap(), script.to_str().unwrap(), "killed"];
         for launcher in killed_ranks::launchers() {
-            let Some(run) = killed_ranks::killed_and_started_again(&launcher, &words, &variables) else {
+            let Some(run) = killed_ranks::run_with_killed_rank(&launcher, &words, &variables) else {
                 return;
             };
             killed_ranks::check(&run);
