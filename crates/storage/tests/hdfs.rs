@@ -1,4 +1,5 @@
-//! HDFS, upon a real NameNode and DataNode.
+//! HDFS object store against a real NameNode and DataNode: atomic writes, replacement, uploads, and outages
+//! of either node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,12 +35,12 @@ async fn read(store: &dyn ObjectStore, path: &Path) -> Result<String> {
 
 async fn names(store: &dyn ObjectStore, folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
-        store.list(Some(folder)).map_ok(|found| found.location.to_string()).try_collect().await.unwrap();
+        store.list(Some(folder)).map_ok(|size| size.location.to_string()).try_collect().await.unwrap();
     names.sort();
     names
 }
 
-fn noise(bytes: usize) -> Vec<u8> {
+fn random_bytes(bytes: usize) -> Vec<u8> {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     (0..bytes)
         .map(|_| {
@@ -49,25 +50,25 @@ fn noise(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What the NameNode was asked in between.
-fn asked(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, call: &str) -> u64 {
+/// NameNode calls of one kind between two counts.
+fn calls_between(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, call: &str) -> u64 {
     let count = |calls: &BTreeMap<String, u64>| calls.get(call).copied().unwrap_or(0);
     count(after) - count(before)
 }
 
-/// Starting a file system takes long, so all of it is one test; the NameNode goes last.
+/// One test, because the start of a file system takes long; the NameNode stops last.
 #[test]
-fn files_are_written_in_place() {
+fn files_are_written_atomically() {
     let Some(server) = Hdfs::dedicated() else { return };
     run(async {
         let store = open(&server.url(), Options::default());
         put_read_list_and_delete(&store).await;
-        what_is_new_is_never_renamed(&server, &store).await;
-        what_is_there_is_replaced_at_once(&server, &store).await;
-        a_large_file_goes_in_parts(&server, &store).await;
-        what_is_not_completed_goes(&store).await;
-        the_datanode_may_go(&server).await;
-        the_namenode_may_go(&server).await;
+        new_files_are_written_without_rename(&server, &store).await;
+        existing_files_are_replaced_atomically(&server, &store).await;
+        multipart_upload(&server, &store).await;
+        incomplete_uploads_are_removed(&store).await;
+        datanode_outage_and_restart(&server).await;
+        namenode_outage_and_restart(&server).await;
     });
 }
 
@@ -88,20 +89,20 @@ async fn put_read_list_and_delete(store: &Arc<dyn ObjectStore>) {
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
     store.delete(&path).await.unwrap();
     assert!(matches!(store.head(&path).await, Err(Error::NotFound { .. })));
-    // Deleted once more: it is gone either way.
+    // Deleting it again: it is gone either way.
     store.delete(&path).await.unwrap();
     store.delete(&Path::from("t/empty")).await.unwrap();
 }
 
-async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+async fn new_files_are_written_without_rename(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     let before = server.calls("/");
     for n in 0..10 {
         store.put(&Path::from(format!("new/k={n}/x.parquet")), text("rows")).await.unwrap();
     }
     let after = server.calls("/");
-    assert_eq!(asked(&before, &after, "create"), 10);
+    assert_eq!(calls_between(&before, &after, "create"), 10);
     for call in ["rename", "getfileinfo", "listStatus", "mkdirs", "delete"] {
-        assert_eq!(asked(&before, &after, call), 0, "{call}: {after:?}");
+        assert_eq!(calls_between(&before, &after, call), 0, "{call}: {after:?}");
     }
     let again = store.put_opts(&Path::from("new/k=0/x.parquet"), text("2"), PutMode::Create.into()).await;
     assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
@@ -124,15 +125,15 @@ async fn what_is_new_is_never_renamed(server: &Hdfs, store: &Arc<dyn ObjectStore
     assert_eq!(won, 1);
 }
 
-async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+async fn existing_files_are_replaced_atomically(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     let path = Path::from("replaced/x");
     store.put(&path, text("old")).await.unwrap();
     let before = server.calls("/");
     store.put(&path, text("new")).await.unwrap();
-    assert_eq!(asked(&before, &server.calls("/"), "rename"), 1);
+    assert_eq!(calls_between(&before, &server.calls("/"), "rename"), 1);
     assert_eq!(read(store, &path).await.unwrap(), "new");
     assert_eq!(names(store, &Path::from("replaced")).await, ["replaced/x"]);
-    // Who reads it while it is replaced, again and again, always finds a whole one.
+    // A reader during repeated replacement always gets a complete file.
     let writer = {
         let (store, path) = (Arc::clone(store), path.clone());
         tokio::spawn(async move {
@@ -142,8 +143,8 @@ async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn Object
         })
     };
     while !writer.is_finished() {
-        let found = store.get(&path).await.unwrap().meta.size;
-        assert!((3..=6).contains(&found), "{found} bytes");
+        let size = store.get(&path).await.unwrap().meta.size;
+        assert!((3..=6).contains(&size), "{size} bytes");
     }
     writer.await.unwrap();
     store.rename(&path, &Path::from("elsewhere/deep/y")).await.unwrap();
@@ -152,9 +153,9 @@ async fn what_is_there_is_replaced_at_once(server: &Hdfs, store: &Arc<dyn Object
     assert_eq!(read(store, &path).await.unwrap(), "new 19");
 }
 
-async fn a_large_file_goes_in_parts(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
+async fn multipart_upload(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     let path = Path::from("large/x");
-    let bytes = noise(7 << 20);
+    let bytes = random_bytes(7 << 20);
     let before = server.calls("/");
     let mut writer =
         BufWriter::with_capacity(Arc::clone(store), path.clone(), 1 << 20).with_max_concurrency(4);
@@ -163,12 +164,12 @@ async fn a_large_file_goes_in_parts(server: &Hdfs, store: &Arc<dyn ObjectStore>)
     }
     writer.shutdown().await.unwrap();
     let after = server.calls("/");
-    assert_eq!(asked(&before, &after, "rename"), 0);
-    assert_eq!(asked(&before, &after, "create"), 1);
+    assert_eq!(calls_between(&before, &after, "rename"), 0);
+    assert_eq!(calls_between(&before, &after, "create"), 1);
     assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), bytes);
     let range = store.get_range(&path, 1_048_570..1_048_590).await.unwrap();
     assert_eq!(&range[..], &bytes[1_048_570..1_048_590]);
-    // Another one takes its place when it is complete.
+    // Another file replaces it when the upload is complete.
     let mut upload = store.put_multipart(&path).await.unwrap();
     upload.put_part(text("short")).await.unwrap();
     assert_eq!(store.head(&path).await.unwrap().size, bytes.len() as u64);
@@ -176,7 +177,7 @@ async fn a_large_file_goes_in_parts(server: &Hdfs, store: &Arc<dyn ObjectStore>)
     assert_eq!(read(store, &path).await.unwrap(), "short");
 }
 
-async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
+async fn incomplete_uploads_are_removed(store: &Arc<dyn ObjectStore>) {
     for given_up in [false, true] {
         let path = Path::from(format!("half/{given_up}"));
         let mut upload = store.put_multipart(&path).await.unwrap();
@@ -186,10 +187,10 @@ async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
             assert!(upload.complete().await.is_err());
         }
         drop(upload);
-        let begun = Instant::now();
+        let start = Instant::now();
         while !names(store, &Path::from("half")).await.is_empty() {
             assert!(
-                begun.elapsed() < Duration::from_secs(20),
+                start.elapsed() < Duration::from_secs(20),
                 "{:?}",
                 names(store, &Path::from("half")).await
             );
@@ -198,9 +199,9 @@ async fn what_is_not_completed_goes(store: &Arc<dyn ObjectStore>) {
     }
 }
 
-async fn the_datanode_may_go(server: &Hdfs) {
-    // More than is under way at a time.
-    let (path, bytes) = (Path::from("datanode/x"), noise(32 << 20));
+async fn datanode_outage_and_restart(server: &Hdfs) {
+    // More than the client buffers.
+    let (path, bytes) = (Path::from("datanode/x"), random_bytes(32 << 20));
     let short = open(&server.url(), Options::default().with("retry_seconds", "1").with("retries", "2"));
     let patient =
         open(&server.url(), Options::default().with("retries", "1000").with("retry_seconds", "600"));
@@ -213,14 +214,14 @@ async fn the_datanode_may_go(server: &Hdfs) {
         short.put(&Path::from("datanode/y"), text("x")).await.unwrap_err(),
         short.get(&path).await.unwrap().bytes().await.unwrap_err(),
     ] {
-        let said = error.to_string();
-        assert!(said.contains(&server.url()) && said.contains("cannot talk to"), "{said}");
-        // Nothing of what the client keeps of DataNodes.
-        assert!(said.len() < 300, "{said}");
+        let message = error.to_string();
+        assert!(message.contains(&server.url()) && message.contains("cannot talk to"), "{message}");
+        // Nothing of the client's state about DataNodes.
+        assert!(message.len() < 300, "{message}");
     }
     assert_eq!(names(short.as_ref(), &Path::from("datanode")).await, ["datanode/x"]);
 
-    // One that comes back is waited for: the file is read on, and another one written from its beginning.
+    // The client waits for a restarted DataNode: it resumes reading, and writes another file from its start.
     let reading = tokio::spawn(async move {
         let mut all = first.to_vec();
         while let Some(piece) = pieces.next().await {
@@ -240,7 +241,7 @@ async fn the_datanode_may_go(server: &Hdfs) {
     assert_eq!(read(patient.as_ref(), &Path::from("datanode/y")).await.unwrap(), "y");
 }
 
-async fn the_namenode_may_go(server: &Hdfs) {
+async fn namenode_outage_and_restart(server: &Hdfs) {
     let path = Path::from("gone/x");
     let patient = open(&server.url(), Options::default());
     let short = open(&server.url(), Options::default().with("retry_seconds", "1").with("retries", "2"));
@@ -256,15 +257,15 @@ async fn the_namenode_may_go(server: &Hdfs) {
         short.delete(&path).await.unwrap_err(),
         short.list(Some(&Path::from("gone"))).next().await.unwrap().unwrap_err(),
     ] {
-        let said = error.to_string();
-        assert!(said.contains(&server.url()), "{said}");
-        assert!(said.contains("cannot talk to"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains(&server.url()), "{message}");
+        assert!(message.contains("cannot talk to"), "{message}");
     }
-    // A file that cannot be completed is not said to be.
+    // A file that cannot be completed is an error.
     let completed = tokio::time::timeout(Duration::from_secs(60), torn.complete()).await.expect("it hangs");
     assert!(completed.is_err());
 
-    // One that comes back is waited for.
+    // The client waits for a restarted NameNode.
     let waiting = {
         let (patient, path) = (Arc::clone(&patient), path.clone());
         let options = Options::default().with("retries", "1000").with("retry_seconds", "600");
@@ -281,31 +282,31 @@ async fn the_namenode_may_go(server: &Hdfs) {
 }
 
 #[test]
-fn no_namenode_is_told_in_time() {
+fn unreachable_namenode_fails_in_bounded_time() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     run(async {
         let options = Options::default().with("retries", "3");
         let store = open(&format!("hdfs://{address}"), options);
-        let begun = Instant::now();
+        let start = Instant::now();
         let error = store.get(&Path::from("x")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     });
 }
 
-/// One that listens and never answers.
+/// A NameNode that accepts connections and never answers.
 #[test]
-fn a_silent_namenode_is_told_in_time() {
+fn silent_namenode_times_out() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     run(async {
         let options = Options::default().with("request_seconds", "1").with("retries", "1");
         let store = open(&format!("hdfs://{address}"), options);
-        let begun = Instant::now();
+        let start = Instant::now();
         let error = store.put(&Path::from("x"), text("x")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(error.to_string().contains("no answer within 1 s"), "{error}");
     });
 }

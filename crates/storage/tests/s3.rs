@@ -1,4 +1,5 @@
-//! S3, upon a real server, and with everything going wrong between it and the client.
+//! S3 object store against a real server, with faults of the connection by a proxy: retries, lost responses,
+//! multipart uploads, and errors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
 use tokio::io::AsyncWriteExt;
 use url::Url;
 
-/// Part of an upload: the least that S3 allows but for the last.
+/// Size of an upload's parts: S3's minimum but for the last one.
 const PART_BYTES: usize = 5 << 20;
 
 /// A bucket on the server, by way of a proxy.
@@ -23,7 +24,7 @@ struct Bucket {
     store: Arc<dyn ObjectStore>,
 }
 
-/// `None` where the server cannot be installed, which is said.
+/// `None`, with a message, if the server cannot be installed.
 fn bucket() -> Option<Bucket> {
     let server = S3::shared()?;
     let proxy = Proxy::start(server.address());
@@ -51,11 +52,11 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(async { tokio::time::timeout(Duration::from_secs(120), future).await.expect("it hangs") })
 }
 
-/// What an error says, to a person and to a developer; never a secret.
-fn said(error: &Error) -> String {
-    let said = format!("{error} {error:?}");
-    assert!(!said.contains(SECRET_KEY), "{said}");
-    said
+/// Display and debug text of an error, after asserting that it has no secret.
+fn error_text(error: &Error) -> String {
+    let error_text = format!("{error} {error:?}");
+    assert!(!error_text.contains(SECRET_KEY), "{error_text}");
+    error_text
 }
 
 fn text(text: &str) -> PutPayload {
@@ -67,8 +68,8 @@ async fn read(store: &dyn ObjectStore, path: &Path) -> Result<String> {
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// Bytes that repeat nowhere soon.
-fn noise(bytes: usize) -> Vec<u8> {
+/// Bytes without repetition.
+fn random_bytes(bytes: usize) -> Vec<u8> {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     (0..bytes)
         .map(|_| {
@@ -95,7 +96,7 @@ fn objects_are_put_read_listed_copied_and_deleted() {
 
         store.put(&Path::from("other/y"), text("")).await.unwrap();
         let mut names: Vec<String> =
-            store.list(None).map_ok(|found| found.location.to_string()).try_collect().await.unwrap();
+            store.list(None).map_ok(|listed| listed.location.to_string()).try_collect().await.unwrap();
         names.sort();
         assert_eq!(names, ["k=a%20b/x y.parquet", "other/y"]);
         let below: Vec<_> = store.list(Some(&Path::from("other"))).try_collect().await.unwrap();
@@ -107,15 +108,15 @@ fn objects_are_put_read_listed_copied_and_deleted() {
         assert_eq!(read(store, &Path::from("copy")).await.unwrap(), "again");
         store.delete(&path).await.unwrap();
         assert!(matches!(store.get(&path).await, Err(Error::NotFound { .. })));
-        // Deleted once more: it is gone either way.
+        // Deleting it again: it is gone either way.
         store.delete(&path).await.unwrap();
         assert_eq!(bucket.server.objects(&bucket.name), ["copy", "other/y"]);
     });
 }
 
-/// More names than one answer has room for.
+/// More names than one response holds.
 #[test]
-fn long_lists_are_whole() {
+fn paged_listings_are_complete() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let names: Vec<Path> = (0..1100).map(|n| Path::from(format!("many/{n:04}"))).collect();
@@ -127,10 +128,10 @@ fn long_lists_are_whole() {
             .buffer_unordered(16);
         puts.try_collect::<Vec<_>>().await.unwrap();
         bucket.proxy.reset();
-        let found: Vec<_> = bucket.store.list(Some(&Path::from("many"))).try_collect().await.unwrap();
-        assert_eq!(found.len(), 1100);
+        let listed: Vec<_> = bucket.store.list(Some(&Path::from("many"))).try_collect().await.unwrap();
+        assert_eq!(listed.len(), 1100);
         assert_eq!(bucket.proxy.counts().into_iter().collect::<Vec<_>>(), [("LIST".to_string(), 2)]);
-        // Deleted a thousand at a time.
+        // Deletes a thousand at a time.
         bucket.proxy.reset();
         let all = futures::stream::iter(names.into_iter().map(Ok)).boxed();
         let deleted: Vec<Path> = bucket.store.delete_stream(all).try_collect().await.unwrap();
@@ -141,15 +142,15 @@ fn long_lists_are_whole() {
 }
 
 #[test]
-fn a_large_file_goes_in_parts() {
+fn multipart_upload() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let path = Path::from("large");
-        let bytes = noise(2 * PART_BYTES + 12_345);
+        let bytes = random_bytes(2 * PART_BYTES + 12_345);
         let mut writer = BufWriter::with_capacity(Arc::clone(&bucket.store), path.clone(), PART_BYTES)
             .with_max_concurrency(3);
         writer.write_all(&bytes).await.unwrap();
-        // Nobody sees it before it is complete.
+        // It is invisible before it is complete.
         assert!(matches!(bucket.store.head(&path).await, Err(Error::NotFound { .. })));
         writer.shutdown().await.unwrap();
         assert_eq!(bucket.store.get(&path).await.unwrap().bytes().await.unwrap(), bytes);
@@ -159,9 +160,9 @@ fn a_large_file_goes_in_parts() {
     });
 }
 
-/// What is put only if there is nothing yet, and what only if it is still what it was.
+/// Puts with if-none-match and if-match.
 #[test]
-fn puts_may_have_conditions() {
+fn conditional_puts() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let (store, path) = (&bucket.store, Path::from("one"));
@@ -191,9 +192,9 @@ fn puts_may_have_conditions() {
     });
 }
 
-/// Whoever asks for a range was told how long the object is: if it ends before, it is another one.
+/// The reader of a range knows the object's length: if the response is shorter, it is another object.
 #[test]
-fn a_range_is_whole_or_an_error() {
+fn short_ranges_are_errors() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let (store, path) = (&bucket.store, Path::from("short"));
@@ -201,8 +202,8 @@ fn a_range_is_whole_or_an_error() {
         assert_eq!(&store.get_range(&path, 4..10).await.unwrap()[..], b"456789");
         let failed = store.get_range(&path, 4..11).await;
         assert!(matches!(failed, Err(Error::Precondition { .. })), "{failed:?}");
-        let said = said(&failed.unwrap_err());
-        assert!(said.contains("short has 10 bytes"), "{said}");
+        let error_text = error_text(&failed.unwrap_err());
+        assert!(error_text.contains("short has 10 bytes"), "{error_text}");
         let failed = store.get_ranges(&path, &[0..2, 4..11]).await;
         assert!(matches!(failed, Err(Error::Precondition { .. })), "{failed:?}");
         // Behind its end there is nothing at all.
@@ -211,15 +212,15 @@ fn a_range_is_whole_or_an_error() {
 }
 
 #[test]
-fn what_is_refused_for_the_moment_is_tried_again() {
+fn throttled_requests_are_retried() {
     let Some(bucket) = bucket() else { return };
     run(async {
         for status in [500, 503, 429] {
             let path = Path::from(format!("s{status}"));
             bucket.proxy.add(Rule::new(Fault::Status(status)).times(2));
-            let begun = Instant::now();
+            let start = Instant::now();
             bucket.store.put(&path, text("x")).await.unwrap();
-            assert!(begun.elapsed() >= Duration::from_millis(100), "there was no pause");
+            assert!(start.elapsed() >= Duration::from_millis(100), "there was no pause");
             for kind in ["GET", "LIST", "HEAD", "DELETE-MANY"] {
                 bucket.proxy.add(Rule::new(Fault::Status(status)).of(kind).times(2));
             }
@@ -234,56 +235,56 @@ fn what_is_refused_for_the_moment_is_tried_again() {
 }
 
 #[test]
-fn trying_again_has_an_end() {
+fn retries_are_bounded() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let store = open(&bucket.name, options(&bucket.proxy.endpoint()).with("retries", "3"));
         bucket.proxy.add(Rule::new(Fault::Status(503)));
         bucket.proxy.reset();
-        let begun = Instant::now();
+        let start = Instant::now();
         let error = store.put(&Path::from("never"), text("x")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
-        assert!(said(&error).contains("SlowDown"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        assert!(error_text(&error).contains("SlowDown"), "{error}");
         assert_eq!(bucket.proxy.count("PUT"), 4);
         let error = store.delete(&Path::from("never")).await.unwrap_err();
-        assert!(said(&error).contains("SlowDown"), "{error}");
+        assert!(error_text(&error).contains("SlowDown"), "{error}");
     });
 }
 
-/// The server did what was asked, and nobody heard of it: cut off, or silent until the client gave up.
+/// The server executed the request, and the response was lost: cut off, or silent until the client's timeout.
 #[test]
-fn lost_answers_are_found_out() {
+fn lost_responses_are_resolved() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let impatient = open(&bucket.name, options(&bucket.proxy.endpoint()).with("request_seconds", "1"));
         let store = &impatient;
         for fault in [Fault::CutAfterwards, Fault::SilentAfterwards, Fault::StatusAfterwards(500)] {
-            let lost = |kind: &str| bucket.proxy.add(Rule::new(fault).of(kind).times(1));
+            let lose_response = |kind: &str| bucket.proxy.add(Rule::new(fault).of(kind).times(1));
             let path = Path::from("lost");
-            lost("PUT");
+            lose_response("PUT");
             store.put(&path, text("1")).await.unwrap();
-            lost("GET");
+            lose_response("GET");
             assert_eq!(read(store, &path).await.unwrap(), "1", "{fault:?}");
-            lost("COPY");
+            lose_response("COPY");
             store.copy(&path, &Path::from("copied")).await.unwrap();
-            lost("DELETE-MANY");
+            lose_response("DELETE-MANY");
             store.delete(&path).await.unwrap();
             assert_eq!(bucket.server.objects(&bucket.name), ["copied"], "{fault:?}");
             store.delete(&Path::from("copied")).await.unwrap();
 
-            // Its condition is false when it is tried again, by its own doing.
+            // The retry's condition is false because of the first attempt.
             if fault != Fault::SilentAfterwards {
-                lost("PUT");
+                lose_response("PUT");
                 store.put_opts(&path, text("2"), PutMode::Create.into()).await.unwrap();
-                lost("PUT");
+                lose_response("PUT");
                 let theirs = store.put_opts(&path, text("2"), PutMode::Create.into()).await;
                 assert!(matches!(theirs, Err(Error::AlreadyExists { .. })), "{fault:?}: {theirs:?}");
                 bucket.proxy.clear();
                 store.delete(&path).await.unwrap();
             }
-            // The upload is gone when its completion is tried again.
+            // The upload is gone when its completion is retried.
             let mut upload = store.put_multipart(&path).await.unwrap();
-            lost("PUT");
+            lose_response("PUT");
             upload.put_part(text("3")).await.unwrap();
             bucket.proxy.add(Rule::new(fault).of("POST").on("uploadId").times(1));
             upload.complete().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
@@ -294,21 +295,21 @@ fn lost_answers_are_found_out() {
     });
 }
 
-/// An answer that breaks off is read on from there.
+/// An interrupted response is resumed from its position.
 #[test]
-fn a_torn_answer_is_read_on() {
+fn torn_responses_are_resumed() {
     let Some(bucket) = bucket() else { return };
     run(async {
-        let (path, bytes) = (Path::from("torn"), noise(1 << 20));
+        let (path, bytes) = (Path::from("torn"), random_bytes(1 << 20));
         bucket.store.put(&path, bytes.clone().into()).await.unwrap();
         bucket.proxy.add(Rule::new(Fault::CutWithin(300_000)).of("GET").times(2));
         assert_eq!(bucket.store.get(&path).await.unwrap().bytes().await.unwrap(), bytes);
     });
 }
 
-/// The parts of an upload that nobody completes do not stay.
+/// Parts of an uncompleted upload are removed.
 #[test]
-fn an_upload_that_is_dropped_is_given_up() {
+fn dropped_uploads_are_aborted() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let path = Path::from("half");
@@ -316,39 +317,39 @@ fn an_upload_that_is_dropped_is_given_up() {
         upload.put_part(text("part")).await.unwrap();
         bucket.proxy.reset();
         drop(upload);
-        let begun = Instant::now();
+        let start = Instant::now();
         while bucket.proxy.count("DELETE") == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", bucket.proxy.counts());
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", bucket.proxy.counts());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(bucket.server.objects(&bucket.name).is_empty());
     });
 }
 
-/// What a process has left that died in the middle: no listing of objects has it.
+/// Uploads of a process that crashed: no listing of objects has them.
 #[test]
-fn unfinished_uploads_are_found_and_given_up() {
+fn unfinished_uploads_are_listed_and_aborted() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let url = Url::parse(&format!("s3://{}", bucket.name)).unwrap();
         let unfinished = open_unfinished(&url, &options(&bucket.proxy.endpoint())).unwrap().unwrap();
         let (folder, everywhere) = (Path::from("t"), Path::default());
         assert!(unfinished.below(&folder).await.unwrap().is_empty());
-        let mut begun = Vec::new();
+        let mut uploads = Vec::new();
         for name in ["t/a b+c.parquet", "t/k=a&b/x", "tt/x"] {
             let mut upload = bucket.store.put_multipart(&Path::from(name)).await.unwrap();
             upload.put_part(text("part")).await.unwrap();
-            begun.push(upload);
+            uploads.push(upload);
         }
         assert_eq!(bucket.store.list(None).count().await, 0);
         bucket.proxy.add(Rule::new(Fault::Status(503)).of("LIST").times(2));
         bucket.proxy.add(Rule::new(Fault::CutAfterwards).of("LIST").times(1));
-        let found = unfinished.below(&folder).await.unwrap();
-        let names: Vec<&str> = found.iter().map(|upload| upload.object.location.as_ref()).collect();
+        let listed = unfinished.below(&folder).await.unwrap();
+        let names: Vec<&str> = listed.iter().map(|upload| upload.object.location.as_ref()).collect();
         assert_eq!(names, ["t/a b+c.parquet", "t/k=a&b/x"]);
-        for upload in &found {
+        for upload in &listed {
             unfinished.abort(upload).await.unwrap();
-            // Somebody else was faster.
+            // Another process has aborted it already.
             unfinished.abort(upload).await.unwrap();
         }
         assert!(unfinished.below(&folder).await.unwrap().is_empty());
@@ -357,7 +358,7 @@ fn unfinished_uploads_are_found_and_given_up() {
         let wrong = options(&bucket.proxy.endpoint()).with("secret_access_key", "wronghush");
         let error = open_unfinished(&url, &wrong).unwrap().unwrap().below(&everywhere).await.unwrap_err();
         assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");
-        assert!(!said(&error).contains("wronghush"), "{error}");
+        assert!(!error_text(&error).contains("wronghush"), "{error}");
         let unsigned = options(&bucket.proxy.endpoint()).with("skip_signature", "true");
         assert!(open_unfinished(&url, &unsigned).unwrap().is_none());
     });
@@ -365,12 +366,12 @@ fn unfinished_uploads_are_found_and_given_up() {
 
 /// A server lists a thousand at a time.
 #[test]
-fn unfinished_uploads_are_found_on_every_page() {
+fn unfinished_uploads_are_listed_over_pages() {
     const UPLOADS: usize = 1003;
     let Some(bucket) = bucket() else { return };
     run(async {
         let names = (0..UPLOADS).map(|number| Path::from(format!("t/{number:04}")));
-        let begun = futures::stream::iter(names)
+        let uploads = futures::stream::iter(names)
             .map(|name| {
                 let store = Arc::clone(&bucket.store);
                 async move { store.put_multipart(&name).await.map(|upload| (name, upload)) }
@@ -382,7 +383,7 @@ fn unfinished_uploads_are_found_on_every_page() {
         let url = Url::parse(&format!("s3://{}", bucket.name)).unwrap();
         let unfinished = open_unfinished(&url, &options(&bucket.proxy.endpoint())).unwrap().unwrap();
         bucket.proxy.reset();
-        let mut found: Vec<_> = unfinished
+        let mut listed: Vec<_> = unfinished
             .below(&Path::from("t"))
             .await
             .unwrap()
@@ -390,13 +391,13 @@ fn unfinished_uploads_are_found_on_every_page() {
             .map(|one| one.object.location)
             .collect();
         assert!(bucket.proxy.total() > 1, "{:?}", bucket.proxy.counts());
-        found.sort();
-        assert_eq!(found, begun.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+        listed.sort();
+        assert_eq!(listed, uploads.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
     });
 }
 
 #[test]
-fn wrong_credentials_are_told_and_not_printed() {
+fn wrong_credentials_are_reported_without_secrets() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let path = Path::from("x");
@@ -411,16 +412,16 @@ fn wrong_credentials_are_told_and_not_printed() {
                 store.get(&path).await.unwrap_err(),
                 store.list(None).next().await.unwrap().unwrap_err(),
             ] {
-                // This server says of an unknown user that there is none, where others say that he may not.
+                // This server reports an unknown user as missing, where others deny access.
                 let is_denied = matches!(error, Error::PermissionDenied { .. });
-                let said = said(&error);
+                let error_text = error_text(&error);
                 assert!(
-                    is_denied || said.contains("No user exists with the provided access key ID"),
-                    "{said}"
+                    is_denied || error_text.contains("No user exists with the provided access key ID"),
+                    "{error_text}"
                 );
-                assert!(!said.contains("wronghush"), "{said}");
+                assert!(!error_text.contains("wronghush"), "{error_text}");
             }
-            // Asking again would not help.
+            // A retry would not help.
             assert_eq!(bucket.proxy.total(), 3);
         }
         let unsigned = Options::default()
@@ -434,7 +435,7 @@ fn wrong_credentials_are_told_and_not_printed() {
 }
 
 #[test]
-fn a_missing_bucket_is_told() {
+fn missing_buckets_are_reported() {
     let Some(bucket) = bucket() else { return };
     run(async {
         let store = open("nosuchbucket", options(&bucket.proxy.endpoint()));
@@ -443,43 +444,43 @@ fn a_missing_bucket_is_told() {
             store.get(&Path::from("x")).await.unwrap_err(),
             store.list(None).next().await.unwrap().unwrap_err(),
         ] {
-            assert!(said(&error).contains("bucket \"nosuchbucket\" does not exist"), "{error}");
+            assert!(error_text(&error).contains("bucket \"nosuchbucket\" does not exist"), "{error}");
         }
     });
 }
 
 #[test]
-fn no_server_is_told_in_time() {
+fn unreachable_server_fails_in_bounded_time() {
     run(async {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = nobody.local_addr().unwrap();
         drop(nobody);
         let store = open("bucket", options(&format!("http://{address}")).with("retry_seconds", "2"));
-        let begun = Instant::now();
+        let start = Instant::now();
         let error = store.get(&Path::from("x")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
-        assert!(said(&error).contains(&address.to_string()), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        assert!(error_text(&error).contains(&address.to_string()), "{error}");
     });
 }
 
-/// One that listens and never answers.
+/// A server that accepts connections and never answers.
 #[test]
-fn a_silent_server_is_told_in_time() {
+fn silent_server_times_out() {
     run(async {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let store =
             open("bucket", options(&endpoint).with("request_seconds", "1").with("retry_seconds", "2"));
-        let begun = Instant::now();
+        let start = Instant::now();
         let error = store.get(&Path::from("x")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-        said(&error);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        error_text(&error);
     });
 }
 
-/// A server that goes away and comes back is waited for.
+/// Requests wait while the server restarts.
 #[test]
-fn a_server_may_restart() {
+fn requests_wait_for_a_server_restart() {
     let Some(server) = S3::dedicated() else { return };
     let name = server.new_bucket();
     let store = open(&name, options(&server.endpoint()));

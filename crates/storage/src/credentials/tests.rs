@@ -35,17 +35,17 @@ impl Home {
     }
 
     async fn key(&self) -> String {
-        let found = self.chain().get_credential().await;
-        let found = found.unwrap_or_else(|error| panic!("{error}"));
+        let key = self.chain().get_credential().await;
+        let key = key.unwrap_or_else(|error| panic!("{error}"));
         format!(
             "{} {}{}",
-            found.key_id,
-            found.secret_key,
-            found.token.as_ref().map_or_else(String::new, |token| format!(" {token}"))
+            key.key_id,
+            key.secret_key,
+            key.token.as_ref().map_or_else(String::new, |token| format!(" {token}"))
         )
     }
 
-    async fn fails(&self, expected: &str) {
+    async fn assert_error(&self, expected: &str) {
         let error = self.chain().get_credential().await.unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains("hush"), "{error}");
     }
@@ -55,7 +55,7 @@ impl Home {
 fn server(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let heard = std::thread::spawn(move || {
+    let requests = std::thread::spawn(move || {
         let mut requests = Vec::new();
         for (status, answer) in answers {
             let (mut stream, _) = listener.accept().unwrap();
@@ -82,7 +82,7 @@ fn server(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<S
         }
         requests
     });
-    (endpoint, heard)
+    (endpoint, requests)
 }
 
 fn sts(key: &str) -> String {
@@ -99,7 +99,7 @@ fn agent(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_environment_goes_before_profiles() {
+async fn environment_precedes_profiles() {
     let file = "[default]\naws_access_key_id = A\naws_secret_access_key = hush\n[dev]\naws_access_key_id = B\naws_secret_access_key = hush\naws_session_token = t\n";
     let home = Home::new(&[]).with(".aws/credentials", file);
     assert_eq!(home.key().await, "A hush");
@@ -107,27 +107,27 @@ async fn the_environment_goes_before_profiles() {
     assert_eq!(home.key().await, "B hush t");
     let keys = [("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_PROFILE", "dev")];
     assert_eq!(Home::new(&keys).with(".aws/credentials", file).key().await, "E hush");
-    Home::new(&keys[..1]).fails("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY").await;
+    Home::new(&keys[..1]).assert_error("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY").await;
     Home::new(&[("AWS_PROFILE", "none")])
         .with(".aws/credentials", file)
-        .fails("have no profile \"none\"")
+        .assert_error("have no profile \"none\"")
         .await;
     let home = Home::new(&[]).with("elsewhere", file);
-    let named =
+    let named_profile =
         Home::new(&[("AWS_SHARED_CREDENTIALS_FILE", home.folder.path().join("elsewhere").to_str().unwrap())]);
-    assert_eq!(named.key().await, "A hush");
-    Home::new(&[]).fails("AWS_SKIP_SIGNATURE").await;
+    assert_eq!(named_profile.key().await, "A hush");
+    Home::new(&[]).assert_error("AWS_SKIP_SIGNATURE").await;
     // A directory in the place of a file.
     let broken = Home::new(&[]).with(".aws/config/x", "");
-    broken.fails("could not read file").await;
+    broken.assert_error("could not read file").await;
     assert_eq!(Settings::of(&Variables(broken.variables.clone())), Settings::default());
     let keys = keys.into_iter().chain([("AWS_CONFIG_FILE", "/")]).collect::<Vec<_>>();
     assert_eq!(Home::new(&keys).key().await, "E hush");
-    Home::new(&[]).with(".aws/credentials", "[default]\naws_access_key_id = A\n").fails("alone").await;
+    Home::new(&[]).with(".aws/credentials", "[default]\naws_access_key_id = A\n").assert_error("alone").await;
 }
 
 #[tokio::test]
-async fn a_process_prints_them_until_they_expire() {
+async fn credential_process_and_expiry() {
     let home = |command: &str| {
         Home::new(&[]).with(".aws/config", &format!("[default]\ncredential_process = {command}\n"))
     };
@@ -146,29 +146,37 @@ async fn a_process_prints_them_until_they_expire() {
         let count = std::fs::read_to_string(folder.path().join("count")).unwrap();
         assert_eq!(count.lines().count(), times, "{end}");
     }
-    home("echo no such session >&2; exit 3").fails("no such session").await;
-    home("echo hush").fails("is not JSON").await;
-    home("echo '{\"Version\": 2}'").fails("another version").await;
+    home("echo no such session >&2; exit 3").assert_error("no such session").await;
+    home("echo hush").assert_error("is not JSON").await;
+    home("echo '{\"Version\": 2}'").assert_error("another version").await;
 }
 
 #[tokio::test]
-async fn roles_are_taken_on_from_one_to_the_next() {
-    let (endpoint, heard) = server(vec![(200, sts("ONE")), (200, sts("TWO"))]);
+async fn assume_role_chains() {
+    let (endpoint, requests) = server(vec![(200, sts("ONE")), (200, sts("TWO"))]);
     let config = "[profile two]\nrole_arn = arn:two\nsource_profile = one\nregion = eu-west-1\nexternal_id = x&y\n\
                   [profile one]\nrole_arn = arn:one\nsource_profile = one\naws_access_key_id = BASE\naws_secret_access_key = hush\n";
     let variables = [("AWS_PROFILE", "two"), ("AWS_ENDPOINT_URL_STS", endpoint.as_str())];
     let home = Home::new(&variables).with(".aws/config", config);
     assert_eq!(home.key().await, "TWO hush token");
-    let heard = heard.join().unwrap();
-    assert!(heard[0].contains("Credential=BASE/") && heard[0].contains("RoleArn=arn%3Aone"), "{}", heard[0]);
-    assert!(heard[1].contains("Credential=ONE/") && heard[1].contains("/eu-west-1/sts/"), "{}", heard[1]);
-    assert!(heard[1].contains("ExternalId=x%26y"), "{}", heard[1]);
+    let requests = requests.join().unwrap();
+    assert!(
+        requests[0].contains("Credential=BASE/") && requests[0].contains("RoleArn=arn%3Aone"),
+        "{}",
+        requests[0]
+    );
+    assert!(
+        requests[1].contains("Credential=ONE/") && requests[1].contains("/eu-west-1/sts/"),
+        "{}",
+        requests[1]
+    );
+    assert!(requests[1].contains("ExternalId=x%26y"), "{}", requests[1]);
 
     let (endpoint, _) = server(vec![(403, "<Error><Message>not for you</Message></Error>".to_string())]);
     let variables = [("AWS_PROFILE", "one"), ("AWS_ENDPOINT_URL_STS", endpoint.as_str())];
     Home::new(&variables)
         .with(".aws/config", config)
-        .fails("could not take on role \"arn:one\": 403 Forbidden: not for you")
+        .assert_error("could not take on role \"arn:one\": 403 Forbidden: not for you")
         .await;
     for (profile, expected) in [
         ("role_arn = r\n", "neither source_profile"),
@@ -181,13 +189,13 @@ async fn roles_are_taken_on_from_one_to_the_next() {
         ),
         ("role_arn = r\ncredential_source = Moon\n", "unknown credential_source Moon"),
     ] {
-        Home::new(&[]).with(".aws/config", &format!("[default]\n{profile}")).fails(expected).await;
+        Home::new(&[]).with(".aws/config", &format!("[default]\n{profile}")).assert_error(expected).await;
     }
 }
 
 #[tokio::test]
-async fn a_web_identity_is_a_role() {
-    let (endpoint, heard) = server(vec![(503, String::new()), (200, sts("WEB"))]);
+async fn assume_role_with_web_identity() {
+    let (endpoint, requests) = server(vec![(503, String::new()), (200, sts("WEB"))]);
     let home = Home::new(&[
         ("AWS_WEB_IDENTITY_TOKEN_FILE", "~/token"),
         ("AWS_ROLE_ARN", "arn:web"),
@@ -195,38 +203,38 @@ async fn a_web_identity_is_a_role() {
     ]);
     let home = home.with("token", "signed\n");
     assert_eq!(home.key().await, "WEB hush token");
-    let heard = heard.join().unwrap();
+    let requests = requests.join().unwrap();
     assert!(
-        heard[1].contains("WebIdentityToken=signed") && !heard[1].contains("authorization"),
+        requests[1].contains("WebIdentityToken=signed") && !requests[1].contains("authorization"),
         "{}",
-        heard[1]
+        requests[1]
     );
-    Home::new(&[("AWS_WEB_IDENTITY_TOKEN_FILE", "/x")]).fails("without AWS_ROLE_ARN").await;
+    Home::new(&[("AWS_WEB_IDENTITY_TOKEN_FILE", "/x")]).assert_error("without AWS_ROLE_ARN").await;
 }
 
 #[tokio::test]
-async fn sso_uses_what_a_login_has_left() {
+async fn sso_uses_the_login_cache() {
     let answer = "{\"roleCredentials\": {\"accessKeyId\": \"SSO\", \"secretAccessKey\": \"hush\", \"sessionToken\": \"t\", \"expiration\": 4070908800000}}";
-    let (endpoint, heard) = server(vec![(200, answer.to_string())]);
+    let (endpoint, requests) = server(vec![(200, answer.to_string())]);
     let config = "[default]\nsso_session = corp\nsso_account_id = 12\nsso_role_name = read er\n[sso-session corp]\nsso_region = eu-west-1\nsso_start_url = https://corp\n";
     let home = Home::new(&[("AWS_ENDPOINT_URL_SSO", &endpoint)]).with(".aws/config", config);
-    home.fails("aws sso login --profile default").await;
+    home.assert_error("aws sso login --profile default").await;
     let hash: String = sha1_of("corp");
     let home = home.with(
         &format!(".aws/sso/cache/{hash}.json"),
         "{\"accessToken\": \"hush\", \"expiresAt\": \"2020-01-01T00:00:00Z\"}",
     );
-    home.fails("its session has expired").await;
+    home.assert_error("its session has expired").await;
     let home = home.with(
         &format!(".aws/sso/cache/{hash}.json"),
         "{\"accessToken\": \"bearer\", \"expiresAt\": \"2099-01-01T00:00:00Z\"}",
     );
     assert_eq!(home.key().await, "SSO hush t");
-    let heard = heard.join().unwrap();
+    let requests = requests.join().unwrap();
     assert!(
-        heard[0].contains("role_name=read+er&account_id=12") && heard[0].contains("bearer"),
+        requests[0].contains("role_name=read+er&account_id=12") && requests[0].contains("bearer"),
         "{}",
-        heard[0]
+        requests[0]
     );
 }
 
@@ -236,40 +244,40 @@ fn sha1_of(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn containers_and_instances_have_roles() {
-    let (endpoint, heard) = server(vec![(200, agent("BOX"))]);
+async fn container_and_instance_roles() {
+    let (endpoint, requests) = server(vec![(200, agent("BOX"))]);
     let url = format!("{endpoint}/creds");
     let home = Home::new(&[
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &url),
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pass"),
     ]);
     assert_eq!(home.key().await, "BOX hush token");
-    assert!(heard.join().unwrap()[0].contains("authorization: pass"));
+    assert!(requests.join().unwrap()[0].contains("authorization: pass"));
 
-    let (endpoint, heard) =
+    let (endpoint, requests) =
         server(vec![(200, "session".to_string()), (200, "role".to_string()), (200, agent("HOST"))]);
     let variables =
         [("AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint.as_str()), ("AWS_EC2_METADATA_DISABLED", "false")];
     assert_eq!(Home::new(&variables).key().await, "HOST hush token");
-    let heard = heard.join().unwrap();
-    assert!(heard[0].starts_with("PUT /latest/api/token"), "{}", heard[0]);
+    let requests = requests.join().unwrap();
+    assert!(requests[0].starts_with("PUT /latest/api/token"), "{}", requests[0]);
     assert!(
-        heard[2].contains("security-credentials/role")
-            && heard[2].contains("x-aws-ec2-metadata-token: session"),
+        requests[2].contains("security-credentials/role")
+            && requests[2].contains("x-aws-ec2-metadata-token: session"),
         "{}",
-        heard[2]
+        requests[2]
     );
     let variables =
         [("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:9"), ("AWS_EC2_METADATA_DISABLED", "false")];
-    Home::new(&variables).fails("refused").await;
+    Home::new(&variables).assert_error("refused").await;
 }
 
 #[tokio::test]
-async fn keys_are_replaced_before_they_end() {
+async fn keys_are_refreshed_before_expiry() {
     let now = SystemTime::now();
-    let cached = |age: u64, left: u64| {
+    let cached = |age: u64, lifetime_seconds: u64| {
         let mut issued = IssuedCredentials::new("K", "hush", None);
-        issued.expires = Some(now + Duration::from_secs(left));
+        issued.expires = Some(now + Duration::from_secs(lifetime_seconds));
         CachedCredentials { issued, since: now - Duration::from_secs(age) }.is_fresh(now)
     };
     assert!(cached(3000, 301) && cached(5, 100));
