@@ -53,7 +53,7 @@ async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
 }
 
 /// Removes a file from the newest snapshot and expires the others.
-async fn forget(url: &str, name: &str) {
+async fn expire_file(url: &str, name: &str) {
     let catalog = Catalog::open(url).await.unwrap();
     let mut own = Transaction::new(catalog.head().await.unwrap());
     let state = catalog.head().await.unwrap();
@@ -66,7 +66,7 @@ async fn forget(url: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
+async fn backup_retries_on_a_newer_snapshot_when_files_expire() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = warehouse(folder.path(), &["a", "b", "c"]).await;
     let (url, target) =
@@ -74,30 +74,33 @@ async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
     let before = catalog.head().await.unwrap().snapshot;
     // As a program does that does not know about the backup.
     std::fs::remove_file(folder.path().join("data/main/t/b")).unwrap();
-    let told = AtomicUsize::new(0);
-    let tell = |said: &str| {
-        assert!(said.contains("main/t/b"), "{said}");
-        if told.fetch_add(1, Ordering::Relaxed) == 0 {
+    let notices = AtomicUsize::new(0);
+    let notice = |message: &str| {
+        assert!(message.contains("main/t/b"), "{message}");
+        if notices.fetch_add(1, Ordering::Relaxed) == 0 {
             let url = url.clone();
             let forgotten = std::thread::spawn(move || {
-                tokio::runtime::Runtime::new().unwrap().block_on(forget(&url, "b"))
+                tokio::runtime::Runtime::new().unwrap().block_on(expire_file(&url, "b"))
             });
             forgotten.join().unwrap();
         }
     };
-    let made = backup(&catalog, target.to_str().unwrap(), None, &tell).await.unwrap();
-    assert_eq!(told.load(Ordering::Relaxed), 1);
-    assert!(made.manifest.snapshot > before);
+    let report = backup(&catalog, target.to_str().unwrap(), None, &notice).await.unwrap();
+    assert_eq!(notices.load(Ordering::Relaxed), 1);
+    assert!(report.manifest.snapshot > before);
     assert_eq!(
-        made.manifest.files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(),
+        report.manifest.files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(),
         ["main/t/a", "main/t/c"]
     );
     assert!(check(target.to_str().unwrap(), None).await.unwrap().problems.is_empty());
     // A missing file that the catalog still names is damage, and the error names it.
     std::fs::remove_file(folder.path().join("data/main/t/c")).unwrap();
     std::fs::remove_file(target.join("files/main/t/c")).unwrap();
-    let lost = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
-    assert!(matches!(&lost, Error::Missing { place } if place.ends_with("data/main/t/c")), "{lost:?}");
+    let missing_file = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
+    assert!(
+        matches!(&missing_file, Error::Missing { place } if place.ends_with("data/main/t/c")),
+        "{missing_file:?}"
+    );
     // So is a file whose length differs from the catalog's.
     std::fs::write(folder.path().join("data/main/t/c"), "longer").unwrap();
     let damaged = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
@@ -109,7 +112,7 @@ async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
 }
 
 #[tokio::test]
-async fn files_that_were_copied_by_one_that_broke_off_are_not_copied_again() {
+async fn interrupted_backups_resume_without_copying_again() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = warehouse(folder.path(), &["a", "b", "c"]).await;
     let target = folder.path().join("backups");
@@ -118,30 +121,30 @@ async fn files_that_were_copied_by_one_that_broke_off_are_not_copied_again() {
     backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
     assert!(list(target.to_str().unwrap()).await.unwrap().is_empty());
     std::fs::rename(folder.path().join("c"), &c).unwrap();
-    let made = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap();
-    assert_eq!((made.copied.0, made.skipped.0), (1, 2));
+    let report = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap();
+    assert_eq!((report.copied.0, report.skipped.0), (1, 2));
     assert!(check(target.to_str().unwrap(), None).await.unwrap().problems.is_empty());
     assert!(!target.join("unfinished.json").exists());
 }
 
 #[tokio::test]
-async fn a_backup_of_a_later_layout_is_refused_by_name() {
+async fn backups_of_later_layouts_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = warehouse(folder.path(), &["a"]).await;
     let target = folder.path().join("backups");
-    let made = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap().manifest;
-    let (opened, lock) = Target::open_to_write(target.to_str().unwrap(), &made.warehouse).await.unwrap();
+    let manifest = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap().manifest;
+    let (opened, lock) = Target::open_to_write(target.to_str().unwrap(), &manifest.warehouse).await.unwrap();
     let later = Manifest::new(Parts {
-        id: made.id.clone(),
+        id: manifest.id.clone(),
         identity: catalog.identity().await.unwrap().unwrap(),
         layout: 99,
-        snapshot: made.snapshot,
-        snapshot_time: made.snapshot_time.clone(),
-        time: made.time.clone(),
-        catalog: made.catalog.clone(),
-        files: made.files.clone(),
+        snapshot: manifest.snapshot,
+        snapshot_time: manifest.snapshot_time.clone(),
+        time: manifest.time.clone(),
+        catalog: manifest.catalog.clone(),
+        files: manifest.files.clone(),
     });
-    opened.store.put(&manifest_name(&made.id), later.to_bytes()).await.unwrap();
+    opened.store.put(&manifest_name(&manifest.id), later.to_bytes()).await.unwrap();
     lock.release().await;
     let to = folder.path().join("restored");
     let place = Place { catalog: format!("sqlite:{}/catalog.sqlite", to.display()), data: None };
@@ -151,16 +154,16 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
     assert!(!to.exists());
     // Names that escape the folder are malicious.
     let outside = Manifest::new(Parts {
-        id: made.id.clone(),
+        id: manifest.id.clone(),
         identity: catalog.identity().await.unwrap().unwrap(),
-        layout: made.layout,
-        snapshot: made.snapshot,
-        snapshot_time: made.snapshot_time,
-        time: made.time,
-        catalog: made.catalog,
-        files: vec![Stored { name: "../../x".to_string(), ..made.files[0].clone() }],
+        layout: manifest.layout,
+        snapshot: manifest.snapshot,
+        snapshot_time: manifest.snapshot_time,
+        time: manifest.time,
+        catalog: manifest.catalog,
+        files: vec![Stored { name: "../../x".to_string(), ..manifest.files[0].clone() }],
     });
-    opened.store.put(&manifest_name(&made.id), outside.to_bytes()).await.unwrap();
+    opened.store.put(&manifest_name(&manifest.id), outside.to_bytes()).await.unwrap();
     let refused = restore(target.to_str().unwrap(), None, &place).await.unwrap_err();
     assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
     assert!(!folder.path().join("x").exists());
@@ -168,7 +171,7 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
 
 /// Files written before a restore belong to the warehouse afterwards: it records its former identities.
 #[tokio::test]
-async fn a_restored_warehouse_knows_what_it_was() {
+async fn restored_warehouses_record_former_identities() {
     let folder = tempfile::tempdir().unwrap();
     let mut catalog = warehouse(folder.path(), &["a"]).await;
     let mut former = Vec::new();

@@ -1,4 +1,4 @@
-//! The servers start, end with their process, and the proxy does what it is told.
+//! Test servers: they start, stop with their process, and the proxy injects its faults.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use harrier_servers::{Fault, Hdfs, Postgres, Proxy, Rule, S3};
 
-/// Sends one request; returns what came until the connection ended.
+/// Sends one request. Returns the response up to the end of the connection.
 fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -20,9 +20,8 @@ fn get(address: SocketAddr, path: &str) -> String {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 }
 
-/// A server that answers every request with its first line, twice in chunks; and how many bytes of body it
-/// got.
-fn echo() -> SocketAddr {
+/// A server that answers every request with its first line, twice in chunks, and the length of its body.
+fn start_echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -37,10 +36,10 @@ fn echo() -> SocketAddr {
             let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap_or("0");
             let mut body = vec![0; length.parse().unwrap()];
             stream.read_exact(&mut body).unwrap();
-            let said = format!("{line} {}", body.len());
+            let reply = format!("{line} {}", body.len());
             let answer = format!(
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{0:x}\r\n{said}\r\n{0:x}\r\n{said}\r\n0\r\n\r\n",
-                said.len()
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{0:x}\r\n{reply}\r\n{0:x}\r\n{reply}\r\n0\r\n\r\n",
+                reply.len()
             );
             let _ = stream.write_all(answer.as_bytes());
         }
@@ -49,12 +48,13 @@ fn echo() -> SocketAddr {
 }
 
 #[test]
-fn a_proxy_passes_and_counts() {
-    let proxy = Proxy::start(echo());
+fn proxy_forwards_and_counts() {
+    let proxy = Proxy::start(start_echo_server());
     let answer = get(proxy.address(), "/bucket/a?b=c");
     assert_eq!(answer.matches("GET /bucket/a?b=c HTTP/1.1 0").count(), 2, "{answer}");
-    let put = "PUT /bucket/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello";
-    let answer = ask(proxy.address(), put);
+    let put_request =
+        "PUT /bucket/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello";
+    let answer = ask(proxy.address(), put_request);
     assert!(answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{answer}");
     assert!(answer.contains("PUT /bucket/a HTTP/1.1 5"), "{answer}");
     get(proxy.address(), "/bucket?list-type=2&prefix=x");
@@ -71,8 +71,8 @@ fn a_proxy_passes_and_counts() {
 }
 
 #[test]
-fn a_proxy_breaks_what_it_is_told_to() {
-    let proxy = Proxy::start(echo());
+fn proxy_injects_faults() {
+    let proxy = Proxy::start(start_echo_server());
     proxy.add(Rule::new(Fault::Status(503)).of("GET").on("/slow").after(1).times(2));
     assert!(get(proxy.address(), "/slow").contains("200 OK"));
     for _ in 0..2 {
@@ -91,9 +91,9 @@ fn a_proxy_breaks_what_it_is_told_to() {
     proxy.clear();
 
     proxy.add(Rule::new(Fault::Delay(Duration::from_millis(60))));
-    let begun = Instant::now();
+    let start = Instant::now();
     assert!(get(proxy.address(), "/").contains("200 OK"));
-    assert!(begun.elapsed() >= Duration::from_millis(60));
+    assert!(start.elapsed() >= Duration::from_millis(60));
     proxy.close();
     assert_eq!(get(proxy.address(), "/"), "");
     proxy.open();
@@ -101,7 +101,7 @@ fn a_proxy_breaks_what_it_is_told_to() {
 }
 
 #[test]
-fn s3_starts_and_wants_credentials() {
+fn s3_requires_credentials() {
     let Some(server) = S3::shared() else { return };
     let bucket = server.new_bucket();
     let answer = get(server.address(), &format!("/{bucket}/x"));
@@ -111,7 +111,7 @@ fn s3_starts_and_wants_credentials() {
 }
 
 #[test]
-fn s3_ends_and_comes_back_where_it_was() {
+fn s3_restarts_at_its_address_with_its_data() {
     let Some(server) = S3::dedicated() else { return };
     let (pid, bucket) = (server.pid().expect("it runs"), server.new_bucket());
     server.put_object(&bucket, "x", b"kept");
@@ -122,13 +122,13 @@ fn s3_ends_and_comes_back_where_it_was() {
     let again = server.pid().expect("it runs");
     assert_ne!(again, pid);
     assert_eq!(server.objects(&bucket), ["x"]);
-    // One that runs is left alone.
+    // Restarting a running server is a no-op.
     server.restart();
     assert_eq!(server.pid(), Some(again));
 }
 
 #[test]
-fn postgres_starts_and_makes_databases() {
+fn postgres_creates_databases() {
     let Some(server) = Postgres::shared() else { return };
     let database = server.new_database();
     assert_eq!(server.psql(&database, "SELECT current_database()"), database);
@@ -139,7 +139,7 @@ fn postgres_starts_and_makes_databases() {
 }
 
 #[test]
-fn hdfs_starts_and_tells_of_its_calls() {
+fn hdfs_counts_its_calls() {
     let Some(server) = Hdfs::shared() else { return };
     assert!(server.url().starts_with("hdfs://127.0.0.1:"));
     assert!(server.configuration().join("core-site.xml").is_file());
@@ -152,6 +152,6 @@ fn hdfs_starts_and_tells_of_its_calls() {
         assert_eq!(command.trim(), "java");
     }
     assert!(server.files("/nosuch").is_empty());
-    // It makes folders of its own at its start, or nobody has asked for anything yet.
+    // It creates folders of its own at its start, or there are no calls yet.
     assert!(server.calls("/").keys().all(|call| call.chars().all(char::is_alphanumeric)));
 }
