@@ -1,5 +1,4 @@
-//! The workspace's shape: who may use whom, where `unsafe` may stand, how files begin, which licences come
-//! along.
+//! Structure of the workspace: dependencies between crates, `unsafe`, file headers, licences, and formatting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,14 +7,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[path = "layers/module_cycles.rs"]
-mod module_cycles;
-#[path = "layers/names.rs"]
-mod names;
 #[path = "layers/documentation.rs"]
 mod documentation;
 #[path = "layers/environment_variables.rs"]
 mod environment_variables;
+#[path = "layers/module_cycles.rs"]
+mod module_cycles;
+#[path = "layers/names.rs"]
+mod names;
 
 /// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
 const MAY_USE: [(&str, &[&str]); 28] = [
@@ -118,7 +117,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("xtask", &[]),
 ];
 
-/// What a crate below must never see, whatever its dependencies drag in.
+/// Dependencies, also indirect ones, that a crate must not have.
 const MUST_NOT_USE: [(&str, &[&str]); 20] = [
     ("harrier-error", &["arrow", "datafusion", "serde", "tokio"]),
     ("harrier-generate", &["clap", "datafusion", "indicatif", "object_store", "sqlx", "tokio"]),
@@ -145,7 +144,7 @@ const MUST_NOT_USE: [(&str, &[&str]); 20] = [
     ("harrier-engine", &["datafusion-distributed", "harrier-interconnect", "harrier-mpi"]),
 ];
 
-/// Licences that an Apache-2.0 binary may carry.
+/// Licences that are compatible with an Apache-2.0 binary.
 const LICENCES: [&str; 17] = [
     "Apache-2.0",
     "MIT",
@@ -172,7 +171,7 @@ fn root() -> PathBuf {
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
-        // What other platforms need was never downloaded.
+        // Dependencies of other platforms were never downloaded.
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(root())
@@ -205,17 +204,17 @@ fn dependencies(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn crates_use_only_what_stands_below_them() {
+fn crates_use_only_crates_below_them() {
     let dependencies = dependencies(&metadata());
-    let known: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
+    let may_use: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
     assert_eq!(
         dependencies.keys().map(String::as_str).collect::<BTreeSet<_>>(),
-        known.keys().copied().collect::<BTreeSet<_>>(),
+        may_use.keys().copied().collect::<BTreeSet<_>>(),
         "a crate came or went: ARCHITECTURE.md and this test must say what it may use"
     );
     for (name, uses) in &dependencies {
         for used in uses.iter().filter(|used| used.starts_with("harrier")) {
-            assert!(known[name.as_str()].contains(&used.as_str()), "{name} must not use {used}");
+            assert!(may_use[name.as_str()].contains(&used.as_str()), "{name} must not use {used}");
         }
     }
     for (name, forbidden) in MUST_NOT_USE {
@@ -225,11 +224,11 @@ fn crates_use_only_what_stands_below_them() {
     }
 }
 
-/// `cargo clean --workspace`, by which the checks begin in a new checkout, removes files by the names of
+/// `cargo clean --workspace`, with which the checks start in a new checkout, removes files by the names of
 /// targets: with a test called `object_store` the library of this name went as well, and DataFusion was
-/// compiled anew.
+/// compiled again.
 #[test]
-fn no_target_is_called_as_a_library() {
+fn targets_have_no_names_of_libraries() {
     let metadata = metadata();
     let members: BTreeSet<&str> =
         metadata["workspace_members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
@@ -249,7 +248,7 @@ fn no_target_is_called_as_a_library() {
 }
 
 #[test]
-fn licences_allow_shipping() {
+fn licences_are_allowed() {
     for package in metadata()["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
         let licence = package["license"].as_str().unwrap_or("none").replace('/', " OR ");
@@ -262,15 +261,15 @@ fn licences_allow_shipping() {
     }
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() {
             if path.file_name().is_some_and(|name| name != "target") {
-                rust_files(&path, found);
+                rust_files(&path, files);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+            files.push(path);
         }
     }
 }
@@ -282,18 +281,18 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_header() {
     for (path, text) in sources() {
         let first = text.lines().next().unwrap_or_default();
         assert!(first.starts_with("//! "), "{} does not open with what it is", path.display());
     }
 }
 
-/// MPI itself is C, and so is who calls the C API of keys and values.
+/// MPI itself is C, and so are the callers of the C API of keys and values.
 const MAY_BE_UNSAFE: [&str; 2] = ["mpi", "mpid-c"];
 
 #[test]
-fn only_what_meets_c_is_unsafe() {
+fn unsafe_is_limited_to_ffi_crates() {
     let keyword = format!("{} {{", "unsafe");
     let allowed = format!("allow({}_code)", "unsafe");
     for (path, text) in sources() {
@@ -309,7 +308,7 @@ fn only_what_meets_c_is_unsafe() {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn sources_have_no_unfinished_markers() {
     let marks = ["todo", "unimplemented"].map(|mark| format!("{mark}!("));
     for (path, text) in sources() {
         for mark in &marks {
@@ -318,7 +317,7 @@ fn nothing_is_left_unfinished() {
     }
 }
 
-/// Code is as wide as rustfmt makes it; what it leaves alone are texts.
+/// Code is as wide as rustfmt makes it; it does not break strings.
 #[test]
 fn comments_are_no_wider_than_code() {
     const WIDTH: usize = 110;

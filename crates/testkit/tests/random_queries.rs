@@ -1,8 +1,8 @@
-//! Random queries return on one rank and on three what plain DataFusion returns for them.
+//! Differential test of random queries: one rank and three return what plain DataFusion returns.
 //!
-//! Every query has a seed. `HARRIER_SEED=17` runs the queries from seed 17 on, `HARRIER_QUERIES` says how
-//! many; without them they are the same in every run, and the soak asks for others. What fails is printed
-//! with its seed and a smaller query.
+//! Every query has a seed. `HARRIER_SEED=17` runs the queries from seed 17 on, `HARRIER_QUERIES` sets their
+//! number; without them they are the same in every run, and the soak sets others. Failures are printed with
+//! the seed and a smaller query.
 
 use std::env;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use harrier_testkit::random_query::{self, RandomQuery};
 use harrier_testkit::rows::Rows;
 use harrier_testkit::session::RestartingSession;
 
-/// How many queries there are without a word: they take half a minute on two cores.
+/// Default number of queries: they take half a minute on two cores.
 const QUERIES: u64 = 300;
 
 #[test]
-fn random_queries_return_the_same_however_they_are_run() {
+fn random_queries_match_datafusion() {
     let folder = tempfile::tempdir().expect("a folder");
     random_query::write_tables(folder.path()).expect("tables");
     let plain = Plain::open(folder.path()).expect("tables");
@@ -54,7 +54,7 @@ fn seeds() -> Range<u64> {
     first..first + queries
 }
 
-/// The first rows of an answer, or its error.
+/// The first rows of a result, or its error.
 fn show(answer: Result<Rows, String>) -> String {
     const ROWS_MAX: usize = 20;
     let rows = match answer {
@@ -65,6 +65,6 @@ fn show(answer: Result<Rows, String>) -> String {
         let cells: Vec<&str> = row.iter().map(|cell| cell.as_deref().unwrap_or("∅")).collect();
         format!("\n  {}", cells.join(" | "))
     };
-    let shown: String = rows.iter().take(ROWS_MAX).map(line).collect();
-    format!("{} rows{shown}", rows.len())
+    let lines: String = rows.iter().take(ROWS_MAX).map(line).collect();
+    format!("{} rows{lines}", rows.len())
 }

@@ -1,4 +1,4 @@
-//! Every TPC-DS query returns on one rank and on three what plain DataFusion returns for it.
+//! Differential test of TPC-DS: every query returns on one rank and on three what plain DataFusion returns.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use harrier_testkit::session::RestartingSession;
 use harrier_testkit::tpcds;
 
 #[test]
-fn every_query_returns_the_same_however_it_is_run() {
+fn tpcds_queries_match_datafusion() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tpcds");
     tpcds::generate(&folder, tpcds::SCALE).expect("data");
     let plain = Plain::open(&folder).expect("tables");
@@ -15,8 +15,8 @@ fn every_query_returns_the_same_however_it_is_run() {
     let mut ways = RestartingSession::one_and_three_ranks(&tables);
 
     // HARRIER_TPCDS=q39 runs only the queries with that in their names.
-    let wanted = std::env::var("HARRIER_TPCDS").unwrap_or_default();
-    let queries: Vec<_> = tpcds::queries().iter().filter(|query| query.name.contains(&wanted)).collect();
+    let name_part = std::env::var("HARRIER_TPCDS").unwrap_or_default();
+    let queries: Vec<_> = tpcds::queries().iter().filter(|query| query.name.contains(&name_part)).collect();
     let (mut failures, mut with_rows) = (Vec::new(), 0);
     for query in &queries {
         let mut expected = None;

@@ -102,7 +102,7 @@ fn kinds<const N: usize>(kinds: [Kind; N]) -> BTreeSet<Kind> {
 }
 
 #[test]
-fn what_snapshot_isolation_allows_is_well() {
+fn snapshot_isolation_allows_valid_histories() {
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(SI), history.begin(SI));
     // Write skew.
@@ -134,7 +134,7 @@ fn what_snapshot_isolation_allows_is_well() {
 }
 
 #[test]
-fn statements_of_read_committed_have_snapshots_of_their_own() {
+fn read_committed_statements_have_own_snapshots() {
     let mut history = HistoryBuilder::default();
     let a = history.begin(RC);
     history.read(a, [(1, &[]), (2, &[])]);
@@ -157,7 +157,7 @@ fn statements_of_read_committed_have_snapshots_of_their_own() {
 }
 
 #[test]
-fn items_come_and_go() {
+fn items_are_inserted_and_deleted() {
     let mut history = HistoryBuilder::default();
     history.inserts(1, 10);
     let (a, b) = (history.begin(SI), history.begin(SI));
@@ -182,7 +182,7 @@ fn items_come_and_go() {
 }
 
 #[test]
-fn of_whom_nothing_was_heard_their_writes_tell() {
+fn unknown_outcomes_are_inferred_from_writes() {
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(SI), history.begin(SI));
     history.append(a, 1, 10);
@@ -200,7 +200,7 @@ fn of_whom_nothing_was_heard_their_writes_tell() {
 }
 
 #[test]
-fn what_somebody_has_deleted_had_been_there() {
+fn deleted_items_existed_before() {
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(SI), history.begin(RC));
     history.insert(a, 1, 10);
@@ -215,7 +215,7 @@ fn what_somebody_has_deleted_had_been_there() {
 }
 
 #[test]
-fn a_read_of_what_was_rolled_back_is_found() {
+fn aborted_reads_are_detected() {
     for level in [RC, SI] {
         let mut history = HistoryBuilder::default();
         let (a, b) = (history.begin(level), history.begin(level));
@@ -250,7 +250,7 @@ fn a_read_of_what_was_rolled_back_is_found() {
 }
 
 #[test]
-fn a_read_of_a_part_of_a_transaction_is_found() {
+fn intermediate_reads_are_detected() {
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(SI), history.begin(RC));
     history.append(a, 1, 10);
@@ -270,7 +270,7 @@ fn a_read_of_a_part_of_a_transaction_is_found() {
 }
 
 #[test]
-fn values_of_nobody_are_found() {
+fn values_without_a_writer_are_detected() {
     let mut history = HistoryBuilder::default();
     history.appends(1, 10);
     assert_eq!(history.kinds([(1, &[10, 99])], [(1, &[98])]), kinds([Kind::Unborn]));
@@ -280,7 +280,7 @@ fn values_of_nobody_are_found() {
 }
 
 #[test]
-fn lists_that_part_are_found() {
+fn incompatible_orders_are_detected() {
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(RC), history.begin(RC));
     history.appends(1, 10);
@@ -313,7 +313,7 @@ fn lists_that_part_are_found() {
 }
 
 #[test]
-fn a_transaction_that_does_not_see_itself_is_found() {
+fn missing_own_writes_are_detected() {
     let mut history = HistoryBuilder::default();
     let a = history.begin(SI);
     history.append(a, 1, 10);
@@ -349,7 +349,7 @@ fn a_transaction_that_does_not_see_itself_is_found() {
 }
 
 #[test]
-fn reads_that_do_not_repeat_are_found() {
+fn non_repeatable_reads_are_detected() {
     let mut history = HistoryBuilder::default();
     let a = history.begin(SI);
     history.read(a, [(1, &[])]);
@@ -367,7 +367,7 @@ fn reads_that_do_not_repeat_are_found() {
 }
 
 #[test]
-fn what_is_lost_is_found() {
+fn lost_commits_are_detected() {
     let mut history = HistoryBuilder::default();
     history.appends(1, 10);
     history.inserts(1, 20);
@@ -381,7 +381,7 @@ fn what_is_lost_is_found() {
 }
 
 #[test]
-fn two_that_deleted_the_same_are_found() {
+fn double_deletes_are_detected() {
     for level in [RC, SI] {
         let mut history = HistoryBuilder::default();
         history.inserts(1, 10);
@@ -395,7 +395,7 @@ fn two_that_deleted_the_same_are_found() {
 }
 
 #[test]
-fn a_lost_update_is_found() {
+fn lost_updates_are_detected() {
     // A lost update: both read the same state and committed; the final state is complete.
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(SI), history.begin(SI));
@@ -409,7 +409,7 @@ fn a_lost_update_is_found() {
 }
 
 #[test]
-fn read_skew_is_found() {
+fn read_skew_is_detected() {
     // Also in one statement.
     for (level, in_one) in [(SI, false), (SI, true), (RC, true)] {
         let mut history = HistoryBuilder::default();
@@ -440,7 +440,7 @@ fn read_skew_is_found() {
 }
 
 #[test]
-fn a_long_fork_is_found() {
+fn long_forks_are_detected() {
     let mut history = HistoryBuilder::default();
     let (a, b, x, y) = (history.begin(SI), history.begin(SI), history.begin(SI), history.begin(SI));
     history.append(x, 1, 10);
@@ -454,7 +454,7 @@ fn a_long_fork_is_found() {
 }
 
 #[test]
-fn snapshots_that_go_back_are_found() {
+fn snapshots_that_go_back_are_detected() {
     for level in [RC, SI] {
         let mut history = HistoryBuilder::default();
         history.appends(1, 10);
@@ -491,7 +491,7 @@ fn snapshots_that_go_back_are_found() {
 }
 
 #[test]
-fn writes_that_pass_one_another_are_found() {
+fn write_and_read_cycles_are_detected() {
     // G0: the order of two writers differs from list to list.
     let mut history = HistoryBuilder::default();
     let (a, b) = (history.begin(RC), history.begin(RC));

@@ -1,5 +1,5 @@
-//! Pages of documentation: the README is short, lines are as wide as code at most, links lead to files, and
-//! decisions are listed with what was decided.
+//! Pages of documentation: the README is short, lines are no wider than code, links lead to files, and
+//! decisions are listed with their titles.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,32 +8,32 @@ use super::root;
 
 const README_LINES_MAX: usize = 150;
 const README_WORDS_MAX: usize = 1000;
-/// Characters of a line, as of a line of code; targets of links do not count, as they cannot be broken.
+/// Characters of a line, as of a line of code, without targets of links, which cannot be broken.
 const LINE_CHARS_MAX: usize = 110;
-/// Pages that stand outside of `docs`.
+/// Pages outside of `docs`.
 const PAGES_BESIDE_DOCS: [&str; 6] =
     ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "python/README.md"];
 
 #[test]
-fn the_readme_is_read_in_a_few_minutes() {
+fn readme_is_short() {
     let text = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(text.lines().count() <= README_LINES_MAX, "{} lines", text.lines().count());
     let words = text.split_whitespace().count();
     assert!(words <= README_WORDS_MAX, "{words} words");
 }
 
-fn markdown_below(folder: &Path, found: &mut Vec<PathBuf>) {
+fn markdown_below(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            markdown_below(&path, found);
+            markdown_below(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
+            files.push(path);
         }
     }
 }
 
-/// All pages, with what they say.
+/// All pages, with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = root();
     let mut paths = PAGES_BESIDE_DOCS.iter().map(|page| root.join(page)).collect();
@@ -41,7 +41,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// Lines, with their numbers, that stand in no fenced block of code.
+/// Lines outside of fenced code blocks, with their numbers.
 fn lines_of_prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter_map(move |(place, line)| {
@@ -55,7 +55,7 @@ fn lines_of_prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn links_of(text: &str) -> Vec<String> {
     let mut links = Vec::new();
     for (_, line) in lines_of_prose(text) {
-        // Every second part stands in backticks.
+        // Every second part is in backticks.
         for prose in line.split('`').step_by(2) {
             let targets = prose.split("](").skip(1);
             links
@@ -65,7 +65,7 @@ fn links_of(text: &str) -> Vec<String> {
     links
 }
 
-/// The site's own check does not know pages that stand outside of `docs`.
+/// The site's own check does not know pages outside of `docs`.
 #[test]
 fn links_lead_to_files() {
     let mut dead = Vec::new();
@@ -83,18 +83,18 @@ fn links_lead_to_files() {
 }
 
 #[test]
-fn links_are_found() {
+fn links_are_parsed() {
     let text = "a [b](c.md) and `[d](e)` and [f\ng](h.md#i)\n```\n[j](k)\n```\n[l](m)";
     assert_eq!(links_of(text), ["c.md", "h.md#i", "m"]);
 }
 
-/// Places of lines that are too wide. Rows of tables and comments may be: neither can be broken.
+/// Numbers of lines that are too wide. Rows of tables and comments are exempt: neither can be broken.
 fn wide_lines(text: &str) -> Vec<usize> {
     let is_wide = |line: &str| {
         let targets: usize = links_of(line).iter().map(|target| target.chars().count()).sum();
         line.chars().count() - targets > LINE_CHARS_MAX && !line.trim_start().starts_with('|')
     };
-    // A comment may go on for several lines.
+    // A comment may span several lines.
     let mut is_comment = false;
     let mut is_said = |line: &str| {
         let is_part = is_comment || line.trim_start().starts_with("<!--");
@@ -115,7 +115,7 @@ fn pages_are_no_wider_than_code() {
 }
 
 #[test]
-fn wide_lines_are_found() {
+fn wide_lines_are_detected() {
     let wide = "é ".repeat(LINE_CHARS_MAX / 2);
     assert!(wide_lines(&wide).is_empty());
     let text = format!("{wide}a\n| {wide} |\n```\n{wide}a\n```\n[a]({wide}) b\n  {wide}\n<!-- {wide}-->");
@@ -123,7 +123,7 @@ fn wide_lines_are_found() {
 }
 
 /// The title of a decision, `# 0007: Title (2026-11-22)`, in three parts.
-fn decided(text: &str) -> Option<(&str, &str, &str)> {
+fn parse_decision_title(text: &str) -> Option<(&str, &str, &str)> {
     let (number, rest) = text.lines().next()?.strip_prefix("# ")?.split_once(": ")?;
     let (title, date) = rest.strip_suffix(')')?.rsplit_once(" (")?;
     Some((number, title, date))
@@ -142,8 +142,8 @@ fn decisions_are_listed_with_their_titles() {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let row =
-            decided(&text).map(|(number, title, date)| format!("| [{number}]({file}) | {title} | {date} | "));
+        let row = parse_decision_title(&text)
+            .map(|(number, title, date)| format!("| [{number}]({file}) | {title} | {date} | "));
         if !row
             .is_some_and(|row| index.lines().any(|line| line.starts_with(&row) && line.len() > row.len() + 2))
         {

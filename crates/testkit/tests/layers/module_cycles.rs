@@ -1,15 +1,15 @@
-//! Circles of modules within a crate: files that use each other, directly or by way of others, can only be
-//! understood together.
+//! Dependency cycles between modules of a crate: files that use each other, directly or indirectly, can only
+//! be understood together.
 //!
-//! Who uses whom is read from the paths in the sources (`use crate::…`, `crate::…`, `super::…`), unit tests
-//! left out. That a module declares another one is no use of it.
+//! Dependencies are read from the paths in the sources (`use crate::…`, `crate::…`, `super::…`) without unit
+//! tests. A `mod` declaration is no dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{root, rust_files};
 
-/// Whom each module of a crate uses, by their paths: `a::b`.
+/// The modules that each module of a crate uses, by their paths: `a::b`.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 fn uses_of(crate_folder: &Path) -> Uses {
@@ -26,14 +26,14 @@ fn uses_of(crate_folder: &Path) -> Uses {
         let name = module(path);
         if !["lib", "main"].contains(&name.as_str()) {
             let text = std::fs::read_to_string(path).unwrap();
-            let used = paths_in(&text).iter().filter_map(|path| target(&name, path, &names)).collect();
+            let used = paths_in(&text).iter().filter_map(|path| target_module(&name, path, &names)).collect();
             uses.insert(name, used);
         }
     }
     uses
 }
 
-/// The paths that a source has, without those of its unit tests.
+/// The paths in a source, without those of its unit tests.
 fn paths_in(text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code: String =
@@ -81,15 +81,15 @@ fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Paths that begin at the crate or above, where code has them.
+/// Paths in code that begin with the crate or `super`.
 fn paths_of_code(code: &str) -> impl Iterator<Item = String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = code.split(move |c| !is_part(c));
     words.filter(|word| word.starts_with("crate::") || word.starts_with("super::")).map(str::to_owned)
 }
 
-/// The module that `path` leads to from `module`, if that is another one of its crate.
-fn target(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> {
+/// The module that `path` leads to from `module`, if it is another one of its crate.
+fn target_module(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> {
     let mut base: Vec<&str> = module.split("::").collect();
     let mut parts = path.split("::").peekable();
     match parts.peek().copied()? {
@@ -113,8 +113,8 @@ fn target(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> 
     (found != module).then_some(found)
 }
 
-/// All that can be reached from a module.
-fn reached<'a>(uses: &'a Uses, from: &'a str) -> BTreeSet<&'a str> {
+/// All modules that a module depends on, directly or indirectly.
+fn reachable<'a>(uses: &'a Uses, from: &'a str) -> BTreeSet<&'a str> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
         for used in uses.get(module).into_iter().flatten() {
@@ -127,20 +127,23 @@ fn reached<'a>(uses: &'a Uses, from: &'a str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn no_modules_use_each_other() {
-    let mut found = BTreeMap::new();
+fn modules_have_no_dependency_cycles() {
+    let mut cycles = BTreeMap::new();
     for entry in std::fs::read_dir(root().join("crates")).unwrap().flatten() {
         let uses = uses_of(&entry.path());
-        let in_circles: Vec<String> =
-            uses.keys().filter(|module| reached(&uses, module).contains(module.as_str())).cloned().collect();
+        let in_circles: Vec<String> = uses
+            .keys()
+            .filter(|module| reachable(&uses, module).contains(module.as_str()))
+            .cloned()
+            .collect();
         if !in_circles.is_empty() {
-            found.insert(entry.file_name().into_string().unwrap(), in_circles);
+            cycles.insert(entry.file_name().into_string().unwrap(), in_circles);
         }
     }
-    assert!(found.is_empty(), "files in circles, by crate: {found:#?}");
+    assert!(cycles.is_empty(), "files in circles, by crate: {cycles:#?}");
 }
 
-/// The rooms of crates that are built in storeys, and the rooms and files beside them that each may use.
+/// Rooms of crates, from bottom to top, with the rooms and files beside them that each may use.
 const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
     (
         "catalog",
@@ -245,7 +248,7 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
             ("join_order", &[]),
             ("physical", &["join_order"]),
             ("binder", &[]),
-            // Of other types than were known when it was bound, an expression is bound once more.
+            // With other types than at bind time, an expression is bound again.
             ("analyzer", &["binder", "fallible", "rewrite"]),
             ("optimizer", &["analyzer", "fallible", "rewrite"]),
             ("rules", &["analyzer", "binder", "cancelable_rules", "cardinality", "optimizer", "physical"]),
@@ -253,24 +256,24 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
     ),
 ];
 
-/// A room is what stands in `src` beside `lib.rs`, with the folder of its name.
+/// A room is a file beside `lib.rs`, with the folder of its name.
 fn room(module: &str) -> &str {
     module.split("::").next().unwrap()
 }
 
 #[test]
-fn rooms_use_those_below() {
+fn rooms_use_only_rooms_below() {
     for (name, storeys) in ROOMS {
         let uses = uses_of(&root().join("crates").join(name));
-        let mut found: BTreeMap<&str, BTreeSet<&str>> =
+        let mut dependencies: BTreeMap<&str, BTreeSet<&str>> =
             uses.keys().map(|module| (room(module), BTreeSet::new())).collect();
         for (module, used) in &uses {
             let others = used.iter().map(|used| room(used)).filter(|used| *used != room(module));
-            found.entry(room(module)).or_default().extend(others);
+            dependencies.entry(room(module)).or_default().extend(others);
         }
-        let known: BTreeMap<&str, BTreeSet<&str>> =
+        let allowed: BTreeMap<&str, BTreeSet<&str>> =
             storeys.iter().map(|(room, may)| (*room, may.iter().copied().collect())).collect();
-        assert_eq!(found, known, "who uses whom in {name}");
+        assert_eq!(dependencies, allowed, "who uses whom in {name}");
         let mut below = BTreeSet::new();
         for (room, may) in storeys {
             assert!(may.iter().all(|used| below.contains(used)), "{name}: {room} uses a room above it");
@@ -280,7 +283,7 @@ fn rooms_use_those_below() {
 }
 
 #[test]
-fn paths_are_found() {
+fn paths_are_parsed() {
     let text = "//! crate::a\nuse crate::b::{self, c::{D, e}, f as g};\npub(crate) use super::h::I;\n\
         fn x() { let y = crate::j::k(1, super::l::M); }\n#[cfg(test)]\nmod tests { use crate::n; }";
     let expected = [
@@ -294,8 +297,8 @@ fn paths_are_found() {
     ];
     assert_eq!(paths_in(text), expected);
     let names = ["a", "a::b", "h"].map(str::to_owned).into();
-    assert_eq!(target("a::b", "super::super::h::I", &names).as_deref(), Some("h"));
-    assert_eq!(target("a::b", "super::C", &names).as_deref(), Some("a"));
-    assert_eq!(target("a", "crate::a::b::D", &names).as_deref(), Some("a::b"));
-    assert_eq!(target("a", "std::fs", &names), None);
+    assert_eq!(target_module("a::b", "super::super::h::I", &names).as_deref(), Some("h"));
+    assert_eq!(target_module("a::b", "super::C", &names).as_deref(), Some("a"));
+    assert_eq!(target_module("a", "crate::a::b::D", &names).as_deref(), Some("a::b"));
+    assert_eq!(target_module("a", "std::fs", &names), None);
 }
