@@ -1,8 +1,7 @@
-//! Runs the queries that real clients send about the catalogs, unchanged, and compares with what PostgreSQL
-//! 15 answers.
+//! Catalog queries of real clients, unchanged, compared with PostgreSQL 15's results.
 //!
-//! A file of `queries/` has what one client sends: a label, the query, `----`, the names of the columns, and
-//! the rows, in any order. Instead of rows there may be their number, or the reason why they are not
+//! A file of `queries/` has the queries of one client: a label, the query, `----`, the names of the columns,
+//! and the rows, in any order. Instead of rows it may have their number, or the reason why they are not
 //! compared.
 
 mod sample_schema;
@@ -25,9 +24,9 @@ use datafusion::sql::sqlparser::parser::Parser;
 use harrier_pgcatalog::{TYPE_KEY, install, planned_type, rewrite};
 use harrier_sql::column_names::column_names;
 
-use sample_schema::Shop;
+use sample_schema::SampleSchema;
 
-/// Types of PostgreSQL that DataFusion does not know, as the engine has them planned.
+/// Types of PostgreSQL that DataFusion does not have, planned as in the engine.
 #[derive(Debug)]
 struct Types;
 
@@ -38,10 +37,10 @@ impl TypePlanner for Types {
 }
 
 fn session() -> SessionContext {
-    session_of(Shop::new())
+    session_of(SampleSchema::new())
 }
 
-fn session_of(shop: Shop) -> SessionContext {
+fn session_of(schema: SampleSchema) -> SessionContext {
     let mut config = SessionConfig::new()
         .with_information_schema(true)
         .with_default_catalog_and_schema("warehouse", "main")
@@ -49,8 +48,8 @@ fn session_of(shop: Shop) -> SessionContext {
     config.options_mut().sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     let state = SessionStateBuilder::new_with_default_features().with_config(config);
     let context = SessionContext::new_with_state(state.with_type_planner(Arc::new(Types)).build());
-    install(&context, Arc::new(shop)).expect("the catalogs can be installed");
-    // Clients ask for documents about collations and the like; sessions have these functions beside the
+    install(&context, Arc::new(schema)).expect("the catalogs can be installed");
+    // Clients query documents about collations and the like; sessions have these functions beside the
     // catalogs.
     let functions =
         harrier_functions::json::functions().chain([harrier_functions::array_or_empty::function()]);
@@ -58,7 +57,7 @@ fn session_of(shop: Shop) -> SessionContext {
     context
 }
 
-/// The names of the columns and the rows of a query, as a client would see them.
+/// The column names and the rows of a query, as a client gets them.
 async fn run(context: &SessionContext, sql: &str) -> Result<(Vec<String>, Vec<String>)> {
     let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
         .map_err(|error| datafusion::error::DataFusionError::Plan(error.to_string()))?;
@@ -86,7 +85,7 @@ async fn run(context: &SessionContext, sql: &str) -> Result<(Vec<String>, Vec<St
     Ok((names, rows))
 }
 
-/// A value as PostgreSQL writes it.
+/// A value in PostgreSQL's text format.
 fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
     if array.is_null(row) || *array.data_type() == DataType::Null {
         return Ok("\\N".to_string());
@@ -109,7 +108,7 @@ fn text(array: &dyn Array, field: &Field, row: usize) -> Result<String> {
 struct Query {
     label: String,
     sql: String,
-    /// The names of the columns, with tabs between them.
+    /// The names of the columns, separated by tabs.
     names: String,
     expected: Vec<String>,
 }
@@ -134,7 +133,7 @@ fn read(path: &std::path::Path) -> Vec<Query> {
 }
 
 #[tokio::test]
-async fn clients_get_what_postgresql_answers() {
+async fn client_queries_match_postgresql() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/queries");
     let mut files =
         fs::read_dir(folder).expect("there are queries").map(|f| f.unwrap().path()).collect::<Vec<_>>();
@@ -162,7 +161,7 @@ async fn clients_get_what_postgresql_answers() {
                                     &failed(format!("!!! {} rows, but expected {number}", rows.len()));
                             }
                         }
-                        // A reason why they are not compared.
+                        // The reason why they are not compared.
                         Some(_) => {}
                         None => {
                             rows.sort();
@@ -182,10 +181,9 @@ async fn clients_get_what_postgresql_answers() {
     assert!(failures.is_empty(), "{failures}\n{failed} of {count} failed");
 }
 
-/// What clients ask about keys and indexes, and what they are to hear; PostgreSQL says the same of keys that
-/// are valid.
+/// Clients' queries of keys and indexes, with their expected results, which are PostgreSQL's for valid keys.
 #[tokio::test]
-async fn keys_and_indexes_are_found() {
+async fn client_queries_of_keys_and_indexes() {
     let context = session_of(sample_schema::with_keys());
     for (sql, expected) in [
         (
@@ -210,7 +208,7 @@ async fn keys_and_indexes_are_found() {
                 "sales.region_pkey\tt\tf\t1\t0\tCREATE UNIQUE INDEX region_pkey ON sales.region USING btree (id)",
             ],
         ),
-        // As Django does.
+        // Django's query.
         (
             "SELECT c.conname, array(SELECT attname FROM unnest(c.conkey) WITH ORDINALITY cols(colid, arridx) JOIN pg_attribute AS ca ON cols.colid = ca.attnum WHERE ca.attrelid = c.conrelid ORDER BY cols.arridx) FROM pg_constraint AS c ORDER BY 1",
             vec![
@@ -229,12 +227,12 @@ async fn keys_and_indexes_are_found() {
                 "orders_note_id_key\t1\t0\t2",
             ],
         ),
-        // As peewee does.
+        // Peewee's query.
         (
             "SELECT i.relname, array_to_string(ARRAY(SELECT pg_get_indexdef(idx.indexrelid, k + 1, TRUE) FROM generate_subscripts(idx.indkey, 1) AS k ORDER BY k), ',') FROM pg_index idx JOIN pg_class i ON idx.indexrelid = i.oid ORDER BY 1",
             vec!["orders_lower_day_idx\tlower(note),day", "orders_note_id_key\tnote,id", "region_pkey\tid"],
         ),
-        // As Rails does.
+        // Rails' query.
         (
             "SELECT a.attname FROM (SELECT indrelid, indkey, generate_subscripts(indkey, 1) idx FROM pg_index WHERE NOT indisprimary) i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[i.idx] ORDER BY i.idx",
             vec!["note", "id", "day"],
@@ -260,7 +258,7 @@ async fn keys_and_indexes_are_found() {
             "SELECT constraint_name, check_clause FROM information_schema.check_constraints",
             vec!["orders_check\tid > 0 OR lower(note) <> ''"],
         ),
-        // Objects are their names in texts.
+        // Object identifiers are names in texts.
         (
             "SELECT 'of ' || c.conrelid::regclass || '!', concat(c.conrelid::regclass, 1), format('%s', 'int4'::regtype) FROM pg_constraint c WHERE contype = 'c'",
             vec!["of orders!\torders1\tinteger"],
@@ -275,7 +273,7 @@ async fn keys_and_indexes_are_found() {
 }
 
 #[tokio::test]
-async fn parameters_may_be_names_of_objects_and_arrays() {
+async fn parameters_may_be_object_names_and_arrays() {
     use datafusion::scalar::ScalarValue;
     let context = session();
     let sql = "SELECT relname FROM pg_class WHERE oid = $1::regclass AND relkind = ANY ($2) AND relname = $3::VARCHAR";
@@ -291,7 +289,7 @@ async fn parameters_may_be_names_of_objects_and_arrays() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_an_error() {
+async fn missing_objects_are_errors() {
     let context = session();
     for (sql, expected) in [
         ("SELECT 'nothing'::regclass", "relation \"nothing\" does not exist"),

@@ -1,5 +1,5 @@
-//! A source of a few tables, the same that the expected rows were taken from. Its numbers are such that oids
-//! are the same, too.
+//! Sample source of the catalogs: a few tables, the same as in the PostgreSQL that the expected rows are
+//! from, with ids that yield the same oids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use harrier_pgcatalog::{
 };
 
 #[derive(Debug)]
-pub struct Shop {
+pub struct SampleSchema {
     contents: Arc<Contents>,
 }
 
@@ -54,7 +54,7 @@ fn schema(id: i64, name: &str, comment: Option<&str>) -> Schema {
     Schema { id, name: name.to_string(), other_name: None, is_public: false, owner, comment, grants: vec![] }
 }
 
-impl Shop {
+impl SampleSchema {
     pub fn new() -> Self {
         let text = || DataType::Utf8View;
         let timestamp = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
@@ -126,10 +126,10 @@ impl Shop {
     }
 }
 
-/// The same with keys: `region` has a primary key, to which `orders` refers, with a unique constraint and an
+/// The same with keys: `region` has a primary key, referenced by `orders`, with a unique constraint and an
 /// index of an expression.
-pub fn with_keys() -> Shop {
-    let mut contents = Contents::clone(&Shop::new().contents);
+pub fn with_keys() -> SampleSchema {
+    let mut contents = Contents::clone(&SampleSchema::new().contents);
     let column =
         |at| IndexItem { what: Indexed::Column(at), class: None, is_descending: false, nulls_first: false };
     let index = |id, name: &str, items| Index {
@@ -185,10 +185,10 @@ pub fn with_keys() -> Shop {
             _ => {}
         }
     }
-    Shop { contents: Arc::new(contents) }
+    SampleSchema { contents: Arc::new(contents) }
 }
 
-impl Source for Shop {
+impl Source for SampleSchema {
     fn contents(&self) -> Result<Arc<Contents>> {
         Ok(Arc::clone(&self.contents))
     }
@@ -284,9 +284,9 @@ impl Source for Shop {
         if role == "harrier" || *object == Object::System {
             return true;
         }
-        let given: HashMap<i64, &str> = HashMap::from([(27, "SELECT")]);
+        let granted: HashMap<i64, &str> = HashMap::from([(27, "SELECT")]);
         match object {
-            Object::Relation(id) | Object::Column(id, _) => given.get(id) == Some(&privilege),
+            Object::Relation(id) | Object::Column(id, _) => granted.get(id) == Some(&privilege),
             Object::Database => privilege == "CONNECT",
             _ => false,
         }
