@@ -1,8 +1,8 @@
-//! Tests of the order of joins: meaning, freedom, optimum, size, ties and estimates.
+//! Tests of join ordering: semantics, reordering freedom, optimum, size, ties and estimates.
 
-mod estimates;
 mod conflict_rules;
+mod estimates;
 mod interpreter;
+mod join_search;
 mod random_trees;
 mod reordering;
-mod join_search;

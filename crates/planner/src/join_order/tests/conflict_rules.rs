@@ -1,4 +1,4 @@
-//! Which trees the conflict rules allow for small written trees: not too few, either.
+//! Reorderings that the conflict rules allow for small join trees: all valid ones, and no others.
 
 use std::collections::BTreeSet;
 
@@ -34,26 +34,26 @@ fn trees(pairs: &Pairs, set: RelationSet) -> Vec<String> {
     if set.len() == 1 {
         return set.iter().map(|relation| relation.to_string()).collect();
     }
-    let mut found = Vec::new();
+    let mut all_trees = Vec::new();
     for pair in &pairs[&set] {
         for left in trees(pairs, pair.left) {
-            found.extend(
+            all_trees.extend(
                 trees(pairs, pair.right).iter().map(|right| format!("({left} {:?} {right})", pair.kind)),
             );
         }
     }
-    found
+    all_trees
 }
 
 fn check(written: &WrittenTree, expected: &[&str]) {
     let pairs = all_pairs(&HyperGraph::new(written));
-    let found: BTreeSet<String> = trees(&pairs, written.relations()).into_iter().collect();
+    let all_trees: BTreeSet<String> = trees(&pairs, written.relations()).into_iter().collect();
     let expected: BTreeSet<String> = expected.iter().map(|tree| tree.to_string()).collect();
-    assert_eq!(found, expected);
+    assert_eq!(all_trees, expected);
 }
 
 #[test]
-fn reducers_move_to_the_columns_that_they_read() {
+fn reducers_move_to_their_columns() {
     let below = || join(Inner, equal(0, 1), 0, 1);
     check(
         &join(LeftSemi, equal(1, 2), below(), 2),
@@ -79,7 +79,7 @@ fn reducers_move_to_the_columns_that_they_read() {
 }
 
 #[test]
-fn outer_joins_move_where_their_predicates_reject_nulls() {
+fn outer_joins_reorder_under_null_rejecting_predicates() {
     let left = || join(Left, equal(0, 1), 0, 1);
     check(&join(Left, equal(1, 2), left(), 2), &["((0 Left 1) Left 2)", "(0 Left (1 Left 2))"]);
     check(&join(Left, not_distinct(1, 2), left(), 2), &["((0 Left 1) Left 2)"]);
@@ -98,7 +98,7 @@ fn outer_joins_move_where_their_predicates_reject_nulls() {
 }
 
 #[test]
-fn single_joins_move_where_they_see_no_more_rows() {
+fn single_joins_reorder_where_they_see_no_more_rows() {
     let above = join(Inner, equal(0, 2), join(Single, equal(0, 1), 0, 1), 2);
     check(&above, &["((0 Single 1) Inner 2)", "((0 Inner 2) Single 1)"]);
     check(&join(Single, equal(0, 2), join(Inner, equal(0, 1), 0, 1), 2), &["((0 Inner 1) Single 2)"]);
@@ -107,7 +107,7 @@ fn single_joins_move_where_they_see_no_more_rows() {
 }
 
 #[test]
-fn inner_joins_move_freely_along_their_edges() {
+fn inner_joins_reorder_along_their_edges() {
     let chain = join(Inner, equal(1, 2), join(Inner, equal(0, 1), 0, 1), 2);
     check(&chain, &["((0 Inner 1) Inner 2)", "(0 Inner (1 Inner 2))"]);
     let column = |relation: usize| Column { relation, number: 0 };

@@ -1,4 +1,4 @@
-//! Rows that the estimator says for joins whose rows are known.
+//! Cardinality estimates of joins whose rows are known.
 
 use std::collections::HashMap;
 

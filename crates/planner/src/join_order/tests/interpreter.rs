@@ -1,4 +1,4 @@
-//! A nested-loop interpreter of join trees over tables of numbers and NULLs: what a tree means, whatever its
+//! Nested-loop interpreter of join trees over tables of integers and NULLs: the reference semantics of every
 //! order.
 
 use std::collections::HashMap;

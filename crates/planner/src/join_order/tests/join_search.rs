@@ -1,5 +1,5 @@
-//! What the searches find: the optimum, the written order where nothing is won, and something good in large
-//! graphs.
+//! Join search: optimum of exhaustive search, near-optimum of linearized search in large graphs, ties, and
+//! limits.
 
 use std::collections::HashMap;
 
@@ -75,8 +75,8 @@ fn least_cost(model: &PairModel, count: usize, edges: &[(usize, usize)]) -> f64 
                     + hash_join.probe * model.cardinality(right)
                     + hash_join.output * model.cardinality(set);
                 let cost = own + below + beside;
-                let known = costs.entry(set).or_insert(f64::INFINITY);
-                *known = known.min(cost);
+                let best = costs.entry(set).or_insert(f64::INFINITY);
+                *best = best.min(cost);
             }
         }
     }
@@ -194,7 +194,7 @@ fn large_graphs_are_ordered_within_the_bound() {
 }
 
 #[test]
-fn as_many_relations_as_a_set_has_are_ordered() {
+fn maximum_number_of_relations_is_ordered() {
     let edges: Vec<_> = (1..RelationSet::CAPACITY).map(|other| (0, other)).collect();
     assert_eq!(check_large(RelationSet::CAPACITY, &edges).method, Method::Linearized);
 }
@@ -214,7 +214,7 @@ fn large_graphs_of_all_kinds_are_ordered() {
 }
 
 #[test]
-fn the_written_order_stays_where_others_are_not_cheaper_by_enough() {
+fn written_order_stays_without_enough_gain() {
     let edges: Vec<_> = (1..6).map(|other| (other - 1, other)).collect();
     let sequence = [3, 2, 4, 1, 5, 0];
     let tree = left_deep(&sequence, &edges);
@@ -250,7 +250,7 @@ fn equal_inputs_have_equal_orders() {
 }
 
 #[test]
-fn equalities_that_follow_connect_relations() {
+fn implied_equalities_connect_relations() {
     // a.x = b.x and b.x = c.x, where a and c are small: a and c are joined first by a.x = c.x.
     let column = |relation: usize| Column { relation, number: 0 };
     let [a, b, c] = [0, 1, 2].map(WrittenTree::Leaf);
@@ -270,7 +270,7 @@ fn equalities_that_follow_connect_relations() {
 }
 
 #[test]
-fn trees_that_are_not_numbered_without_gaps_are_refused() {
+fn trees_with_gaps_in_numbering_are_refused() {
     let model = PairModel { rows: vec![1.0; 4], shares: Vec::new() };
     let order = |tree: &WrittenTree| order_joins(tree, &model, &Limits::default());
     assert_eq!(order(&WrittenTree::Leaf(0)), None);

@@ -69,10 +69,10 @@ fn check_trees(seed: u64, statement: &Statement, random: &mut Random) -> usize {
     assert!(pairs.contains_key(&all), "seed {seed}: the written tree is not allowed: {statement:?}");
     let databases: Vec<Database> = (0..8).map(|_| statement.make_database(random)).collect();
     let expected: Vec<_> = databases.iter().map(|database| database.run_written(&statement.tree)).collect();
-    let mut seen = BTreeSet::new();
+    let mut distinct_trees = BTreeSet::new();
     for _ in 0..24 {
         let tree = random_tree(random, &graph, &pairs, all, &mut ColumnClasses::default());
-        if !seen.insert(format!("{tree:?}")) {
+        if !distinct_trees.insert(format!("{tree:?}")) {
             continue;
         }
         for (database, expected) in databases.iter().zip(&expected) {
@@ -87,7 +87,7 @@ fn check_trees(seed: u64, statement: &Statement, random: &mut Random) -> usize {
             );
         }
     }
-    seen.len()
+    distinct_trees.len()
 }
 
 fn check_seeds(seeds: std::ops::Range<u64>, kinds: &[JoinKind]) {
@@ -123,7 +123,7 @@ fn trees_of_outer_joins_return_the_rows_of_the_written_tree() {
 }
 
 #[test]
-fn enumeration_finds_the_pairs_that_divisions_of_all_sets_find() {
+fn enumeration_finds_all_pairs_of_brute_force() {
     let (mut found_count, mut expected_count) = (0, 0);
     for seed in 0..1000 {
         let mut random = Random(seed);

@@ -168,8 +168,8 @@ async fn random_joins_return_the_same_rows() -> Result<()> {
             0 => format!(" WHERE {} < {}", columns[random.below(columns.len())], random.below(6)),
             _ => String::new(),
         };
-        let kept: Vec<String> = columns.iter().filter(|_| random.below(2) == 0).cloned().collect();
-        let list = if kept.is_empty() { "count(*)".to_string() } else { kept.join(", ") };
+        let selected: Vec<String> = columns.iter().filter(|_| random.below(2) == 0).cloned().collect();
+        let list = if selected.is_empty() { "count(*)".to_string() } else { selected.join(", ") };
         let sql = format!("SELECT {list} FROM {joins}{filter}");
         let (answer, ordered) = (rows(&session, &sql).await?, plan(&session, &sql).await?);
         session.sql("SET datafusion.optimizer.join_reordering = false").await?;
