@@ -56,22 +56,22 @@ fn check_columns(file: &Bytes, expected: &RecordBatch, what: &str) {
         if columns.is_empty() {
             continue;
         }
-        let found = read_file(file, &columns, precision);
-        assert_eq!(found.num_rows(), expected.num_rows(), "{what}");
+        let actual = read_file(file, &columns, precision);
+        assert_eq!(actual.num_rows(), expected.num_rows(), "{what}");
         for name in columns {
-            let found = found.column_by_name(name).unwrap();
-            let expected = cast(expected.column_by_name(name).unwrap(), found.data_type()).unwrap();
-            if found != &expected {
+            let actual = actual.column_by_name(name).unwrap();
+            let expected = cast(expected.column_by_name(name).unwrap(), actual.data_type()).unwrap();
+            if actual != &expected {
                 let text = |array: &ArrayRef, at| array_value_to_string(array, at).unwrap();
-                let at = (0..found.len()).find(|at| found.slice(*at, 1) != expected.slice(*at, 1)).unwrap();
-                panic!("{what}, {name}, row {at}: {} for {}", text(found, at), text(&expected, at));
+                let at = (0..actual.len()).find(|at| actual.slice(*at, 1) != expected.slice(*at, 1)).unwrap();
+                panic!("{what}, {name}, row {at}: {} for {}", text(actual, at), text(&expected, at));
             }
         }
     }
 }
 
 #[test]
-fn all_types_come_back() {
+fn all_types_round_trip() {
     let rows = [0, 1, 2, 511, 512, 513, 1023, 3000, 9_999, 10_000, 10_001, 12_000];
     for (seed, rows) in rows.into_iter().enumerate() {
         let mut random = StdRng::seed_from_u64(seed as u64);
@@ -97,7 +97,7 @@ fn one(array: impl Array + 'static) -> RecordBatch {
 }
 
 #[test]
-fn integers_that_were_written_wrongly() {
+fn regressions_of_integer_encodings() {
     let plain = Options::default();
     let outlier = (0..600).map(|at| if at == 17 { 1 << 30 } else { at * at % 7 % 2 });
     let all = [
@@ -118,7 +118,7 @@ fn integers_that_were_written_wrongly() {
 
 /// Example bytes of the specification, and alternative encodings that it decodes to the same values.
 #[test]
-fn runs_are_those_of_the_specification() {
+fn decoder_reads_the_specification_examples() {
     let unsigned = |values: &[i64]| {
         let mut integers = rle::Integers::unsigned();
         values.iter().for_each(|value| integers.push(*value));
@@ -164,24 +164,24 @@ fn end(file: &[u8]) -> End {
     End { metadata: Metadata::decode(metadata).unwrap(), footer }
 }
 
-fn check_integers(found: &ColumnStatistics, values: &Int64Array) {
-    assert_eq!(found.number_of_values, Some((values.len() - values.null_count()) as u64));
-    assert_eq!(found.has_null, Some(values.null_count() > 0));
+fn check_integers(actual: &ColumnStatistics, values: &Int64Array) {
+    assert_eq!(actual.number_of_values, Some((values.len() - values.null_count()) as u64));
+    assert_eq!(actual.has_null, Some(values.null_count() > 0));
     let range = values.iter().flatten().min().zip(values.iter().flatten().max());
-    let statistics = found.int_statistics.as_ref();
-    assert_eq!(statistics.map(|found| (found.minimum.unwrap(), found.maximum.unwrap())), range);
+    let statistics = actual.int_statistics.as_ref();
+    assert_eq!(statistics.map(|actual| (actual.minimum.unwrap(), actual.maximum.unwrap())), range);
     let sum = values.iter().flatten().try_fold(0i64, |sum, value| sum.checked_add(value));
     // The order of additions decides which sums overflow.
-    if let Some(found) = statistics.and_then(|found| found.sum) {
+    if let Some(actual) = statistics.and_then(|actual| actual.sum) {
         let exact: i128 = values.iter().flatten().map(i128::from).sum();
-        assert_eq!(i128::from(found), exact);
+        assert_eq!(i128::from(actual), exact);
     } else {
         assert!(range.is_none() || sum.is_none());
     }
 }
 
 #[test]
-fn statistics_are_those_of_the_rows() {
+fn statistics_match_the_rows() {
     let mut random = StdRng::seed_from_u64(7);
     let values: Int64Array = values::integers(&mut random, 9_000, 62)
         .into_iter()
@@ -240,7 +240,7 @@ fn encodings(file: &[u8]) -> Vec<EncodingKind> {
 }
 
 #[test]
-fn texts_have_dictionaries_where_these_pay() {
+fn dictionary_encoding_where_it_pays() {
     let options = Options { codec: Codec::None, stripe_bytes: 100_000, group_rows: 1_000 };
     let few = one(StringArray::from_iter_values((0..40_000).map(|at| format!("text {}", at % 100))));
     let many = one(StringArray::from_iter_values((0..40_000).map(|at| format!("text {at}"))));
@@ -280,7 +280,7 @@ fn unsupported_values_are_errors() {
         let inner = Fields::from(vec![Field::new("b", kind.clone(), true)]);
         let schema = Schema::new(vec![Field::new("a", DataType::Struct(inner), true)]);
         match check(&schema) {
-            Err(Error::Type { column, kind: found }) => assert_eq!((column.as_str(), found), ("a.b", kind)),
+            Err(Error::Type { column, kind: actual }) => assert_eq!((column.as_str(), actual), ("a.b", kind)),
             other => panic!("{other:?} for {kind}"),
         }
     }

@@ -14,9 +14,9 @@ const SEED: u64 = 0x5eed_0029;
 const ROWS: usize = 64;
 
 /// Seeded pseudo-random numbers (xorshift64*, Vigna 2016).
-struct Draw(u64);
+struct RandomValues(u64);
 
-impl Draw {
+impl RandomValues {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -93,7 +93,7 @@ impl Draw {
         Arc::new((0..ROWS).map(|_| Some(self.number(18_000, 19_000) as i32)).collect::<Date32Array>())
     }
 
-    fn moments(&mut self) -> ArrayRef {
+    fn timestamps(&mut self) -> ArrayRef {
         let day = 86_400_000_000_000;
         let drawn = (0..ROWS).map(|_| Some(self.number(19_000 * day, 19_040 * day)));
         Arc::new(drawn.collect::<TimestampNanosecondArray>())
@@ -110,7 +110,7 @@ impl Draw {
 }
 
 /// Random arguments of a function, by its name.
-fn random_arguments(name: &str, draw: &mut Draw) -> Vec<ArrayRef> {
+fn random_arguments(name: &str, draw: &mut RandomValues) -> Vec<ArrayRef> {
     match name {
         "repeat" => vec![draw.texts(9), draw.numbers(-2, 20)],
         "lpad" | "rpad" => match draw.below(2) {
@@ -154,9 +154,9 @@ fn random_arguments(name: &str, draw: &mut Draw) -> Vec<ArrayRef> {
             }
             3 => {
                 let unit = if name == "range" { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
-                let moments = [draw.moments(), draw.moments()]
+                let timestamps = [draw.timestamps(), draw.timestamps()]
                     .map(|times| cast(&times, &DataType::Timestamp(unit, None)));
-                let mut all: Vec<ArrayRef> = moments.into_iter().map(|times| times.unwrap()).collect();
+                let mut all: Vec<ArrayRef> = timestamps.into_iter().map(|times| times.unwrap()).collect();
                 all.push(draw.intervals(3_600_000_000_000));
                 all
             }
@@ -215,8 +215,8 @@ fn call(
 }
 
 #[test]
-fn no_result_is_above_its_bound() {
-    let mut draw = Draw(SEED);
+fn results_are_within_their_bounds() {
+    let mut draw = RandomValues(SEED);
     let mut functions: Vec<_> = functions().collect();
     functions.sort_by(|one, other| one.name().cmp(other.name()));
     for function in functions {
@@ -283,7 +283,7 @@ fn state_of(result: Result<ColumnarValue>) -> &'static str {
 }
 
 #[test]
-fn a_value_of_a_gibibyte_is_refused() {
+fn values_of_a_gibibyte_are_refused() {
     let account = Account::of_bytes(u64::MAX);
     let refused = |name: &str, arguments: Vec<ColumnarValue>| {
         assert_eq!(state_of(call(&FUNCTIONS[name], arguments, with(&account))), "54000", "{name}");
@@ -304,7 +304,7 @@ fn a_value_of_a_gibibyte_is_refused() {
 }
 
 #[test]
-fn what_is_never_made_is_not_refused() {
+fn empty_results_are_not_refused() {
     let account = Account::of_bytes(1 << 20);
     let is_well = |name: &str, arguments: Vec<ColumnarValue>| {
         call(&FUNCTIONS[name], arguments, with(&account)).unwrap();
@@ -318,7 +318,7 @@ fn what_is_never_made_is_not_refused() {
 }
 
 #[test]
-fn a_batch_takes_what_the_account_has() {
+fn batches_are_limited_by_the_memory_account() {
     let account = Account::of_bytes(8 << 20);
     let lengths = |each: i64| vec![text("x"), numbers((0..100).map(|_| each))];
     let most = call(&FUNCTIONS["repeat"], lengths(70_000), with(&account)).unwrap();
@@ -331,7 +331,7 @@ fn a_batch_takes_what_the_account_has() {
 }
 
 #[test]
-fn a_high_bound_has_the_batch_computed_in_parts() {
+fn high_bounds_split_the_batch() {
     let account = Account::of_bytes(32 << 20);
     let texts: Vec<_> = (0..200).map(|row| format!("{}{row}", "y".repeat(100_000))).collect();
     let texts = ColumnarValue::Array(Arc::new(StringArray::from(texts)));
@@ -349,7 +349,7 @@ fn a_high_bound_has_the_batch_computed_in_parts() {
 }
 
 #[test]
-fn one_value_for_all_rows_counts_for_each() {
+fn scalar_results_count_for_each_row() {
     let account = Account::of_bytes(64 << 20);
     let function = &FUNCTIONS["repeat"];
     let arguments = |rows| {
@@ -372,7 +372,7 @@ fn one_value_for_all_rows_counts_for_each() {
 }
 
 #[test]
-fn a_large_constant_is_not_computed_while_a_statement_is_planned() {
+fn large_constants_are_not_folded_at_planning() {
     let planned = |bytes| call(&FUNCTIONS["repeat"], vec![text("x"), number(bytes)], ConfigOptions::new());
     assert!(planned(1 << 16).is_ok());
     assert_eq!(state_of(planned((1 << 16) + 1)), "54000");
@@ -386,7 +386,7 @@ fn a_large_constant_is_not_computed_while_a_statement_is_planned() {
 }
 
 #[test]
-fn texts_are_chained() {
+fn strings_are_concatenated() {
     let (texts, others) = (StringArray::from(vec![Some("a"), None, Some("é")]), text("-"));
     let texts = ColumnarValue::Array(Arc::new(texts));
     for (arguments, expected) in [
@@ -402,7 +402,7 @@ fn texts_are_chained() {
 }
 
 #[test]
-fn they_are_known_by_what_is_in_them() {
+fn bounded_versions_of_functions() {
     assert_eq!(bounded_version(&string::repeat()), Some(Arc::clone(&FUNCTIONS["repeat"])));
     assert_eq!(bounded_version(&FUNCTIONS["repeat"]), None);
     assert_eq!(bounded_version(&string::upper()), None);

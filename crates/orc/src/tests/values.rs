@@ -102,14 +102,14 @@ fn texts(random: &mut StdRng, rows: usize, different: usize) -> Vec<Option<Strin
 fn times(random: &mut StdRng, rows: usize, units: i64) -> Vec<i64> {
     let lowest = if units == 1_000_000_000 { -9_000_000_000 } else { -50_000_000_000 };
     let highest = if units == 1_000_000_000 { 9_000_000_000 } else { 200_000_000_000 };
-    let whole = integers(random, rows, 40);
-    whole
+    let seconds = integers(random, rows, 40);
+    seconds
         .into_iter()
-        .map(|whole: i64| {
-            let whole = match random.random_range(0..10) {
+        .map(|seconds: i64| {
+            let seconds = match random.random_range(0..10) {
                 0 => random.random_range(-3..3),
                 1 => random.random_range(lowest..highest),
-                _ => (whole / 1000).clamp(lowest, highest),
+                _ => (seconds / 1000).clamp(lowest, highest),
             };
             let part = match random.random_range(0..4) {
                 0 => 0,
@@ -119,7 +119,7 @@ fn times(random: &mut StdRng, rows: usize, units: i64) -> Vec<i64> {
             };
             // Skip the times that the format cannot represent.
             let nanos = part * (1_000_000_000 / units);
-            whole * units + if whole == -1 && nanos > 999_999 { 0 } else { part }
+            seconds * units + if seconds == -1 && nanos > 999_999 { 0 } else { part }
         })
         .collect()
 }

@@ -46,7 +46,7 @@ fn with_footer(file: &[u8], change: impl FnOnce(&mut Struct)) -> Vec<u8> {
     [&file[..begin], &footer, &length, b"PAR1"].concat()
 }
 
-fn by(writer: &str) -> impl Fn(&mut Struct) {
+fn written_by(writer: &str) -> impl Fn(&mut Struct) {
     let writer = Value::Binary(writer.into());
     move |footer| footer.set(6, writer.clone())
 }
@@ -150,10 +150,10 @@ async fn a_column_of_nulls_and_a_group_without_columns_are_read() {
 }
 
 #[tokio::test]
-async fn columns_without_the_heads_of_their_dictionaries_are_read() {
+async fn dictionary_columns_with_short_lengths_are_read() {
     let plain = file(WriterProperties::builder().set_compression(Compression::SNAPPY));
     let short = with_footer(&plain, |footer| {
-        by("parquet-mr version 1.2.5-cdh4.5.0 (build )")(footer);
+        written_by("parquet-mr version 1.2.5-cdh4.5.0 (build )")(footer);
         for column in columns(footer) {
             let begin = column.number(11).expect("a dictionary") as usize;
             let head = pages::dictionary_head_bytes(&plain[begin..]).expect("a head");
@@ -167,7 +167,7 @@ async fn columns_without_the_heads_of_their_dictionaries_are_read() {
 }
 
 #[tokio::test]
-async fn pages_that_are_compressed_without_saying_so_are_read() {
+async fn pages_with_wrong_compression_flags_are_read() {
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -200,12 +200,12 @@ async fn pages_that_are_compressed_without_saying_so_are_read() {
         }
     }
     assert!(changed > 0, "no page of the second version is compressed");
-    let changed = with_footer(&bytes, by("parquet-cpp-arrow version 2.0.0"));
+    let changed = with_footer(&bytes, written_by("parquet-cpp-arrow version 2.0.0"));
     assert_same("pages that do not say that they are compressed", &plain, &changed).await;
 }
 
 #[tokio::test]
-async fn an_index_with_wrong_lengths_is_none() {
+async fn page_indexes_with_wrong_lengths_are_ignored() {
     let properties =
         WriterProperties::builder().set_dictionary_enabled(false).set_data_page_row_count_limit(100);
     let plain = file(properties.set_write_batch_size(50));
@@ -214,7 +214,7 @@ async fn an_index_with_wrong_lengths_is_none() {
     let place = footers::place_of_footer(&plain[plain.len() - 8..], plain.len() as u64).unwrap();
     let mut begin = place.start as i64;
     let changed = with_footer(&plain, |footer| {
-        by("")(footer);
+        written_by("")(footer);
         for chunk in footer.structs_mut(4).next().unwrap().structs_mut(1) {
             let from = chunk.number(4).expect("an index") as usize;
             let (mut index, _) = Struct::read(&plain[from..]).unwrap();
@@ -238,7 +238,7 @@ async fn an_index_with_wrong_lengths_is_none() {
 }
 
 #[tokio::test]
-async fn columns_of_one_name_are_told_apart() {
+async fn duplicate_column_names_are_distinguished() {
     let plain = file(WriterProperties::builder());
     let twins = with_footer(&plain, |footer| {
         let Some(Value::List(_, _, kinds)) = footer.get_mut(2) else { panic!("no types") };
