@@ -241,7 +241,7 @@ fn check(script: &str) {
 }
 
 #[test]
-fn without_roles_everybody_may_everything() {
+fn without_roles_everything_is_allowed() {
     check(
         "? may anybody DELETE t => yes
          ? columns anybody SELECT t => all
@@ -252,7 +252,7 @@ fn without_roles_everybody_may_everything() {
 }
 
 #[test]
-fn the_first_role_does_not_lock_out_who_made_it() {
+fn first_role_does_not_lock_out_its_creator() {
     check(
         "boss: create alice login
          ? roles => boss,alice
@@ -268,7 +268,7 @@ fn the_first_role_does_not_lock_out_who_made_it() {
 }
 
 #[test]
-fn roles_are_made_altered_and_dropped() {
+fn create_alter_and_drop_role() {
     check(
         "root: create root superuser login
          root: create alice login until=2026-01-01 createrole
@@ -303,7 +303,7 @@ fn roles_are_made_altered_and_dropped() {
 }
 
 #[test]
-fn memberships_hand_privileges_on() {
+fn memberships_inherit_privileges() {
     check(
         "root: create root superuser login
          root: create readers
@@ -343,7 +343,7 @@ fn memberships_hand_privileges_on() {
 }
 
 #[test]
-fn who_creates_a_role_administers_it_and_has_none_of_its_privileges() {
+fn role_creator_gets_admin_option_only() {
     check(
         "root: create root superuser login
          root: create alice login createrole
@@ -400,7 +400,7 @@ fn privileges_on_objects_and_columns() {
 }
 
 #[test]
-fn grant_options_and_what_stands_on_them() {
+fn grant_options_and_dependent_privileges() {
     check(
         "root: create root superuser login
          root: create alice login
@@ -448,7 +448,7 @@ fn grant_options_and_what_stands_on_them() {
 }
 
 #[test]
-fn a_group_may_grant_through_its_members() {
+fn members_grant_with_the_options_of_their_group() {
     check(
         "root: create root superuser login
          root: create group
@@ -466,7 +466,7 @@ fn a_group_may_grant_through_its_members() {
 }
 
 #[test]
-fn owners_may_everything_and_hand_it_on() {
+fn owners_have_all_privileges_and_transfer_ownership() {
     check(
         "root: create root superuser login
          root: create alice login
@@ -499,7 +499,7 @@ fn owners_may_everything_and_hand_it_on() {
 }
 
 #[test]
-fn row_filters_are_seen_together_and_shut_out_everybody_else() {
+fn row_filters_are_combined_and_deny_others() {
     check(
         "root: create root superuser login
          root: create eu
@@ -566,7 +566,7 @@ fn resource_queues() {
 }
 
 #[test]
-fn a_verifier_is_no_password_and_is_not_shown() {
+fn verifiers_are_not_passwords_and_are_not_printed() {
     let good = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
     let verifier = Verifier::new(good).unwrap();
     assert_eq!(verifier.as_str(), good);
@@ -584,7 +584,7 @@ fn a_verifier_is_no_password_and_is_not_shown() {
 }
 
 #[test]
-fn names_go_both_ways() {
+fn privilege_names_round_trip() {
     for privilege in Privilege::ALL {
         assert_eq!(Privilege::of_name(&privilege.name().to_lowercase()), Some(privilege));
     }
