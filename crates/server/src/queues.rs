@@ -299,8 +299,8 @@ impl Drop for Waiting<'_> {
 enum Refusal {
     NoQueue { queue: String },
     Dropped { queue: String },
-    Memory { queue: String, asked: u64, limit: u64 },
-    Cost { queue: String, asked: f64, limit: f64 },
+    Memory { queue: String, requested: u64, limit: u64 },
+    Cost { queue: String, requested: f64, limit: f64 },
 }
 
 impl From<Refusal> for SqlError {
@@ -312,14 +312,14 @@ impl From<Refusal> for SqlError {
             Refusal::Dropped { queue } => {
                 Self::new(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{queue}\" was dropped while the statement waited"))
             }
-            Refusal::Memory { queue, asked, limit } => {
+            Refusal::Memory { queue, requested, limit } => {
                 Self::new(SqlState::OUT_OF_MEMORY, format!("statement needs more memory than resource queue \"{queue}\" has"))
-                    .with_detail(format!("It asks for {asked} bytes, the queue has {limit}."))
+                    .with_detail(format!("It asks for {requested} bytes, the queue has {limit}."))
                     .with_hint("Lower the statement's memory limit, or raise memory_limit of the resource queue.")
             }
-            Refusal::Cost { queue, asked, limit } => {
+            Refusal::Cost { queue, requested, limit } => {
                 Self::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, format!("statement costs more than resource queue \"{queue}\" allows"))
-                    .with_detail(format!("It is estimated to cost {asked:.0}, max_cost is {limit:.0}."))
+                    .with_detail(format!("It is estimated to cost {requested:.0}, max_cost is {limit:.0}."))
                     .with_hint(
                         "Restrict what the statement reads, or raise max_cost or set cost_overcommit of the resource queue.",
                     )

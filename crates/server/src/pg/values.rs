@@ -18,51 +18,51 @@ use super::types::{self, NUMERIC_PRECISION, PgType};
 /// Converts a date or timestamp from the session's style to ISO 8601; `None` if the text needs no change.
 pub(crate) type ReadTime<'a> = &'a dyn Fn(&str, &DataType) -> Option<String>;
 
-/// Decodes parameter `number`, counted from 1, to an array of one row of type `wanted`. `oid`: the
+/// Decodes parameter `number`, counted from 1, to an array of one row of type `target_type`. `oid`: the
 /// parameter's type for the client.
 ///
 /// Errors: the bytes are invalid (22P02, 22P03).
-pub(crate) fn value(
+pub(crate) fn decode_parameter(
     bytes: Option<&[u8]>,
     is_binary: bool,
     oid: u32,
-    wanted: &DataType,
+    target_type: &DataType,
     number: usize,
     time: ReadTime<'_>,
 ) -> Result<ArrayRef, SqlError> {
     let Some(bytes) = bytes else {
-        return Ok(new_null_array(wanted, 1));
+        return Ok(new_null_array(target_type, 1));
     };
-    let found = match is_binary {
+    let parsed = match is_binary {
         true => binary(bytes, oid).ok_or_else(|| {
             SqlError::new(
                 SqlState::INVALID_BINARY_REPRESENTATION,
                 format!("incorrect binary data format in bind parameter {number}"),
             )
         })?,
-        false => of_text(bytes, wanted, time)?,
+        false => parse_text(bytes, target_type, time)?,
     };
     // An unconstrained NUMERIC takes its scale from the value.
-    let own_scale = types::is_any_numeric(wanted).then(|| scale_of(&found)).flatten();
-    let wanted = own_scale.as_ref().unwrap_or(wanted);
+    let own_scale = types::is_any_numeric(target_type).then(|| scale_of(&parsed)).flatten();
+    let target_type = own_scale.as_ref().unwrap_or(target_type);
     let text = || match is_binary {
         true => String::new(),
         false => format!(": \"{}\"", String::from_utf8_lossy(bytes)),
     };
-    cast_to(&found, wanted, false).map_err(|error| {
+    cast_to(&parsed, target_type, false).map_err(|error| {
         let state = match is_binary {
-            true => misfit_state(&error, wanted),
-            false => misfit_state_of(bytes, &error, wanted),
+            true => misfit_state(&error, target_type),
+            false => misfit_state_of(bytes, &error, target_type),
         };
-        let name = type_name(wanted);
+        let name = type_name(target_type);
         SqlError::new(state, format!("invalid input syntax for type {name}{}", text()))
             .with_detail(format!("parameter ${number}"))
     })
 }
 
-/// The SQLSTATE of a value that does not fit type `wanted`.
-pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
-    match wanted {
+/// The SQLSTATE of a value that does not fit type `target_type`.
+pub(super) fn misfit_state(error: &ArrowError, target_type: &DataType) -> SqlState {
+    match target_type {
         _ if matches!(error, ArrowError::ArithmeticOverflow(_)) => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
         DataType::Date32 | DataType::Timestamp(_, _) | DataType::Time64(_) => {
             SqlState::INVALID_DATETIME_FORMAT
@@ -72,7 +72,7 @@ pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
 }
 
 /// The same for a text: one that looks like a date is out of range.
-fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlState {
+fn misfit_state_of(text: &[u8], error: &ArrowError, target_type: &DataType) -> SqlState {
     let is_day = |text: &[u8]| {
         let sign = text.iter().find(|byte| !byte.is_ascii_digit()).filter(|sign| b"-/.".contains(sign));
         let mut parts = text.trim_ascii().splitn(3, |byte| Some(byte) == sign);
@@ -80,15 +80,15 @@ fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlSta
             || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
         is_number() && is_number() && is_number()
     };
-    match misfit_state(error, wanted) {
+    match misfit_state(error, target_type) {
         SqlState::INVALID_DATETIME_FORMAT if is_day(text) => SqlState::DATETIME_FIELD_OVERFLOW,
         state => state,
     }
 }
 
 /// The decimal type with the scale of a number given as text.
-fn scale_of(found: &ArrayRef) -> Option<DataType> {
-    let text = found.as_string_opt::<i32>()?.value(0).trim();
+fn scale_of(parsed: &ArrayRef) -> Option<DataType> {
+    let text = parsed.as_string_opt::<i32>()?.value(0).trim();
     if text.contains(['e', 'E']) {
         return None;
     }
@@ -116,15 +116,15 @@ pub(super) fn type_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Normalizes a text so that Arrow can parse it as `wanted`.
-fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayRef, SqlError> {
+/// Normalizes a text so that Arrow can parse it as `target_type`.
+fn parse_text(bytes: &[u8], target_type: &DataType, time: ReadTime<'_>) -> Result<ArrayRef, SqlError> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(SqlError::new(
             SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             "invalid byte sequence for encoding \"UTF8\"",
         ));
     };
-    Ok(match wanted {
+    Ok(match target_type {
         DataType::Boolean => {
             let value = match text.trim().to_ascii_lowercase().as_str() {
                 "t" | "true" | "y" | "yes" | "on" | "1" => true,
@@ -156,7 +156,9 @@ fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayR
             let parts = items
                 .iter()
                 .map(|part| match part {
-                    Some(part) => value(Some(part.as_bytes()), false, types::TEXT, item.data_type(), 1, time),
+                    Some(part) => {
+                        decode_parameter(Some(part.as_bytes()), false, types::TEXT, item.data_type(), 1, time)
+                    }
                     None => Ok(new_null_array(item.data_type(), 1)),
                 })
                 .collect::<Result<Vec<_>, _>>()?;
@@ -181,7 +183,7 @@ fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayR
             let time = text.split(['+', '-', 'Z', 'z', ' ']).next().unwrap_or(text);
             Arc::new(StringArray::from(vec![time]))
         }
-        DataType::Date32 | DataType::Timestamp(..) if let Some(text) = time(text, wanted) => {
+        DataType::Date32 | DataType::Timestamp(..) if let Some(text) = time(text, target_type) => {
             Arc::new(StringArray::from(vec![text]))
         }
         // JDBC appends a time zone to dates.
@@ -299,15 +301,21 @@ mod tests {
 
     use super::*;
 
-    fn decode(bytes: &[u8], is_binary: bool, oid: u32, wanted: &DataType) -> Result<ArrayRef, SqlError> {
-        value(Some(bytes), is_binary, oid, wanted, 1, &|text, _| {
+    fn decode(bytes: &[u8], is_binary: bool, oid: u32, target_type: &DataType) -> Result<ArrayRef, SqlError> {
+        decode_parameter(Some(bytes), is_binary, oid, target_type, 1, &|text, _| {
             (text == "soon").then(|| "2024-02-29".into())
         })
     }
 
-    fn format_value(bytes: &[u8], is_binary: bool, oid: u32, wanted: DataType) -> Result<String, String> {
-        let array = decode(bytes, is_binary, oid, &wanted).map_err(|failure| failure.sqlstate.to_string())?;
-        assert_eq!(array.data_type(), &wanted);
+    fn format_value(
+        bytes: &[u8],
+        is_binary: bool,
+        oid: u32,
+        target_type: DataType,
+    ) -> Result<String, String> {
+        let array =
+            decode(bytes, is_binary, oid, &target_type).map_err(|failure| failure.sqlstate.to_string())?;
+        assert_eq!(array.data_type(), &target_type);
         Ok(array_value_to_string(&array, 0).unwrap())
     }
 
@@ -341,10 +349,10 @@ mod tests {
             (b"{\"p\"q}", false, 0, DataType::new_list(DataType::Utf8, true), Err("22P02")),
             (b"{1", false, 0, DataType::new_list(DataType::Int32, true), Err("22P02")),
         ];
-        for (bytes, is_binary, oid, wanted, expected) in cases {
+        for (bytes, is_binary, oid, target_type, expected) in cases {
             let expected = expected.map(str::to_string).map_err(str::to_string);
             assert_eq!(
-                format_value(bytes, is_binary, oid, wanted),
+                format_value(bytes, is_binary, oid, target_type),
                 expected,
                 "{}",
                 String::from_utf8_lossy(bytes)
@@ -376,10 +384,10 @@ mod tests {
         for number in [1, 1, types::INT4 as i32, 2, 1, 4, 7, -1] {
             bytes.extend(number.to_be_bytes());
         }
-        let wanted = DataType::new_list(DataType::Int32, true);
-        let array = decode(&bytes, true, 1007, &wanted).unwrap();
+        let target_type = DataType::new_list(DataType::Int32, true);
+        let array = decode(&bytes, true, 1007, &target_type).unwrap();
         let values = array.as_list::<i32>().value(0);
         assert_eq!(values.as_primitive::<Int32Type>().iter().collect::<Vec<_>>(), [Some(7), None]);
-        assert!(decode(&bytes[..20], true, 1007, &wanted).is_err());
+        assert!(decode(&bytes[..20], true, 1007, &target_type).is_err());
     }
 }

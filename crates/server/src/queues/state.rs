@@ -1,4 +1,5 @@
-//! State machine of the resource queues, without clock, threads or channels: requests in, admissions out.
+//! Admission control: the state machine of the resource queues, without clock, threads or channels. Requests
+//! go in, admissions come out. Queues share the gang by stride scheduling.
 //!
 //! Invariants:
 //! - Running statements keep to their queue's limits, unless these were lowered meanwhile or one statement
@@ -16,7 +17,7 @@ use super::{Priority, QueueDefinition, Refusal};
 /// its queue's slots in turn, so that it finds none whenever the gang has one.
 pub(super) const OVERTAKES_MAX: u32 = 16;
 
-/// A queue's stride for weight 1; divisible by every weight.
+/// A queue's stride (the step of its pass) for weight 1; divisible by every weight.
 const STRIDE: u64 = 1 << 20;
 
 /// The resources that a statement needs.
@@ -31,13 +32,13 @@ pub(super) struct Request {
 pub(super) struct State<T> {
     queues: BTreeMap<String, Queue<T>>,
     /// The queue of every statement.
-    places: BTreeMap<u64, String>,
-    last: u64,
+    queue_names: BTreeMap<u64, String>,
+    last_id: u64,
     gang_max: Option<usize>,
     small_cost: f64,
     gang_running: usize,
-    /// The turn of the last queue admitted.
-    turn: u64,
+    /// Virtual time of stride scheduling: the pass of the queue that was admitted last.
+    virtual_time: u64,
 }
 
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub(super) struct Queue<T> {
     pub is_dropped: bool,
     pub running: BTreeMap<u64, Runner>,
     pub waiting: VecDeque<Waiter<T>>,
-    /// Its next turn on the gang, in units of [`STRIDE`].
-    turn: u64,
+    /// Its next pass in stride scheduling of the gang, in units of [`STRIDE`].
+    pass: u64,
     /// Its head waits only for the gang.
     is_ready: bool,
     pub admitted: u64,
@@ -82,12 +83,12 @@ impl<T> State<T> {
     pub fn new(gang_max: Option<usize>, small_cost: f64) -> Self {
         Self {
             queues: BTreeMap::new(),
-            places: BTreeMap::new(),
-            last: 0,
+            queue_names: BTreeMap::new(),
+            last_id: 0,
             gang_max,
             small_cost,
             gang_running: 0,
-            turn: 0,
+            virtual_time: 0,
         }
     }
 
@@ -103,23 +104,23 @@ impl<T> State<T> {
     /// Appends a statement to its queue. Call [`State::advance`] afterwards.
     pub fn enter(&mut self, queue: &str, request: Request, payload: T) -> Result<u64, Refusal> {
         let is_small = request.cost < self.small_cost;
-        let Some(held) = self.queues.get_mut(queue).filter(|queue| !queue.is_dropped) else {
+        let Some(target) = self.queues.get_mut(queue).filter(|queue| !queue.is_dropped) else {
             return Err(Refusal::NoQueue { queue: queue.to_string() });
         };
-        if let Some(refusal) = held.refusal(&request) {
-            held.refused += 1;
+        if let Some(refusal) = target.refusal(&request) {
+            target.refused += 1;
             return Err(refusal);
         }
-        self.last += 1;
-        let id = self.last;
-        held.waiting.push_back(Waiter { id, request, is_small, overtakes: 0, payload });
-        self.places.insert(id, queue.to_string());
+        self.last_id += 1;
+        let id = self.last_id;
+        target.waiting.push_back(Waiter { id, request, is_small, overtakes: 0, payload });
+        self.queue_names.insert(id, queue.to_string());
         Ok(id)
     }
 
     /// Removes a waiting or running statement. Call [`State::advance`] afterwards.
     pub fn leave(&mut self, id: u64) {
-        let Some(name) = self.places.remove(&id) else { return };
+        let Some(name) = self.queue_names.remove(&id) else { return };
         let Some(queue) = self.queues.get_mut(&name) else { return };
         match queue.running.remove(&id) {
             Some(runner) if !runner.is_small => self.gang_running -= 1,
@@ -152,7 +153,7 @@ impl<T> State<T> {
                     None => queue.waiting.push_back(waiter),
                     Some(refusal) => {
                         queue.refused += 1;
-                        self.places.remove(&waiter.id);
+                        self.queue_names.remove(&waiter.id);
                         events.push(Event::Refused(waiter.id, waiter.payload, refusal));
                     }
                 }
@@ -160,8 +161,8 @@ impl<T> State<T> {
         }
         self.queues.retain(|_, queue| !queue.is_dropped || !queue.running.is_empty());
         for (name, definition) in named {
-            let turn = self.turn;
-            self.queues.insert(name, Queue::new(definition, turn));
+            let pass = self.virtual_time;
+            self.queues.insert(name, Queue::new(definition, pass));
         }
         events
     }
@@ -182,24 +183,24 @@ impl<T> State<T> {
                 }
                 let is_ready = queue.is_head_ready();
                 if is_ready && !queue.is_ready {
-                    // Turns missed while it was not ready are not saved up.
-                    queue.turn = queue.turn.max(self.turn);
+                    // Passes missed while it was not ready are not saved up.
+                    queue.pass = queue.pass.max(self.virtual_time);
                 }
                 queue.is_ready = is_ready;
             }
             if self.gang_max.is_some_and(|gang_max| self.gang_running >= gang_max) {
                 return events;
             }
-            // Among equal turns, the greater weight wins, then the first by name.
+            // Among equal passes, the greater weight wins, then the first by name.
             let next = self
                 .queues
                 .values_mut()
                 .filter(|queue| queue.is_ready)
-                .min_by_key(|queue| (queue.turn, std::cmp::Reverse(queue.definition.priority.weight())));
+                .min_by_key(|queue| (queue.pass, std::cmp::Reverse(queue.definition.priority.weight())));
             let Some(queue) = next else { return events };
             let Some(waiter) = queue.waiting.pop_front() else { return events };
-            self.turn = queue.turn;
-            queue.turn += STRIDE / u64::from(queue.definition.priority.weight());
+            self.virtual_time = queue.pass;
+            queue.pass += STRIDE / u64::from(queue.definition.priority.weight());
             self.gang_running += 1;
             queue.start(&waiter);
             events.push(Event::Admitted(waiter.id, waiter.payload));
@@ -208,13 +209,13 @@ impl<T> State<T> {
 }
 
 impl<T> Queue<T> {
-    fn new(definition: QueueDefinition, turn: u64) -> Self {
+    fn new(definition: QueueDefinition, pass: u64) -> Self {
         Self {
             definition,
             is_dropped: false,
             running: BTreeMap::new(),
             waiting: VecDeque::new(),
-            turn,
+            pass,
             is_ready: false,
             admitted: 0,
             refused: 0,
@@ -236,11 +237,11 @@ impl<T> Queue<T> {
         let definition = &self.definition;
         if let Some(limit) = definition.memory_limit.filter(|limit| request.memory > *limit) {
             let queue = definition.name.clone();
-            return Some(Refusal::Memory { queue, asked: request.memory, limit });
+            return Some(Refusal::Memory { queue, requested: request.memory, limit });
         }
         let limit =
             definition.max_cost.filter(|limit| request.cost > *limit && !definition.cost_overcommit)?;
-        Some(Refusal::Cost { queue: definition.name.clone(), asked: request.cost, limit })
+        Some(Refusal::Cost { queue: definition.name.clone(), requested: request.cost, limit })
     }
 
     /// Whether the queue's own limits admit a statement beside the running ones.
@@ -249,7 +250,7 @@ impl<T> Queue<T> {
         let is_within = |limit: f64| {
             if request.cost > limit { self.running.is_empty() } else { self.cost() + request.cost <= limit }
         };
-        definition.active_statements.is_none_or(|places| self.running.len() < places)
+        definition.active_statements.is_none_or(|queue_names| self.running.len() < queue_names)
             && definition
                 .memory_limit
                 .is_none_or(|limit| self.memory().saturating_add(request.memory) <= limit)

@@ -88,7 +88,7 @@ fn statements_wait_for_memory_at_the_head_of_the_queue() {
     state.leave(large);
     assert_eq!(admitted_ids(state.advance()), [light]);
     let refusal = state.enter("q", request(50.0, 101), ());
-    assert_eq!(refusal, Err(Refusal::Memory { queue: "q".to_string(), asked: 101, limit: 100 }));
+    assert_eq!(refusal, Err(Refusal::Memory { queue: "q".to_string(), requested: 101, limit: 100 }));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn queues_are_altered_while_statements_wait_and_run() {
     let large = state.enter("q", request(50.0, 1000), ()).unwrap();
     assert_eq!(admitted_ids(state.advance()), [runs]);
     let narrow = queue("q", |q| (q.active_statements, q.memory_limit) = (Some(2), Some(100)));
-    let refusal = Refusal::Memory { queue: "q".to_string(), asked: 1000, limit: 100 };
+    let refusal = Refusal::Memory { queue: "q".to_string(), requested: 1000, limit: 100 };
     assert_eq!(state.define(vec![narrow.clone()]), vec![Event::Refused(large, (), refusal)]);
     assert_eq!(admitted_ids(state.advance()), [waits]);
     let late = state.enter("q", request(50.0, 10), ()).unwrap();

@@ -148,7 +148,14 @@ impl ClientSession {
             .enumerate()
             .map(|(at, value)| {
                 let is_binary = formats.get(at).or(formats.first()).is_some_and(|format| *format == 1);
-                values::value(value.as_deref(), is_binary, types[at].oid, &expected[at], at + 1, &time)
+                values::decode_parameter(
+                    value.as_deref(),
+                    is_binary,
+                    types[at].oid,
+                    &expected[at],
+                    at + 1,
+                    &time,
+                )
             })
             .collect::<Result<Vec<_>, _>>()?;
         let state = PortalState::New;
