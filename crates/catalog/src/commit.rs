@@ -71,14 +71,14 @@ impl Catalog {
     }
 
     /// Like [`commit`](Self::commit), for a caller that may stop waiting while the commit runs: a failed
-    /// attempt (connection lost, number taken) is retried only while `wanted` returns true.
+    /// attempt (connection lost, number taken) is retried only while `should_retry` returns true.
     pub async fn commit_while(
         &self,
         transaction: &Transaction,
         note: &CommitNote,
-        wanted: &(dyn Fn() -> bool + Send + Sync),
+        should_retry: &(dyn Fn() -> bool + Send + Sync),
     ) -> Result<Committed> {
-        commit(self, transaction, note, wanted).await
+        commit(self, transaction, note, should_retry).await
     }
 
     /// For tests: a callback before each statement of a commit, before its end, and after it.
@@ -88,12 +88,12 @@ impl Catalog {
     }
 }
 
-/// `wanted`: whether a failed attempt is to be retried.
+/// `should_retry`: whether a failed attempt is to be retried.
 async fn commit(
     catalog: &Catalog,
     transaction: &Transaction,
     note: &CommitNote,
-    wanted: &(dyn Fn() -> bool + Send + Sync),
+    should_retry: &(dyn Fn() -> bool + Send + Sync),
 ) -> Result<Committed> {
     if transaction.is_empty() {
         let objects = BTreeMap::new();
@@ -107,7 +107,7 @@ async fn commit(
     let mut collisions = collision_backoff().build();
     loop {
         let error = match attempt_commit(catalog, transaction, note, term).await {
-            Err(error) if wanted() => error,
+            Err(error) if should_retry() => error,
             outcome => return outcome,
         };
         // It is known not to have happened: otherwise the error would be `Unknown`.

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //! - A transaction whose writers are no longer registered does not commit (40001): its files may be gone.
-//! - A sweep lists the files first, then the `writers`, then the paths referenced by snapshots. The writer of
+//! - A sweep lists the files first, then the writers, then the paths referenced by snapshots. The writer of
 //!   a listed file was registered before the file was created; if it no longer is, its transaction has ended,
 //!   and its files are referenced or garbage.
 //! - Only the clock of the database determines how long a writer has been silent.
@@ -67,19 +67,19 @@ impl Catalog {
     /// the age of its files has to protect them.
     pub async fn register_writer(&self, name: &str) -> Result<bool> {
         for attempt in 1.. {
-            match self.make_writers().await {
+            match self.create_writers_table().await {
                 Err(error) if is_transient(&error) && attempt < ATTEMPTS_MAX => {}
                 Err(Error::ReadOnly(reason)) => {
                     tracing::warn!(reason, "nobody can be told of files that are being written");
                     return Ok(false);
                 }
-                made => {
-                    made?;
+                outcome => {
+                    outcome?;
                     break;
                 }
             }
         }
-        let (name, process) = (text(name)?, text(&process::mine())?);
+        let (name, process) = (text(name)?, text(&process::current())?);
         // It may already be registered by an unacknowledged attempt.
         self.change(&|now| {
             format!(
@@ -90,7 +90,7 @@ impl Catalog {
         Ok(true)
     }
 
-    async fn make_writers(&self) -> Result<()> {
+    async fn create_writers_table(&self) -> Result<()> {
         // The table is never dropped.
         if self.inner.has_writers.load(Ordering::Relaxed) {
             return Ok(());
@@ -131,15 +131,16 @@ impl Catalog {
         .await
     }
 
-    /// The names of all active writers. Those that have ended are removed, and can no longer commit.
-    pub async fn writers(&self) -> Result<BTreeSet<String>> {
+    /// Removes writers that are silent or whose process has ended: they can no longer commit. Returns the names
+    /// of all others.
+    pub async fn expire_and_list_writers(&self) -> Result<BTreeSet<String>> {
         if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
         }
-        retry_if_lost(|| self.forget_ended()).await
+        retry_if_lost(|| self.remove_expired_and_list()).await
     }
 
-    async fn forget_ended(&self) -> Result<BTreeSet<String>> {
+    async fn remove_expired_and_list(&self) -> Result<BTreeSet<String>> {
         let mut session = self.inner.database.begin().await?;
         let mut ended = BTreeSet::new();
         for row in session.query(format!("SELECT DISTINCT process FROM {TABLE}")).await? {
@@ -168,8 +169,8 @@ pub(crate) async fn end(session: &mut Session, names: &BTreeSet<String>) -> Resu
     if names.is_empty() {
         return Ok(());
     }
-    let known = session.execute(format!("DELETE FROM {TABLE} WHERE name IN ({})", texts(names)?)).await?;
-    if known != names.len() as u64 {
+    let removed = session.execute(format!("DELETE FROM {TABLE} WHERE name IN ({})", texts(names)?)).await?;
+    if removed != names.len() as u64 {
         return Err(Error::Conflict(format!(
             "the files of this transaction may have been swept: nothing was heard of it for {} s",
             SILENCE.as_secs()
@@ -195,9 +196,9 @@ pub mod process {
     use std::fs;
 
     /// This process: its pid namespace, its pid, and its start time, since pids are reused.
-    pub fn mine() -> String {
+    pub fn current() -> String {
         let pid = std::process::id();
-        format!("{} {pid} {}", space(), began(&pid.to_string()).unwrap_or_default())
+        format!("{} {pid} {}", boot_and_pid_namespace(), start_ticks(&pid.to_string()).unwrap_or_default())
     }
 
     /// Whether that process is known to have ended. Unknown for processes of other hosts.
@@ -206,12 +207,12 @@ pub mod process {
         let (Some(since), Some(pid), Some(of)) = (fields.next(), fields.next(), fields.next()) else {
             return false;
         };
-        let here = space();
-        of == here && !since.is_empty() && began(pid).is_none_or(|began| began != since)
+        let here = boot_and_pid_namespace();
+        of == here && !since.is_empty() && start_ticks(pid).is_none_or(|start_ticks| start_ticks != since)
     }
 
     /// This boot of this host, and its pid namespace.
-    fn space() -> String {
+    fn boot_and_pid_namespace() -> String {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         format!("{} {}", boot.trim(), space.display())
@@ -219,14 +220,14 @@ pub mod process {
 
     /// Clock ticks from boot to the start of a process; `None` if there is no such process, or it is a
     /// zombie.
-    fn began(pid: &str) -> Option<String> {
+    fn start_ticks(pid: &str) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name before may contain any character, brackets too; the state is the first field after it, the
         // start time the 20th.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?;
-        let began = fields.nth(18)?;
-        (state != "Z" && state != "X").then(|| began.to_string())
+        let start_ticks = fields.nth(18)?;
+        (state != "Z" && state != "X").then(|| start_ticks.to_string())
     }
 
     #[cfg(test)]
@@ -234,11 +235,12 @@ pub mod process {
         use super::*;
 
         #[test]
-        fn a_process_is_there_until_it_ends() {
-            assert!(!has_ended(&mine()));
+        fn has_ended_once_the_process_exits() {
+            assert!(!has_ended(&current()));
             let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-            let of_child = |began: &str| format!("{} {} {began}", space(), child.id());
-            let known = of_child(&began(&child.id().to_string()).unwrap());
+            let of_child =
+                |start_ticks: &str| format!("{} {} {start_ticks}", boot_and_pid_namespace(), child.id());
+            let known = of_child(&start_ticks(&child.id().to_string()).unwrap());
             let earlier = of_child("1");
             assert!(!has_ended(&known));
             assert!(has_ended(&earlier), "another process had the number before");
@@ -248,7 +250,7 @@ pub mod process {
         }
 
         #[test]
-        fn of_other_hosts_nothing_is_known() {
+        fn processes_of_other_hosts_have_not_ended() {
             assert!(!has_ended("0a7c pid:[1] 1 77"));
             assert!(!has_ended(""));
             assert!(!has_ended("1 2"));

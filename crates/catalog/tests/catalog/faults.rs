@@ -248,7 +248,7 @@ fn reads_retry_after_a_lost_connection() {
             end_connections(&lake.url);
             assert!(catalog.register_writer("w").await.unwrap());
             end_connections(&lake.url);
-            assert_eq!(catalog.writers().await.unwrap().len(), 1);
+            assert_eq!(catalog.expire_and_list_writers().await.unwrap().len(), 1);
             end_connections(&lake.url);
             catalog.unregister_writers(&["w".to_string()].into()).await.unwrap();
             assert!(catalog.column_stats(id, &[1], 0, 10).await.is_ok());

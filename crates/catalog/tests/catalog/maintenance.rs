@@ -141,24 +141,24 @@ fn writers_are_registered_until_their_transaction_ends() {
         let lake = lake(kind).await;
         let catalog = &lake.catalog;
         let id = create_table_committed(catalog, "t").await;
-        assert!(catalog.writers().await.unwrap().is_empty());
+        assert!(catalog.expire_and_list_writers().await.unwrap().is_empty());
         for name in ["one", "other", "back"] {
             assert!(catalog.register_writer(name).await.unwrap());
         }
-        assert_eq!(catalog.writers().await.unwrap(), names_of(&["back", "one", "other"]));
+        assert_eq!(catalog.expire_and_list_writers().await.unwrap(), names_of(&["back", "one", "other"]));
         catalog.unregister_writers(&names_of(&["back"])).await.unwrap();
         let mut own = begin(catalog).await;
         own.changes_of(id).added.push(file("one-0", 0, 1));
         own.writers = names_of(&["one"]);
         commit(catalog, &own).await.unwrap();
-        assert_eq!(catalog.writers().await.unwrap(), names_of(&["other"]));
+        assert_eq!(catalog.expire_and_list_writers().await.unwrap(), names_of(&["other"]));
         // A conflict leaves them registered: their files exist until they are removed.
         let mut late = begin(catalog).await;
         late.changes_of(id).added.push(file("other-0", 0, 1));
         late.writers = names_of(&["other"]);
         change(catalog, |transaction| drop_table(transaction, id)).await;
         assert!(is_conflict(&commit(catalog, &late).await));
-        assert_eq!(catalog.writers().await.unwrap(), names_of(&["other"]));
+        assert_eq!(catalog.expire_and_list_writers().await.unwrap(), names_of(&["other"]));
     });
 }
 
@@ -174,7 +174,7 @@ fn writers_that_miss_heartbeats_cannot_commit() {
         let back = WRITER_SILENCE.as_secs() + 2;
         lake.execute(&format!("UPDATE harrier_writer SET seen = seen - {back}")).await;
         catalog.renew_writers(&names_of(&["still"])).await.unwrap();
-        assert_eq!(catalog.writers().await.unwrap(), names_of(&["still"]));
+        assert_eq!(catalog.expire_and_list_writers().await.unwrap(), names_of(&["still"]));
         // Too late.
         catalog.renew_writers(&names_of(&["silent", "still"])).await.unwrap();
         for (names, commits) in [(&["silent", "still"][..], false), (&["silent"], false), (&["still"], true)]
@@ -199,7 +199,7 @@ fn writers_of_ended_processes_are_removed_at_once() {
         // The same process id, of an earlier process.
         let earlier = "UPDATE harrier_writer SET process = process || '0' WHERE name = 'dead'";
         lake.execute(earlier).await;
-        assert_eq!(lake.catalog.writers().await.unwrap(), names_of(&["alive"]));
+        assert_eq!(lake.catalog.expire_and_list_writers().await.unwrap(), names_of(&["alive"]));
     });
 }
 

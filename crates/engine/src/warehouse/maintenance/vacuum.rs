@@ -141,7 +141,7 @@ impl Leftovers {
         // are referenced by now.
         let there = files_below(&root, runtime).await?;
         let uploads = uploads_below(&root).await?;
-        let writers = catalog.writers().await.map_err(explain)?;
+        let writers = catalog.expire_and_list_writers().await.map_err(explain)?;
         // Registered readers may still read files of a snapshot that has expired since.
         if writers.iter().any(|name| is_reader(name)) {
             expired.clear();
