@@ -1,10 +1,11 @@
 //! Atomic commits to folders of files that other tools list: a statement's changes to a folder are visible
 //! completely or not at all.
 //!
-//! A statement stages its files out of readers' sight, writes a journal of its actions, and publishes the
-//! files. A process that finds the journal of a dead statement completes it. Before the journal exists
-//! nothing has happened; afterwards the statement is committed. Publishing differs: [`local`] exchanges
-//! folders by one rename, [`object_store`] writes one file per folder, because a store replaces one file
+//! The commit has two phases with a write-ahead journal: a statement stages its files out of readers' sight,
+//! writes a journal of its actions (the commit point), and publishes the files. Recovery: a process that
+//! finds the journal of a dead statement completes it. Before the journal exists nothing has happened;
+//! afterwards the statement is committed. Publishing differs: [`local`] exchanges folders by one rename,
+//! [`object_store`] writes one file per folder, because an object store has no renames, and replaces one file
 //! atomically.
 //!
 //! The contract is one, and so are its words ([`work`]); a statement of either has the same life:

@@ -1,5 +1,5 @@
 //! Flow-controlled streams: one sending rank to one receiving rank of one motion, each with its own credit
-//! window.
+//! window, whose backpressure stops the producer.
 //!
 //! # Invariants
 //! - The opener (the receiving rank) allocates the stream's id; with its rank it identifies the stream on

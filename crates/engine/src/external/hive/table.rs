@@ -1,4 +1,4 @@
-//! A table over a folder, and scans of it.
+//! A table over a folder, and scans of it. Partition pruning is [`ListingTable`]'s.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

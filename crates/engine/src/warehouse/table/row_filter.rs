@@ -1,4 +1,4 @@
-//! Column privileges and row filters of table scans.
+//! Row-level security of table scans: column privileges and row filters.
 
 use std::sync::Arc;
 
