@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_back_as_they_were() {
+    fn catalog_lines_round_trip() {
         let columns = vec![("a \"b\"\n".to_string(), "BIGINT".to_string())];
         let lines = vec![
             Line::Table(CopiedTable { name: "t".to_string(), columns }),

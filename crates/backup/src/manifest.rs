@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_read_as_it_was_written_and_not_otherwise() {
+    fn manifests_round_trip_and_reject_corruption() {
         let manifest = manifest();
         let bytes = manifest.to_bytes();
         assert_eq!(Manifest::parse(&bytes, "m").unwrap(), manifest);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn later_formats_are_refused_by_name() {
+    fn later_formats_are_refused() {
         let later = br#"{"format": 2, "harrier": "9.8.7", "something": "else"}"#;
         for error in [Manifest::parse(later, "m").unwrap_err(), Owner::parse(later, "m").unwrap_err()] {
             assert!(

@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_come_whole_or_not_at_all() {
+    async fn files_are_copied_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().to_str().unwrap()).unwrap();
         assert!(store.list("").await.unwrap().is_empty());
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_as_they_were_given() {
+    fn places_are_printed_as_given() {
         let folder = Store::open("/backups/lake").unwrap();
         assert_eq!(folder.display_name("files/x"), "/backups/lake/files/x");
         for (location, display_name) in

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_input_is_refused() {
         for text in [
             "",
             ":threads=2",

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn those_measured_without_being_asked_are_pairs() {
+    fn default_configurations_are_pairs() {
         let configurations = CONFIGURATIONS.map(|text| Configuration::parse(text).unwrap());
         let pairs: Vec<_> = report::pairs(&configurations).iter().map(|pair| (pair.own, pair.grpc)).collect();
         assert_eq!(pairs, [(0, 1), (2, 3)]);

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_compared_without_limits_where_they_differ() {
+    fn differing_answers_are_compared_without_limits() {
         let both = r#"["1"], ["2"]"#;
         assert_eq!(problems([r#"["1"]"#; 2], [both; 2]), [None, None]);
         // Another row of those that are equal in the order, and the rows in another order.

@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_input_is_refused() {
         for arguments in [
             ["--sizes", "12B"],
             ["--sizes", "8MiB"],

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_of_other_rows_are_told() {
+    fn loads_of_other_rows_are_reported() {
         let mut cells = [cell(10), cell(0), cell(10), cell(9)];
         check_counts(&mut cells);
         let problems: Vec<Option<&str>> = cells.iter().map(|cell| cell.problem.as_deref()).collect();
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_kept_as_asked() {
+    fn tables_are_kept_on_request() {
         let names = |wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
             select_layouts(&wanted).into_iter().map(|(name, _)| name).collect::<Vec<_>>()

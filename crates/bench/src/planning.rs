@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_input_is_refused() {
         for arguments in [["--suites", "tpcc"], ["--suites", ""], ["--runs", "0"], ["--queries", "one"]] {
             assert!(options(&arguments).is_err(), "{arguments:?}");
         }

@@ -192,7 +192,7 @@ mod tests {
     use crate::interconnect::transfer::Pattern;
 
     #[test]
-    fn requests_and_replies_survive_the_way() {
+    fn requests_and_replies_round_trip() {
         let tables = vec![("lineitem".to_owned(), "/data/line item".to_owned())];
         let transfer = Transfer {
             pattern: Pattern::ManyToOne,

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_worker_is_told() {
+    fn dead_workers_are_reported() {
         let failure = start("exit 7").err().expect("it has ended");
         assert_eq!(failure.exit_status, 3);
         assert!(failure.error.message.contains("exit status: 7"), "{}", failure.error.message);

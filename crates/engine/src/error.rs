@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_as_users_see_them() {
+    fn errors_are_mapped_for_users() {
         use DataFusionError as E;
         let parser = |text: &str| E::SQL(Box::new(ParserError::ParserError(text.into())), None);
         let cases: Vec<(E, &str)> = vec![

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn some_settings_are_for_everybody() {
+    fn some_settings_are_global() {
         for (name, expected) in [
             ("TimeZone", true),
             ("datafusion.SQL_parser.dialect", true),
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_nest_so_far() {
+    fn recursion_limit_setting_is_bounded() {
         let name = "datafusion.sql_parser.recursion_limit";
         for (value, expected) in
             [("50", true), ("250", true), ("251", false), ("1000000000000", false), ("x", true)]
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_can_be_set_to_what_it_says() {
+    fn every_setting_accepts_its_own_value() {
         let mut settings = HarrierSettings::default();
         for entry in settings.entries() {
             let key = entry.key.strip_prefix("harrier.").unwrap().to_string();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_that_is_replaced_is_not_read() {
+    async fn replaced_objects_are_not_read() {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let location = Path::from("a.csv");
         store.put(&location, "1234".into()).await.unwrap();

@@ -143,7 +143,7 @@ mod tests {
     use datafusion::arrow::datatypes::Int32Type;
 
     #[test]
-    fn what_is_equal_is_left_out() {
+    fn equal_elements_are_removed() {
         let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![
             Some(vec![Some(1), None, Some(2), Some(1)]),
             None,

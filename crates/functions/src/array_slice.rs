@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_an_array_is_left_out() {
+    fn slices_are_clipped_to_the_array() {
         let list = || Some(vec![Some(1), None, Some(3)]);
         let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([
             list(),

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_is_given_up_is_heard() {
+    fn canceled_statements_interrupt_functions() {
         let canceled = CancelFlag::default();
         let mut options = ConfigOptions::new();
         Account::with_flag(canceled.clone()).install(&mut options);

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_found_by_their_names() {
+    fn functions_are_found_by_name() {
         for function in scalar() {
             assert_eq!(scalar_function(function.name()).unwrap(), function);
         }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_wrong_is_found_inside_of_other_errors() {
+    fn nested_causes_of_errors_are_found() {
         let check = |failure: Failure, message: &str| {
             let error = Error::of_writing(Path::new("a"), failure);
             assert_eq!(error.to_string(), message);

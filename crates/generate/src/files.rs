@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_call_makes_only_what_is_missing() {
+    fn generation_resumes_with_missing_files() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { parts: Some(3), ..options() };
         tpch(folder.path(), &options).unwrap();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_a_time_are_refused() {
+    fn concurrent_generation_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let held = Files::prepare(Benchmark::Tpch, folder.path(), &options()).unwrap();
         let refused = tpch(folder.path(), &options());
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_leaves_no_half_files() {
+    fn interrupted_generation_leaves_no_partial_files() {
         /// Stops when there are rows.
         #[derive(Default)]
         struct Hasty(AtomicBool);

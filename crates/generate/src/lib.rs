@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_table_can_be_is_refused() {
+    fn invalid_options_are_refused() {
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-9] {
             let tables = Options::new(scale).tables_of(Benchmark::Tpch);
             assert!(matches!(tables, Err(Error::Scale { .. })), "{scale}");

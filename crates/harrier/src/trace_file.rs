@@ -74,7 +74,7 @@ mod tests {
     use harrier_session_api::query_profile::QueryProfile;
 
     #[test]
-    fn the_file_is_whole_at_any_time() {
+    fn trace_file_is_valid_at_any_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json");
         let events = || {

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_is_gathered_once_and_kept_until_all_have_sent_it() {
+    fn pieces_are_cached_until_every_reader_has_sent_them() {
         let batches = batches(4, 1000);
         let partition = Partition::of(3);
         let shares = [(); 3].map(|()| partition.join());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_finds_what_is_kept_and_who_ends_is_not_waited_for() {
+    fn late_readers_use_the_cache_and_ended_ones_are_skipped() {
         let batches = batches(3, 1000);
         let partition = Partition::of(3);
         let first = partition.join();
@@ -331,7 +331,7 @@ mod tests {
 
     /// Also for batches that are split.
     #[test]
-    fn who_is_far_behind_gathers_again_and_memory_is_bounded() {
+    fn slow_readers_gather_again_in_bounded_memory() {
         let batches = batches(20, 200_000);
         let partition = Partition::of(2);
         let shares = [(); 2].map(|()| partition.join());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rows_at_the_same_place_are_not_taken_for_them() {
+    fn different_rows_do_not_hit_the_cache() {
         let (batches, others) = (batches(2, 1000), batches(2, 1000));
         let partition = Partition::of(2);
         let shares = [(); 2].map(|()| partition.join());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_given_back_with_the_broadcast() {
+    fn broadcast_cache_is_released_at_the_end() {
         let batches = batches(2, 1000);
         let Partition { broadcast, charged, .. } = {
             let partition = Partition::of(3);

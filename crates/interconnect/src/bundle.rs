@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_travel_together_and_keep_their_order() {
+    fn small_frames_are_bundled_in_order() {
         check(&[], &[]);
         check(&[0], &[1]);
         check(&[10, 0, 100], &[3]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_is_refused() {
+    fn malformed_bundles_are_refused() {
         let refused = |payload: &[u8]| {
             let frames = unbundle(Bytes::copy_from_slice(payload), EPOCH);
             frames.collect::<Vec<_>>().into_iter().filter_map(Result::err).collect::<Vec<_>>()

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_polls_while_small_messages_follow_closely() {
+    fn busy_polling_for_frequent_small_messages() {
         let mut watched = Watched::new(true);
         assert!(!watched.should_poll(), "nothing is known yet");
         assert!(watched.talks(50, 10_000, SMALL));
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn it_sleeps_between_blocks_and_rare_messages_and_where_it_may_not_look() {
+    fn busy_polling_stops_for_blocks_and_rare_messages() {
         assert!(!Watched::new(true).talks(200, 10_000, 4 * SMALL_MESSAGE_BYTES_MAX));
         assert!(!Watched::new(true).talks(200, 2 * BUSY_POLL_NS_MAX, SMALL));
         assert!(!Watched::new(false).talks(200, 10_000, SMALL));
     }
 
     #[test]
-    fn it_leaves_the_processor_to_those_who_want_it() {
+    fn busy_polling_yields_the_cpu() {
         let mut watched = Watched::new(true);
         assert!(watched.talks(50, 10_000, SMALL));
         let mut pause_ns = SUSPENSION_NS_MIN;

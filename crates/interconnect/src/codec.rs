@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_comes_back() {
+    fn compressed_blocks_round_trip() {
         for codec in [Codec::Lz4, Codec::Zstd] {
             let packed = codec.compress(&even()).expect("it is worth it");
             assert!(packed.len() < even().len() / 4, "{codec:?}: {} bytes", packed.len());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_shrink_stays_as_it_is() {
+    fn incompressible_blocks_stay_uncompressed() {
         let random: Vec<u8> = {
             let mut state = 1u64;
             let mut next = || {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_compressed_block_is_refused() {
+    fn malformed_compressed_blocks_are_refused() {
         for codec in [Codec::Lz4, Codec::Zstd] {
             let packed = codec.compress(&even()).expect("it is worth it");
             let good = &packed.as_slice()[HEADER_BYTES..];

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_one_however_often_it_is_looked_at() {
+    fn one_wait_counts_once() {
         let (rank, stream) = (CounterCells::default(), Arc::new(StreamCells::default()));
         let mut wait = CreditWait::default();
         wait.end(&stream, &rank);

@@ -730,7 +730,7 @@ mod tests {
 
     /// A task that already had its credit lends a block to a rank at the moment of its loss.
     #[test]
-    fn what_is_lent_to_a_lost_rank_comes_back() {
+    fn loans_of_a_lost_rank_are_reclaimed() {
         let mut pair = Pair::new(0);
         pair.end();
         assert_eq!(pair.gang.members(), [0]);
@@ -745,7 +745,7 @@ mod tests {
     /// A rank evicted for a violation may be alive, and pass on what it reads here until it hears of the
     /// eviction.
     #[test]
-    fn what_a_lost_rank_may_still_read_stays_as_it_is() {
+    fn blocks_readable_by_a_lost_rank_are_not_reused() {
         let mut pair = Pair::new(0);
         pair.send(7, SHARED_BYTES_MIN);
         pair.driver.step();
@@ -818,7 +818,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_nobody_takes_are_bounded() {
+    fn unread_messages_are_bounded() {
         let message = Header::new(Kind::Message, EPOCH, STREAM);
         let half = vec![1; MESSAGES_BYTES_MAX as usize / 2];
         let mut pair = Pair::new(Header::FLAG_CALL);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_survives_the_wire() {
+    fn frames_of_every_kind_round_trip() {
         for kind in 1..=14u8 {
             let header = Header { kind: Kind::from_u8(kind).unwrap(), ..sample() };
             assert_eq!(Header::decode(&header.encode(), 3), Ok(header));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_survive_the_wire() {
+    fn loans_round_trip() {
         let loan = Loan { offset: 1 << 40, len: 77 };
         assert_eq!(decode_loan(&encode_loan(loan)), Some(loan));
         assert_eq!(decode_loan(&encode_loan(loan)[..15]), None);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_frame_is_refused() {
+    fn malformed_frames_are_refused() {
         let check = |change: &dyn Fn(&mut Vec<u8>), want: Malformed| {
             let mut bytes = sample().encode().to_vec();
             change(&mut bytes);

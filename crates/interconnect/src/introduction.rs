@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_were_told_otherwise_are_found() {
+    fn mismatched_ranks_are_detected() {
         let sql = |text: &str| ConfigurationFact::new("statements", text);
         let folder = |text: &str| ConfigurationFact::per_host("folder", text);
         check(&[("a", &[]), ("a", &[])], None);

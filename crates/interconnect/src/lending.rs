@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_a_lost_rank_is_given_up() {
+    fn memory_of_a_lost_rank_is_unmapped() {
         let arena = Arena::create(1 << 20).unwrap();
         let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
         let piece = window.piece(Loan { offset: 0, len: 1 }).unwrap();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_once_on_either_side() {
+    fn disconnects_are_reported_once_per_side() {
         let listening = listening(vec![2, 5]);
         let two = connect_to(&hello(TOKEN, 2), listening.announcement()).expect("a connection");
         let five = connect_to(&hello(TOKEN, 5), listening.announcement()).expect("a connection");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_let_in() {
+    fn foreign_connections_are_refused() {
         let listening = listening(vec![1]);
         assert!(connect_to(&hello("another", 1), listening.announcement()).is_none());
         assert!(connect_to(&hello(TOKEN, 3), listening.announcement()).is_none());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_breaks_is_no_end() {
+    fn broken_connections_are_not_exits() {
         let listening = listening(vec![1]);
         let one = connect_to(&hello(TOKEN, 1), listening.announcement()).expect("a connection");
         let mut coordinator = listening.finish();

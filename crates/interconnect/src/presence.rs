@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_a_host_see_one_another() {
+    fn ranks_on_one_host_detect_each_other() {
         let launched = |rank| LaunchedProcess {
             rank: Some(rank),
             ranks: Some(3),

@@ -89,7 +89,7 @@ mod tests {
     const MANY_CHECKS: Duration = CHECK.saturating_mul(4 * CHECKS_MAX);
 
     #[test]
-    fn who_rests_or_turns_is_left_alone_and_who_stands_is_not() {
+    fn only_stalled_drivers_trip_the_watchdog() {
         let pulse = Arc::new(Pulse::default());
         let (sender, receiver) = channel();
         watch(Arc::clone(&pulse), CHECK, move || sender.send(()).unwrap()).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_not_looked_after() {
+    fn ended_drivers_are_not_watched() {
         let pulse = Arc::new(Pulse::default());
         let (sender, receiver) = channel::<()>();
         pulse.end();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_says_how_to_get_it() {
+    fn missing_launchers_have_an_install_hint() {
         let launcher = Launcher::of(None, "MPICH", Kind::Hydra, 2);
         assert!(!launcher.available());
         let reason = launcher.words().unwrap_err();

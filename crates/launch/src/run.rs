@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_what_its_program_says() {
+    fn runs_return_output_and_status() {
         const LONG: Duration = Duration::from_secs(600);
         let well = run("echo out; echo err >&2", LONG);
         assert!(well.success && !well.timed_out, "{well:?}");

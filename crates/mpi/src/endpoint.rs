@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mpi_may_still_use_is_never_freed() {
+    fn buffers_in_use_by_mpi_are_not_freed() {
         let sent = Arc::new(block(1));
         let mut requests: Requests<usize> = Requests { handles: Vec::new(), operations: Vec::new() };
         let send = || Operation::Send { dest: 0, block: Arc::clone(&sent) };

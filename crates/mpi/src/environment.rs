@@ -468,7 +468,7 @@ mod tests {
     const STEP_OF_8: &str = "SLURM_STEP_ID=0\nSLURM_STEP_NUM_TASKS=8\nSLURM_PROCID=3";
 
     #[test]
-    fn of_two_launchers_the_nearest_counts() {
+    fn the_nearest_launcher_counts() {
         let both = format!("{STEP_OF_8}\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_RANK=1");
         assert_eq!(decision(&both, "/usr/bin/orted"), "1 of 2, openmpi");
         assert_eq!(decision(&both, "/usr/sbin/slurmstepd"), "3 of 8, openmpi");
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_without_a_process_manager_is_told_before_open_mpi_does() {
+    fn steps_without_pmi_are_reported_before_mpi_init() {
         let is_refused = |environment: &str, abi, version: &str| {
             let library = LibraryInfo { path: "/nowhere/libmpi.so".into(), abi, version: version.into() };
             launch(environment, "slurmstepd").check_library(&library).is_err()

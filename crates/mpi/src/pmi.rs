@@ -33,7 +33,7 @@ mod tests {
     use crate::Abi;
 
     #[test]
-    fn plugins_tell_what_open_mpi_was_built_for() {
+    fn plugins_identify_the_process_manager_of_open_mpi() {
         let root = std::env::temp_dir().join(format!("harrier-plugins-{}", std::process::id()));
         let plugins = root.join("openmpi");
         std::fs::create_dir_all(&plugins).unwrap();

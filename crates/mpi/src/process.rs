@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_process_is_seen() {
+    fn stopped_processes_are_detected() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         assert!(!is_stopped(child.id()));
         assert!(Command::new("kill").args(["-STOP", &child.id().to_string()]).status().unwrap().success());

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_is_read_in_place_and_given_back() {
+    fn loans_are_read_in_place_and_returned() {
         let arena = arena();
         let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
         let loan = arena.lend(block_of(&arena, 7, 100_000), 3).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_were_lent_is_taken_back() {
+    fn loans_of_dead_ranks_are_reclaimed() {
         let arena = arena();
         for reader in [1, 2, 1] {
             arena.lend(block_of(&arena, 0, 100_000), reader).unwrap();
@@ -223,7 +223,7 @@ mod tests {
 
     /// It may be alive and still read.
     #[test]
-    fn what_an_abandoned_reader_has_is_not_written_before_its_end() {
+    fn ranges_of_abandoned_readers_are_not_reused() {
         let arena = arena();
         let window = Window::open(std::process::id(), arena.descriptor()).unwrap();
         let loan = arena.lend(block_of(&arena, 7, 100_000), 1).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_free_when_all_are_done() {
+    fn published_ranges_are_freed_after_the_last_reader() {
         let arena = arena();
         let free = |arena: &Arena| arena.state().free.iter().map(VecDeque::len).sum::<usize>();
         for dropped_first in [true, false] {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_keep_goes_back_to_the_system() {
+    fn excess_memory_is_returned_to_the_system() {
         let arena = arena();
         let blocks: Vec<Block> = (0..40).map(|n| block_of(&arena, n, 4 * MIB)).collect();
         drop(blocks);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_arena_says_so() {
+    fn full_arenas_are_errors() {
         let arena = Arena::create(MIB).unwrap();
         let one = arena.allocate(MIB).unwrap();
         assert!(arena.allocate(1).is_none());

@@ -84,7 +84,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn what_was_written_is_waited_for_until_it_is_read() {
+    fn terminal_output_is_drained() {
         let (reader, writer) = std::io::pipe().unwrap();
         let (one, other) = UnixStream::pair().unwrap();
         check(reader, writer);

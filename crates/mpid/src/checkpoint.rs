@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_comes_back_and_nothing_else() {
+    fn checkpoints_restore_committed_tasks_only() {
         let folder = tempfile::tempdir().unwrap();
         let (mut commits, committed) = open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert!(committed.is_empty());
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_has_lost_something_is_no_checkpoint() {
+    fn truncated_logs_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let committed = Committed::from([(0, 1), (1, 1)]);
         let open = || Log::open::<io::Error>(folder.path(), 0, 2, &committed, |_, _| Ok(()));
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_known_by_its_words_and_its_content() {
+    fn programs_are_identified_by_arguments_and_content() {
         assert_eq!(program(&["/a/grep", "x"]), program(&["./grep", "x"]));
         for (one, other) in [
             (&["grep", "a b"][..], &["grep", "a", "b"][..]),
@@ -582,7 +582,7 @@ mod tests {
 
     /// A process that waits for a checkpoint whose job finishes gets a new one, not the removed file.
     #[test]
-    fn a_checkpoint_that_is_removed_is_made_anew() {
+    fn removed_checkpoints_are_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = folder.path().join("checkpoint");
         let (commits, _) = open(&checkpoint, "grep", FIXED_3, FIXED_1).unwrap();

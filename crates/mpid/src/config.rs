@@ -458,7 +458,7 @@ mod tests {
 
     /// A path may be any bytes; a setting that is not a path must be UTF-8.
     #[test]
-    fn bytes_that_are_no_text_are_not_left_out() {
+    fn invalid_utf8_values_are_refused() {
         let bytes = OsStr::from_bytes(b"/tmp/\xff");
         for (name, _) in VARIABLES {
             let config =
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_knob_is_refused() {
+    fn unknown_knobs_are_refused() {
         let names = |names: &[&str]| check_unknown(names.iter().map(|name| name.to_string()));
         assert!(names(&["HARRIER_MPID_O", "HARRIER_MPID_TIMELINE", "HARRIER_MPIRUN", "PATH"]).is_ok());
         assert!(names(&OTHER_VARIABLES).is_ok());
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_that_has_least_left_counts() {
+    fn the_tightest_cgroup_limit_applies() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let write = |file: &str, text: &str| {

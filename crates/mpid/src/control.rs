@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_back() {
+    fn messages_round_trip() {
         for up in [
             ToRank0::Take { job: 3 },
             ToRank0::Gather { epoch: 2, number: 1 << 40, bytes: vec![1, 2] },

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_tells_skew_and_times() {
+    fn reports_have_skew_and_times() {
         let span = |side, task, pairs| Span {
             side,
             task,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_spans_are_kept_and_the_others_counted() {
+    fn spans_are_bounded_and_counted() {
         let mut spans = Spans::default();
         let more = 10;
         for at in 0..SPANS_MAX as u64 + more {

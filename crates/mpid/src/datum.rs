@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_and_keep_their_order() {
+    fn values_round_trip_in_order() {
         check(&[0u64, 1, 255, 256, u64::MAX]);
         check(&[i32::MIN, -256, -1, 0, 1, 255, i32::MAX]);
         check(&[i128::MIN, -1, 0, 7]);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_value_are_rejected() {
+    fn invalid_bytes_are_rejected() {
         assert!(u64::decode(&[1, 2, 3]).is_err());
         assert!(bool::decode(&[2]).is_err());
         assert!(<str>::decode(&[0xff]).is_err());

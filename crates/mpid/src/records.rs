@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_of_all_sizes_come_back() {
+    fn pairs_of_all_sizes_round_trip() {
         let sizes = [0, 1, 127, 128, 300, 16_383, 16_384, 70_000];
         let mut block = Vec::new();
         for key in sizes {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back() {
+    fn headers_round_trip() {
         for kind in [BlockKind::Pairs, BlockKind::TaskEnd, BlockKind::Watermark] {
             let header =
                 BlockHeader { kind, o_task: 3, a_task: u32::MAX, pairs: 9, window: 1 << 40, generation: 2 };

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_come_back_in_their_order() {
+    fn spilled_pairs_round_trip_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let folders = SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]);
         let run = write(&folders, 5000).unwrap();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed() {
+    fn corruption_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let folders = SpillFolders::new(vec![folder.path().to_path_buf()]);
         let run = write(&folders, 1000).unwrap();

@@ -467,7 +467,7 @@ mod tests {
 
     /// Every arrangement keeps its promise, however pairs are spilled.
     #[test]
-    fn every_arrangement_gives_all_pairs() {
+    fn every_layout_returns_all_pairs() {
         let seed: u64 = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
@@ -532,7 +532,7 @@ mod tests {
     /// However often unordered pairs are spilled, the number of open files is bounded, and pairs keep their
     /// arrival order.
     #[test]
-    fn pairs_as_they_came_are_in_few_files() {
+    fn unsorted_pairs_are_in_few_files() {
         const SPILLS: u32 = 1000;
         let folder = tempfile::tempdir().unwrap();
         let folders = Arc::new(SpillFolders::new(vec![folder.path().join("a"), folder.path().join("b")]));
@@ -561,7 +561,7 @@ mod tests {
 
     /// There may be thousands of stores.
     #[test]
-    fn what_is_combined_takes_little_memory_if_it_is_little() {
+    fn combined_values_are_compact() {
         let folder = tempfile::tempdir().unwrap();
         let spiller = &mut Spiller::sharing(&Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()])));
         let shape = Shape {
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_what_it_says_is_refused() {
+    fn inconsistent_blocks_are_refused() {
         let spiller = &mut Spiller::new(&Arc::new(SpillFolders::new(vec![])));
         let shape = Shape {
             arrangement: Arrangement::Grouped,

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_holds_is_what_a_map_holds() {
+    fn table_matches_a_hash_map() {
         let seed = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
@@ -543,7 +543,7 @@ mod tests {
     /// Whatever grows, dies or is moved, an entry is attributed to the O task that inserted it, close to its
     /// position.
     #[test]
-    fn where_an_entry_came_from_is_known() {
+    fn entries_have_their_origin() {
         let seed = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_and_types_of_postgresql_are_told() {
+    fn postgresql_functions_and_types_are_recognized() {
         assert_eq!(type_by_text("character varying(10)"), Some(1043));
         assert_eq!(type_by_text("pg_catalog.int4[]"), Some(1007));
         assert_eq!(type_text(1009).unwrap(), "text[]");

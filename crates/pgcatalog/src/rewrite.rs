@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_are_not_about_the_catalogs_stay_as_they_are() {
+    fn statements_without_catalogs_are_not_rewritten() {
         for sql in [
             "SELECT a, b FROM orders AS o LEFT JOIN region AS r ON o.id = r.id WHERE a LIKE 'x%' ORDER BY 1",
             "SELECT (SELECT max(x) FROM t WHERE t.a = o.a) FROM orders AS o",
@@ -782,7 +782,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_write_becomes_plain() {
+    fn client_queries_are_simplified() {
         for (sql, expected) in [
             (
                 "SELECT pg_catalog.version(), 'x'::pg_catalog.text, a OPERATOR(pg_catalog.~) 'b' COLLATE pg_catalog.default",

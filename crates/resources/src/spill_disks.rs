@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_read_and_then_gone() {
+    async fn spilled_batches_round_trip_and_are_deleted() {
         let (a, b) = (folder(), folder());
         let disks = disks(&[&a, &b]);
         let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_fails_is_down_and_the_others_are_used() {
+    async fn failed_spill_disks_are_skipped() {
         let (a, b) = (folder(), folder());
         let disks = disks(&[&a, &b]);
         std::fs::remove_dir_all(&a).unwrap();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_on_all_disks_holds() {
+    fn spill_limit_over_all_disks_is_enforced() {
         let a = folder();
         let all = vec![Folder { configured: a.clone(), place: Ok(a.clone()) }];
         let disks = Disks::with_bytes_max(all, 10);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_tell_keeps_its_peak() {
+    fn reported_memory_of_ranks_keeps_its_peak() {
         let memory = StatementMemory::default();
         assert!(memory.by_process(None).is_empty());
         memory.record(2, MemoryUse { bytes: 10, peak_bytes: 30 });

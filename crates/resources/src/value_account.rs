@@ -339,7 +339,7 @@ mod tests {
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 
     #[test]
-    fn bytes_come_back_with_the_buffer() {
+    fn bytes_are_released_with_the_buffer() {
         let account = Account::of_bytes(1 << 20);
         let texts = StringArray::from_iter_values((0..1000).map(|number| format!("text {number}")));
         let owned = account.reserve("f", 1 << 19).unwrap().attach_to(&texts).unwrap();

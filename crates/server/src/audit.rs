@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_is_a_line_each() {
+    fn audit_events_are_one_line_each() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let audit = Audit::open(&path, AuditStatements::Ddl).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_that_cannot_be_written() {
+    fn statements_fail_when_the_audit_log_fails() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return eprintln!("skipped: there is no /dev/full");

@@ -668,7 +668,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_fast_statements_nothing_is_kept() {
+    fn fast_statements_have_no_profile() {
         assert!(!is_profile_kept(PROFILE_DURATION_MIN - Duration::from_nanos(1), false));
         assert!(is_profile_kept(PROFILE_DURATION_MIN, false) && is_profile_kept(Duration::ZERO, true));
     }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_was_taken_in_part_is_not_sent_again() {
+    fn partially_accepted_exports_are_not_retried() {
         assert!(matches!(partial_success("{}"), SendOutcome::Taken));
         assert!(matches!(partial_success(""), SendOutcome::Taken));
         assert!(matches!(partial_success(r#"{"partialSuccess":{}}"#), SendOutcome::Taken));

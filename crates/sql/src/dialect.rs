@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_nobody_knows_stays_one() {
+    fn unknown_operators_stay_one_token() {
         let parser = Parser::new(&SqlDialect).try_with_sql("a >@ b").unwrap().parse_expr().unwrap();
         assert_eq!(parser.to_string(), "a >@ b");
     }
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_tried_again_and_again_is_given_up() {
+    fn exponential_backtracking_is_bounded() {
         // A syntax error inside: each level is tried as its keyword, then as a call.
         let text = format!("{}1 BOGUS{}", "cast(".repeat(40), " AS int)".repeat(40));
         assert!(parse(&text).is_err());

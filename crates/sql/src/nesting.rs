@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_tell_the_levels_there_may_be() {
+    fn nesting_depth_is_estimated_by_tokens() {
         assert_eq!(depth("SELECT 1"), 2);
         assert_eq!(depth("SELECT a OR b OR c"), 6);
         assert!(depth("SELECT ((((1))))") >= 5);
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chain_of_one_operator_is_left() {
+    fn mixed_operator_chains_are_unchanged() {
         let text = "SELECT 1 EXCEPT SELECT 2 EXCEPT SELECT 3 UNION ALL SELECT 4 WHERE a AND b OR c AND d";
         with_parsed(text, |mut statement| {
             let before = format!("{statement:?}");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deeper_is_refused() {
+    fn deeper_nesting_is_refused() {
         let sum = |terms: usize| format!("SELECT {}", vec!["1"; terms].join(" + "));
         with_parsed(&sum(1000), |mut statement| assert!(balance_statement(&mut statement).is_ok()));
         with_parsed(&sum(20_000), |mut statement| assert!(balance_statement(&mut statement).is_err()));

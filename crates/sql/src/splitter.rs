@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_knows_whether_a_statement_is_open() {
+    fn incomplete_statements_are_detected() {
         for (sql, expected) in [
             ("", true),
             ("  -- note\n", true),

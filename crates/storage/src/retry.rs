@@ -44,7 +44,7 @@ mod tests {
     use crate::options::Options;
 
     #[tokio::test]
-    async fn it_ends_by_number_and_by_time() {
+    async fn retries_end_by_count_and_by_time() {
         let limits = |retries: &str, seconds: &str| {
             Options::default().with("retries", retries).with("retry_seconds", seconds).limits().unwrap()
         };

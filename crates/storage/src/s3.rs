@@ -1011,7 +1011,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_its_length_or_is_an_error() {
+    async fn short_responses_are_errors() {
         let read = async |given: &[&'static str], bytes| -> Result<Vec<Bytes>> {
             let given: Vec<_> = given.iter().map(|piece| Ok(*piece)).collect();
             reading(bytes, pieces(&given), None).into_stream().try_collect().await
@@ -1029,7 +1029,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_breaks_off_is_read_on_as_long_as_something_comes() {
+    async fn interrupted_responses_resume_while_they_progress() {
         let text = "abcdefghij";
         // Each response has one byte and breaks off, more often than the retry limit.
         let one: Reopen = Arc::new(move |range: Range<u64>| {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_ends_a_request_and_a_body() {
+    async fn silent_requests_and_bodies_time_out() {
         let error = client(1, &[]).execute(request("GET", "/b/x")).await.unwrap_err();
         assert_eq!(error.kind(), HttpErrorKind::Timeout);
         assert!(error.to_string().contains("the server has said nothing"), "{error}");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_equal_rows_are_numbered_by_is_no_part_of_an_answer() {
+    fn queries_have_one_distinguishing_window() {
         assert_eq!(
             distinguishing_windows(
                 "select lag(a, 1) over (order by a), (select row_number() over (order by b))"

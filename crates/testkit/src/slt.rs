@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_a_file_tells_have_to_be_those() {
+    fn declared_types_are_checked() {
         let of = |letters: &str| -> Vec<Type> { letters.chars().filter_map(Type::from_char).collect() };
         let same = |actual: &str, expected: &str| same_types(&of(actual), &of(expected));
         assert!(same("ITR", "ITR") && same("ITR", "I?R") && same("", ""));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_empty_are_told_apart() {
+    fn null_and_empty_are_distinguished() {
         let answer = Answer::Rows {
             columns: vec!["a".into()],
             types: vec!["Utf8".into()],

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_whole_when_its_body_is() {
+    fn responses_are_complete_with_their_body() {
         assert!(is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
         assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"));
         assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Le"));

@@ -174,13 +174,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_tell_who_wrote_them() {
+    fn file_names_contain_their_writer() {
         assert_eq!(task_of("part_key=1/file_key=0/000000_0-0-1-17.parquet"), "000000_0-0-1");
         assert_eq!(task_of("x"), "x");
     }
 
     #[tokio::test]
-    async fn files_end_in_the_table_and_nothing_stays_behind() {
+    async fn files_are_published_without_leftovers() {
         let folder = tempfile::tempdir().unwrap();
         let files = ["p=1/f=0/q-0-0-0.parquet", "p=1/f=1/q-0-1-0.parquet", "p=2/f=0/q-0-0-1.parquet"];
         for file in files {

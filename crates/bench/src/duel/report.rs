@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_tell_times_ratios_and_problems() {
+    fn lines_have_times_ratios_and_problems() {
         assert_eq!(columns(2, 1), "query       A cpu    A/B     B cpu      rows  answer");
         let good = line("q01a", &[cell(1.0), cell(2.0)], 1);
         assert_eq!(good, "q01a        1.000   0.50     2.000         1  the same by all");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_right_whole_or_cut() {
+    fn sent_batches_verify_whole_or_sliced() {
         let pool = Arc::new(Pool::new());
         for (payload_bytes, batches) in [(1024, 20_000), (4 * 1024 * 1024, 5), (3000, 7)] {
             let transfer = transfer(payload_bytes, batches, true);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_noticed() {
+    fn corrupt_batches_are_detected() {
         let pool = Arc::new(Pool::new());
         let mut sent: Vec<RecordBatch> = pool.batches(&transfer(1024, 4, true), STREAM).collect();
         assert!(

@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_survive_the_way() {
+    fn requests_round_trip() {
         let transfer = Transfer {
             pattern: Pattern::OneToOne,
             streams: 1,

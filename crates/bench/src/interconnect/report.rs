@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_told_in_multiples_of_the_first() {
+    fn round_trips_are_relative_to_the_first() {
         let latency = |name: &str, ns: f64| RoundTrips {
             name: name.to_owned(),
             runs: vec![Latency { p50_ns: ns, p99_ns: 2.0 * ns }],

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_tells_where_it_listens() {
+    fn peers_print_their_address() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo noise; printf '{\\042engine\\042: \\042test 1\\042, \\042protocol\\042: \\042hive\\042, \\042port\\042: 7}\\n'; \
                       read word; echo $word >$HARRIER_BENCH_FOLDER/said; read rest";
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_ends_is_told() {
+    fn ended_peers_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let failure = peer("exit 3", folder.path()).err().expect("it has ended");
         assert!(failure.error.message.contains("ended before"), "{}", failure.error.message);

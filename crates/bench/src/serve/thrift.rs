@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn values_round_trip() {
         let value = Value::Struct(vec![
             (1, Value::text("a")),
             (2, Value::List(vec![Value::I64(-5), Value::I64(7)])),

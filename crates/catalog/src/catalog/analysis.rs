@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_go_there_and_back() {
+    fn arrays_round_trip() {
         let texts = ["plain", "", "a b", "a,b", "{}", "\"", "\\", "NULL", "ä\n", "-1.5"];
         assert_eq!(elements(&array_text(texts)).unwrap(), texts);
         assert_eq!(array_text(["a", "b c", ""]), r#"{a,"b c",""}"#);

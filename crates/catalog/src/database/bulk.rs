@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_an_error() {
+    fn malformed_rows_are_errors() {
         for text in ["", "x ", "7", "9:short", "1:é"] {
             let fields = || Fields { rest: text };
             assert!(matches!(fields().optional_integer(), Err(Error::Corrupt(_))), "{text}");

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_goes_both_ways() {
+    fn hex_round_trips() {
         assert_eq!(from_hex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
         assert_eq!(from_hex("abc"), None);
         assert_eq!(from_hex("zz"), None);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_known_by_snapshot() {
+    fn other_changes_are_known_by_snapshot() {
         let mut others = ConcurrentChanges::default();
         others.add(5, "inserted_into_table:2,dropped_view:7");
         others.add(6, "recoloured_table:3");

@@ -490,7 +490,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_found_in_what_makes_a_table() {
+    fn columns_are_parsed_from_create_table() {
         for (table, definition) in fixed_tables() {
             let columns = columns_of(definition);
             assert!(!columns.is_empty(), "{table}");
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_kept_rows_are_known_by_their_names() {
+    fn inlined_row_tables_are_known_by_their_names() {
         assert!(
             is_inlined_table("ducklake_inlined_data_1_22", INLINED_ROWS)
                 && is_inlined_table("ducklake_inlined_delete_3", INLINED_DELETES)

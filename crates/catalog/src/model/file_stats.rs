@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_any_order_of_coming() {
+    fn file_statistics_are_found_in_any_order() {
         let mut all = FileStats::default();
         for (file, min) in [(5, Some("e")), (1, None), (3, Some("")), (5, Some("later"))] {
             all.push(file, stats(min, Some(file)));

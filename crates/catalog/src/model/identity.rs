@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renamed_file_is_the_same_and_a_copy_is_not() {
+    fn identity_survives_a_rename_but_not_a_copy() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("a"), "x").unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use crate::model::identity::Place;
 
     #[test]
-    fn a_marker_is_read_as_it_was_written() {
+    fn markers_round_trip() {
         let name = "host:/lake = /catalog.sqlite".to_string();
         let here = Place { name, file: "7-9".to_string(), folder: Some("/lake = ".to_string()) };
         let marker = Marker::of(&Identity::new(&here));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_both_ways() {
+    fn times_round_trip() {
         for text in [
             "2026-11-22 07:30:28.649688+00",
             "2026-11-22 07:30:28.79325+00",

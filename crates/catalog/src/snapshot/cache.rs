@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_goes_first() {
+    fn least_recently_used_entries_are_evicted() {
         let kept = Lru::default();
         for number in 0..ENTRIES_MAX {
             kept.put(number, Arc::new(number * 2));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn large_answers_are_kept_up_to_a_number_of_bytes() {
+    fn cache_is_bounded_by_bytes() {
         let mut kept = SizedLru::default();
         kept.set_bytes_max(100);
         kept.put(1, 'a', 40);

@@ -344,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_beside() {
+    fn control_folder_is_beside_the_table() {
         for (table, beside) in [("a/b/t", "a/b/.harrier-t/x"), ("t", ".harrier-t/x"), ("", ".harrier/x")] {
             assert_eq!(root(table, false).beside("x").as_ref(), beside);
         }
     }
 
     #[tokio::test]
-    async fn a_store_without_conditions_is_refused() {
+    async fn stores_without_conditional_puts_are_refused() {
         let refused = root("t", true).begin("one").await;
         assert!(matches!(refused, Err(Error::NoConditions { .. })), "{refused:?}");
         root("t", false).begin("one").await.unwrap();
@@ -359,7 +359,7 @@ mod tests {
 
     /// The lock has one holder at a time, and numbers grow.
     #[tokio::test]
-    async fn the_lock_is_held_by_one() {
+    async fn lock_has_one_holder() {
         let root = root("t", false);
         let held = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let mut holders = Vec::new();

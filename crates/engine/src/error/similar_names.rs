@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_close() {
+    fn similar_names_are_suggested() {
         for (given, meant) in [
             ("floorr", "floor"),
             ("ifnul", "ifnull"),

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sign_of_a_name_stands_for_itself() {
+    fn special_characters_in_names_are_escaped() {
         for (name, url) in [
             ("s3://bucket/a#1.parquet", "s3://bucket/a%231.parquet"),
             ("s3://bucket/a?b=c", "s3://bucket/a%3Fb=c"),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_stores_are_told_from_others() {
+    fn store_options_are_recognized() {
         let (options, others) = take(&[
             ("aws.Region", "here"),
             ("s3.retries", "1"),

@@ -545,7 +545,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_of_views_are_cut_as_they_are_written() {
+    fn view_queries_keep_their_text() {
         for (text, expected) in [
             ("CREATE VIEW v AS SELECT current_user -- who", Some("SELECT current_user")),
             ("/* AS */ create or replace view \"as\" (\"as\", b) AS\n WITH a AS (SELECT 1) TABLE a ;", None),
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_cut_as_they_are_written() {
+    fn defaults_keep_their_text() {
         let check = |text: &str, expected: &[&str]| assert_eq!(defaults_in(text), expected, "{text}");
         check(
             "CREATE TABLE t (a text DEFAULT current_user NOT NULL, \"default\" int, b date DEFAULT (now() /* x */ )::date, c int default -1)",
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_views_go_there_and_back() {
+    fn view_definitions_round_trip() {
         for of_client in [false, true] {
             for is_barrier in [false, true] {
                 let form = ViewForm { of_client, is_barrier };

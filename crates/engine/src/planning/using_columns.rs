@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_become_what_they_mean() {
+    async fn names_resolve_to_their_columns() {
         for (sql, expected) in [
             ("SELECT * FROM t JOIN u USING (k)", "SELECT t.k, t.a, u.b FROM t JOIN u ON t.k = u.k"),
             (
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_mean_nothing_are_refused() {
+    async fn unresolvable_names_are_refused() {
         for (sql, expected) in [
             ("SELECT * FROM t JOIN u USING (a)", SqlState::UNDEFINED_COLUMN),
             ("SELECT * FROM t JOIN u ON t.k = u.k JOIN v USING (k)", SqlState::AMBIGUOUS_COLUMN),

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_machines_keep_more_back() {
+    fn small_machines_reserve_a_larger_share() {
         let mib = |bytes: u64| bytes >> 20;
         assert_eq!(mib(share_of_machine(10 << 30, 1)), 8192 - 1);
         assert_eq!(mib(share_of_machine(512 << 20, 1)), 368);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_group_limit_on_the_way_up_counts() {
+    fn the_lowest_cgroup_limit_applies() {
         let root = std::env::temp_dir().join(format!("harrier-cgroup-{}", std::process::id()));
         fs::create_dir_all(root.join("a/b")).unwrap();
         fs::create_dir_all(root.join("memory/c")).unwrap();

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_go_with_their_owner_and_abandoned_ones_with_the_next() {
+    fn folders_of_dead_owners_are_cleaned_up() {
         let parent = std::env::temp_dir().join(format!("harrier-spilltest-{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
         let abandoned = parent.join(format!("{PREFIX}abandoned"));

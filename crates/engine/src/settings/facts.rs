@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_says_what_it_takes() {
+    fn every_setting_documents_its_values() {
         let (own, parameters) = facts();
         for facts in own.iter().chain(&parameters) {
             assert_eq!(facts.allowed.is_empty(), facts.by == SetBy::Nobody, "{facts:?}");

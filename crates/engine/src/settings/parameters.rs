@@ -779,7 +779,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_take_values_back() {
+    fn rollback_restores_settings() {
         let parameters = Parameters::default();
         set(&parameters, "SET work_mem = '1MB'").unwrap();
         parameters.begin();

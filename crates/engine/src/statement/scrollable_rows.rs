@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_are_read_again_from_memory_and_from_disk() {
+    async fn cursors_scroll_in_memory_and_on_disk() {
         for (batches, on_disk) in [(40, false), (5, true)] {
             let mut buffer = within(batches, DiskManagerMode::OsTmpDirectory);
             for at in 0..20 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_memory_and_disks_no_more_are_kept() {
+    async fn scrolling_without_memory_and_disk_fails() {
         let mut buffer = within(2, DiskManagerMode::Disabled);
         buffer.push(batch(0)).unwrap();
         buffer.push(batch(ROWS)).unwrap();

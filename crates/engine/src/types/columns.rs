@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_go_there_and_back() {
+    fn types_round_trip() {
         use DataType::*;
         let item = Arc::new(Field::new("element", Int64, true));
         let parts = Fields::from(vec![Field::new("x", Int32, true), Field::new("y", Utf8View, true)]);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_after_a_savepoint_goes_with_it() {
+    fn rollback_to_savepoint_drops_later_changes() {
         let drop =
             |name: &str| AccessStatement::DropRoles { names: vec![name.to_string()], if_exists: false };
         let mut deferred = DeferredAccess::default();

@@ -357,7 +357,7 @@ mod tests {
     const TEXT: &str = r#"{"next":4,"constraints":[{"number":1,"name":"t_pkey","columns":[1],"kind":"primary"},{"number":2,"name":"f","columns":[2],"deferrable":true,"kind":"foreign","table":"u","key":1,"referenced":[1],"on_delete":"set_null","full":true},{"number":3,"name":"u","columns":[1,2],"kind":"unique","nulls_not_distinct":true}],"indexes":[{"number":4,"name":"i","method":"btree","items":[{"expression":{"sql":"lower(b)","columns":{"b":2}},"descending":true},{"column":1}]}]}"#;
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn keys_round_trip() {
         let mut own = table(&[(1, "a"), (2, "b")], TEXT);
         let keys = Keys::of(&own);
         assert_eq!((keys.constraints.len(), keys.indexes.len()), (3, 1));
@@ -367,7 +367,7 @@ mod tests {
 
     /// The catalog looks for this word, so that new constraints conflict with new rows.
     #[test]
-    fn a_check_constraint_is_told_to_the_catalog() {
+    fn check_constraints_are_stored_in_the_catalog() {
         let condition =
             Expression { sql: "a > 0".to_string(), columns: BTreeMap::from([("a".to_string(), 1)]) };
         let mut own = table(&[(1, "a")], "{}");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_a_column_is_not_there() {
+    fn constraints_without_their_column_are_dropped() {
         // DuckDB has dropped `b`, and then `a`.
         let keys = Keys::of(&table(&[(1, "a"), (3, "b")], TEXT));
         assert_eq!(keys.constraints.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["t_pkey"]);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_have_the_names_that_columns_have_now() {
+    fn expressions_follow_renamed_columns() {
         let own = table(&[(1, "a"), (2, "new \"name\"")], TEXT);
         let index = &Keys::of(&own).indexes[0];
         let IndexKey::Expression(expression) = &index.items[0].what else { panic!("an expression") };

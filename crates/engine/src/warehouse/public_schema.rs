@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_that_say_main_are_told_of_it() {
+    fn mentions_of_schema_main_are_detected() {
         let mentions = |sql: &str| {
             SchemaNameMentions::of(Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().first(), sql)
         };

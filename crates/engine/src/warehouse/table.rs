@@ -1029,7 +1029,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_go_there_and_back() {
+    fn table_sources_round_trip() {
         let sources = [0, 1, 2, 99]
             .map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Inlined(at + 1)]);
         for source in sources.into_iter().flatten().chain([RowSource::AddedInlined]) {

@@ -142,7 +142,7 @@ mod tests {
 
     /// With one row group or several; the checksum covers the bytes of all.
     #[tokio::test]
-    async fn a_changed_byte_is_found() {
+    async fn checksums_detect_a_changed_byte() {
         for (rows, has_sum) in [(10, true), (100_000, true), (10, false)] {
             let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
             let batch = RecordBatch::try_from_iter([("v", values)]).unwrap();

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_ducklakes() {
+    fn statistics_have_ducklakes_text_format() {
         let micros = 1_705_321_800_123_456i64;
         let interval = IntervalMonthDayNano::new(1, 0, 1_500_000_000);
         let cases: [(ArrayRef, &str); 10] = [

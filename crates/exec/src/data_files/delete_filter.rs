@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deleted_places_lose_their_bits() {
+    fn deleted_positions_are_filtered() {
         let cases: [(&[i64], &[i64], Option<&[bool]>); 6] = [
             (&[0, 1, 2], &[], None),
             (&[0, 1, 2], &[7], None),

@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_to_be_made_are_synced() {
+    fn created_folders_are_synced() {
         let root = std::env::temp_dir();
         let path = root.join("harrier-none/a=1/x.parquet");
         let expected = [root.join("harrier-none/a=1"), root.join("harrier-none"), root.clone()];

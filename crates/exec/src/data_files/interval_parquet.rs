@@ -183,7 +183,7 @@ mod tests {
     use crate::formats::interval_encoding::{encode_intervals, file_schema, round_to_stored};
 
     #[test]
-    fn intervals_are_called_so_in_files_and_read_as_bytes() {
+    fn intervals_are_stored_as_annotated_bytes() {
         let interval = |months: i32, days: i32| IntervalMonthDayNano::new(months, days, 7_000_000);
         let own: ArrayRef = Arc::new(IntervalMonthDayNanoArray::from(vec![
             Some(interval(14, 3)),

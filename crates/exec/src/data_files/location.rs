@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_stay_as_they_are() {
+    fn special_characters_are_preserved() {
         for (location, store, path) in [
             ("/data/k=a%20b/x.parquet", "file:///", "data/k=a%20b/x.parquet"),
             ("/data/t/", "file:///", "data/t"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_folder_are_where_they_are_alone() {
+    fn folder_files_have_the_locations_of_single_files() {
         for folder in [
             "/data/t/",
             "/data/../t/",

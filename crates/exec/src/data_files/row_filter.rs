@@ -63,7 +63,7 @@ mod tests {
     use datafusion::physical_plan::filter::FilterExec;
 
     #[test]
-    fn no_filter_gets_below() -> Result<()> {
+    fn filters_are_not_pushed_below() -> Result<()> {
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
         let equals = |value: i64| binary(col("a", &schema)?, Operator::Eq, lit(value), &schema);
         let own = FilterExec::try_new(equals(1)?, Arc::new(EmptyExec::new(Arc::clone(&schema))))?;

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_found() {
+    fn invalid_partitions_are_detected() {
         let range = |start, end| Holds::Range(range_bound(start, false), range_bound(end, false));
         let fault = |holds| partitions_by(DividedBy::Range, holds).fault(&DataType::Int64).unwrap();
         assert_eq!(fault(vec![range("1", "5"), range("5", "9")]), None);

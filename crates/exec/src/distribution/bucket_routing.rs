@@ -229,7 +229,7 @@ mod tests {
     /// As in a motion, a redistribution into the output partitions of all ranks routes every row to its
     /// bucket, and an output partition has the rows of that bucket only.
     #[tokio::test]
-    async fn rows_come_to_the_rank_and_the_output_partition_of_their_bucket() {
+    async fn rows_are_routed_by_bucket() {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
         let values: ArrayRef =
             Arc::new(Int64Array::from_iter((0..5000).map(|k| (k % 100 != 7).then_some(k))));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_filter_reaches_the_rows_below_an_aggregate() -> Result<()> {
+    async fn runtime_filters_are_pushed_below_aggregates() -> Result<()> {
         let (session, _folder) = session().await?;
         let sql = "SELECT count(*), sum(n) FROM small JOIN (SELECT k, count(*) AS n FROM large GROUP BY k) AS l \
                    ON small.k = l.k WHERE small.v = 3";
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_tables_remove_nothing() -> Result<()> {
+    async fn unfiltered_tables_yield_no_runtime_filter() -> Result<()> {
         let (session, _folder) = session().await?;
         let whole = "SELECT count(*) FROM small JOIN (SELECT k, count(*) AS n FROM large GROUP BY k) AS l \
                      ON small.k = l.k";

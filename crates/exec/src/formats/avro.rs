@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_within_themselves_are_found() {
+    fn recursive_types_are_detected() {
         for (schema, expected) in [
             (r#"{"type":"record","name":"n","fields":[{"name":"next","type":["null","n"]}]}"#, Some("n")),
             (

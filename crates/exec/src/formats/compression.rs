@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_file_is_damaged() {
+    async fn truncated_files_are_corrupt() {
         for kind in KINDS {
             let whole = member("1,a\n2,b\n3,c\n", kind).await;
             let error = read(&whole[..whole.len() - 3], kind).await.unwrap_err();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_of_the_file_stay_what_they_are() {
+    async fn file_errors_keep_their_kind() {
         let denied = || DataFusionError::IoError(io::Error::from(io::ErrorKind::PermissionDenied));
         let input = futures::stream::iter([Err(denied())]).boxed();
         let read: Result<Vec<Bytes>> = decompress(input, FileCompressionType::GZIP, "f").try_collect().await;

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_the_files() {
+    async fn decoder_panics_are_corrupt_files() {
         let state = |result: Result<()>| harrier_sqlstate::of(&result.unwrap_err());
         assert_eq!(state(read("f", || panic!("index out of bounds"))), SqlState::DATA_CORRUPTED);
         assert!(!is_reading());

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_names_are_one() {
+    fn duplicate_names_are_made_distinct() {
         let own = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
             distinct_names(names.iter())

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_rows_are_the_files() {
+    fn row_errors_have_sqlstates() {
         let state = |error| harrier_sqlstate::of(&explain_rows(ArrowError::ExternalError(Box::new(error))));
         let time = |nanoseconds: u64| {
             let to_time_unit = datafusion::arrow::datatypes::TimeUnit::Microsecond;

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_end_somewhere() {
+    async fn record_length_is_limited() {
         let read = |last: &'static [u8]| async move {
             let piece = Bytes::from(vec![b'x'; RECORD_BYTES_MAX / 2]);
             let pieces = [piece.clone(), Bytes::from_static(last), piece, Bytes::from_static(b"x")];

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_a_broadcast_find_each_other_source_by_source() {
+    fn broadcast_readers_are_matched_by_source() {
         let broadcasts = Broadcasts::default();
         let budget: Arc<dyn Budget> = Arc::new(Nobody);
         let join = |request| broadcasts.join(&request, &budget);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soonest_answer_counts() {
+    fn the_shortest_round_trip_determines_the_offset() {
         assert_eq!(ahead(&[]), None);
         // 1000 ahead; the first response was delayed on its way back.
         let late = ClockSample { sent_at: 100, remote_at: 1110, received_at: 900 };

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_long_path_is_listened_at() {
+    async fn long_socket_paths_are_supported() {
         let folder = tempfile::tempdir().unwrap();
         for length in [10, 100, 200] {
             let folder = folder.path().join("x".repeat(length));

@@ -220,7 +220,7 @@ mod tests {
     use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 
     #[test]
-    fn metrics_survive_the_wire() {
+    fn metrics_round_trip() {
         let metrics = ExecutionPlanMetricsSet::new();
         MetricBuilder::new(&metrics).output_rows(3).add(42);
         MetricBuilder::new(&metrics).elapsed_compute(3).add_duration(Duration::from_nanos(77));

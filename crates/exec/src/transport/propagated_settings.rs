@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_reach_the_other_side() {
+    fn settings_are_propagated() {
         let mut here = SessionConfig::new();
         here.options_mut().set("datafusion.execution.batch_size", "17").unwrap();
         here.options_mut().set("datafusion.execution.time_zone", "+02:00").unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_stores_go_on_to_others() {
+    fn store_options_are_propagated() {
         let options = harrier_storage::Options::default().with("secret_access_key", "hush");
         let place = Url::parse("s3://bucket/x").unwrap();
         let place = harrier_storage::with_options(&place, options).unwrap();

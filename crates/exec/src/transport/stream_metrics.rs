@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn values_round_trip() {
         let metrics = ExecutionPlanMetricsSet::new();
         let meter = StreamMeter::new(&metrics, 5);
         let sent = |encode_ns, credit_waits, credit_wait_ns, queue_ns| StreamCounts {

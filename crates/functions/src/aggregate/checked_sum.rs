@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_come_back_as_they_were() {
+    fn integers_round_trip() {
         let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)]));
         assert_eq!(&narrow(&widen(&values).unwrap(), &DataType::Int64).unwrap(), &values);
         let values: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX]));

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_forget_what_they_have_left() {
+    fn frames_retract_rows_that_leave() {
         let one = |value: f64| -> Vec<ArrayRef> { vec![Arc::new(Float64Array::from(vec![value]))] };
         let mut frame = sliding(false, &DataType::Float64);
         let mut large = sliding(false, &DataType::Float64);

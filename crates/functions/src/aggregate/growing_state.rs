@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_grow_are_counted_with_their_copies() {
+    fn growing_states_are_accounted_with_copies() {
         let ours: Vec<_> = functions().collect();
         let of = |name: &str| ours.iter().find(|function| function.name() == name).unwrap();
         for is_distinct in [false, true] {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_are_all_there() -> Result<()> {
+    fn small_inputs_are_sampled_completely() -> Result<()> {
         let mut sampler = Sampler::new(DataType::Utf8, 1);
         let values: ArrayRef =
             Arc::new(StringViewArray::from(vec![Some("a"), None, Some("a text of some length")]));

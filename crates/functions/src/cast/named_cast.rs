@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_types() {
+    fn names_map_to_types() {
         let of = |kind: &str| function().call(vec![col("w"), lit(kind)]).schema_name().to_string();
         assert_eq!(of("INT"), "CAST(w AS INT)");
         assert_ne!(of("INT"), of("BIGINT"));

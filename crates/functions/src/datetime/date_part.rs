@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_intervals_have_the_sign_of_theirs() {
+    fn interval_parts_keep_their_sign() {
         let interval = IntervalMonthDayNano::new(-14, -3, -3_661_500_000_000);
         let of = |part| of_interval(part, interval);
         for (part, expected) in [

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn far_days_and_timestamps_are_said_as_duckdb_says_them() {
+    fn infinite_dates_are_formatted_as_in_duckdb() {
         for (text, expected) in [
             ("+12024-01-15 10:00:00", "12024-01-15 10:00:00"),
             ("-0043-03-15", "0044-03-15 (BC)"),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn far_days_and_timestamps_are_read() {
+    fn infinite_dates_are_parsed() {
         let read = |texts: &[&str], kind: &DataType| {
             let texts = StringArray::from(texts.to_vec());
             let values = with_far(cast(&texts, kind).unwrap(), &texts).unwrap();

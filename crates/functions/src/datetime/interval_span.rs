@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_in_the_order_of_spans_and_tell_the_interval() {
+    fn interval_codes_are_ordered_and_reversible() {
         let ordered = [
             of(i32::MIN, i32::MIN, i64::MIN),
             of(-1, 0, 0),

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_times_that_are_not_there_or_twice() {
+    fn nonexistent_and_ambiguous_local_times() {
         let moment = |text: &str, zone: &str| {
             let moment = moment_of(text, &zone_of(zone).unwrap()).unwrap();
             DateTime::from_timestamp_micros(moment).unwrap().format("%F %T%.f").to_string()
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn time_zone_conversion_round_trips() {
         for zone in ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "-03:30"] {
             let zone = zone_of(zone).unwrap();
             for moment in (-3_000_000_000..4_000_000_000).step_by(1_234_567) {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_time_without_the_statement() {
+    fn transaction_time_needs_a_statement() {
         let start = BlockStart::default();
         start.set(Some(SystemTime::UNIX_EPOCH));
         for function in functions(&start, &ConfigOptions::default()) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn they_follow_the_time_zone() {
+    fn transaction_times_follow_the_time_zone() {
         let mut settings = ConfigOptions::default();
         let [now, ..] = functions(&BlockStart::default(), &settings);
         settings.execution.time_zone = Some("+02:00".to_string());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_a_constraint_refuses_are_not_written() {
+    fn rows_violating_a_check_constraint_are_refused() {
         let array = |holds: Vec<Option<bool>>| ColumnarValue::Array(Arc::new(BooleanArray::from(holds)));
         let scalar = |holds: Option<bool>| ColumnarValue::from(ScalarValue::Boolean(holds));
         for (holds, rows) in [

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_not_seen_are_not_written() {
+    fn rows_outside_the_row_filter_are_refused() {
         let array = |seen: Vec<Option<bool>>| ColumnarValue::Array(Arc::new(BooleanArray::from(seen)));
         let scalar = |seen: Option<bool>| ColumnarValue::from(ScalarValue::Boolean(seen));
         assert!(invoke(array(vec![Some(true), Some(true)]), 2).is_ok());

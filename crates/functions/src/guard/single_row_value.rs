@@ -70,7 +70,7 @@ mod tests {
     use harrier_error::SqlState;
 
     #[test]
-    fn one_row_has_its_value_and_several_have_none() {
+    fn scalar_subqueries_with_several_rows_fail() {
         let rows = |values: Vec<Option<&str>>, counts: Vec<i64>, valid: Vec<bool>| -> ArrayRef {
             let fields = Fields::from(vec![
                 Field::new("value", DataType::Utf8, true),

@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_found_by_their_names() {
+    fn functions_are_found_by_name() {
         for function in functions() {
             assert_eq!(by_name(function.name()).unwrap(), function);
         }

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_infinite_becomes_infinity() {
+    fn float_overflow_is_an_error() {
         let floats = |values: Vec<f64>| -> ArrayRef { Arc::new(Float64Array::from(values)) };
         let found = as_reals(&floats(vec![1.5, f64::INFINITY, -3.4e38])).unwrap();
         assert_eq!(found.as_primitive::<Float32Type>().values(), &[1.5, f32::INFINITY, -3.4e38]);

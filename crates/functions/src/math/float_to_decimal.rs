@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_those_that_a_float_surely_has() {
+    fn floats_convert_by_their_significant_digits() {
         for (number, digits, precision, scale, expected) in [
             (1.005, 15, 8, 2, 101),
             (-1.005, 15, 8, 2, -101),

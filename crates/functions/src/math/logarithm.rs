@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_and_less_have_none() {
+    fn logarithms_of_nonpositive_numbers_are_errors() {
         for (number, expected) in [
             (ScalarValue::Float64(Some(2.0)), None),
             (ScalarValue::Float64(Some(f64::NAN)), None),

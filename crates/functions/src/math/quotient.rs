@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_left_alone_that_have_room() {
+    fn products_with_enough_precision_are_unchanged() {
         let kind = |left: DataType, right: DataType| Computation::Product.kind(&left, &right);
         assert_eq!(kind(narrow(15, 2), narrow(15, 2)), None);
         assert_eq!(kind(narrow(38, 10), narrow(38, 10)), None);

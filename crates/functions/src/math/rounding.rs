@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_those_that_are_asked_for() {
+    fn numbers_are_rounded_to_the_requested_digits() {
         let of = |is_nearest, value, digits| {
             let inner = if is_nearest { math::round() } else { math::trunc() };
             let cut = Rescale { inner, is_nearest };

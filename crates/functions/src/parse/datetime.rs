@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_left_to_fail() {
+    fn invalid_dates_are_left_to_the_cast() {
         for text in [
             "soon",
             "2023-02-29",

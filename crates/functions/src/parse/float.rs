@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_a_type_does_not_have_fail() {
+    fn out_of_range_floats_are_errors() {
         let of = |text: &str, kind: &DataType| {
             let texts: ArrayRef = Arc::new(StringViewArray::from(vec![None, Some("1.5"), Some(text)]));
             floats(&texts, kind).map(|floats| cast(&floats, &DataType::Float64).unwrap())

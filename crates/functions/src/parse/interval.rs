@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cast_reads_is_left_to_it() {
+    fn inputs_of_the_cast_are_unchanged() {
         for text in
             ["1 day", "3.5 hours", "", "tomorrow", "1:xx", "P", "P1X", "25:61", "1-13", "1 parsec ago"]
         {

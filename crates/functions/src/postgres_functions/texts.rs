@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_are_told_by_their_numbers() {
+    fn unistr_escapes_are_decoded() {
         let of = |escaped: &str| characters(escaped).map_err(|error| error.to_string());
         for (escaped, expected) in [
             (r"d\0061t\+000061", "data"),

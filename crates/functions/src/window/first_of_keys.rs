@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rows_that_are_kept_take_keys_from_others() {
+    fn first_rows_of_keys_are_kept() {
         let numbers = Arc::new(Int32Array::from(vec![Some(1), Some(2), Some(2), None, None, Some(1)]));
         let texts = Arc::new(StringArray::from(vec![Some("a"), Some("a"), Some("b"), None, Some("c"), None]));
         let kept = FirstOfKeysEvaluator.evaluate_all(&[numbers, texts], 6).unwrap();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_held_until_the_partition_is_done() {
+    fn frame_results_are_accounted_until_the_partition_ends() {
         let account = Account::of_bytes(8 << 20);
         let framed = Framed { inner: array_agg::array_agg_udaf(), name: "test", account: account.clone() };
         let mut accumulator = framed.with_account(Box::new(Longest(String::new())));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_tell_how_far_away_they_look() {
+    fn lag_with_offsets_and_defaults() {
         let all = ints(vec![Some(10), Some(20), Some(30), Some(40)]);
         let offsets = ints(vec![Some(1), None, Some(2), Some(-1)]);
         let defaults = ints(vec![Some(0); 4]);

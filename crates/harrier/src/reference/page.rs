@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_code() {
+    fn typed_text_is_formatted_as_code() {
         for (text, expected) in [
             ("with -f, in order", "with `-f`, in order"),
             ("as `--memory` says (see --threads)", "as `--memory` says (see `--threads`)"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_leave_out_what_is_empty() {
+    fn empty_table_columns_are_omitted() {
         let mut page = Page { text: String::new() };
         let row = |cells: [&str; 3]| cells.map(str::to_string);
         page.table(["a", "b", "c"], vec![row(["1", "", "x"]), row(["2", "", ""])]);

@@ -510,7 +510,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spares_take_the_places_of_the_lost() {
+    fn spare_ranks_replace_lost_ranks() {
         let rank = |works, lost: Option<&str>| RankStatus {
             works,
             lost: lost.map(str::to_string),

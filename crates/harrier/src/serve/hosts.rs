@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hosts_that_are_silent_get_no_ranks_until_they_are_back() {
+    async fn silent_hosts_get_no_ranks_until_they_return() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = hosts(folder.path(), "");
         assert_eq!(place(&hosts, 0, folder.path()).await, "here first second ");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_never_answered_is_left_out_when_a_start_has_failed() {
+    async fn unreachable_hosts_are_excluded_after_a_failed_start() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = hosts(folder.path(), "second");
         assert_eq!(place(&hosts, 0, folder.path()).await, "here first second ");

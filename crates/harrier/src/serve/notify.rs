@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_arrive_at_sockets_of_both_kinds() {
+    fn sd_notify_over_path_and_abstract_sockets() {
         let name = format!("harrier-notify-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
         let named = UnixDatagram::bind(&path).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_ended() {
+    fn orphaned_processes_are_ended() {
         let folder = tempfile::tempdir().unwrap();
         let mut left = sleeper();
         remember(folder.path(), Some(left.id()));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_of_its_number_is_not() {
+    fn reused_pids_are_not_ended() {
         let folder = tempfile::tempdir().unwrap();
         let mut other = sleeper();
         let began = began(other.id()).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_go_with_their_owner_and_abandoned_ones_with_the_next() {
+    fn folders_of_dead_owners_are_cleaned_up() {
         let parent = tempfile::tempdir().unwrap();
         let abandoned = parent.path().join(format!("{PREFIX}abandoned"));
         fs::create_dir(&abandoned).unwrap();

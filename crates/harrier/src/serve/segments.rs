@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_goes_with_its_last_user_or_with_the_next_gang() {
+    fn abandoned_segment_folders_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join(format!("{PREFIX}one"));
         let first = Segments::enter(&path).unwrap();

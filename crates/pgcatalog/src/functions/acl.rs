@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_taken_apart() {
+    fn acl_items_are_parsed() {
         let role = |name: &str| name.len() as i32;
         let item = Item::parse("ann=r*aT/postgres", role).unwrap();
         assert_eq!((item.grantee, item.grantor), (3, 8));

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sum_of_one_type_is_one_call() {
+    fn long_sums_of_one_type_are_one_call() {
         let operator = |at: usize| match at % 3 {
             0 => (BinaryOperator::Plus, Operator::Plus),
             1 => (BinaryOperator::Minus, Operator::Minus),

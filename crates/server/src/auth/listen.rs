@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_reach_is_safe_to_reach() {
+    fn remote_listeners_require_encryption() {
         let scram = "hostssl all all all scram-sha-256";
         for (address, has_tls, rules, is_allowed, says) in [
             ("127.0.0.1:1", false, "", true, ""),

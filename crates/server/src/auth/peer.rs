@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_whom() {
+    fn peer_users_map_to_roles() {
         let peer = |uid, name: &str| Peer { uid, name: (!name.is_empty()).then(|| name.to_string()) };
         let server = 1000;
         for (peer, role, existence, expected) in [

@@ -43,7 +43,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_password_is_the_first_line_of_a_file_that_nobody_else_reads() {
+    fn password_files_must_be_private() {
         let path = std::env::temp_dir().join(format!("harrier-password-{}", uuid::Uuid::new_v4()));
         let with = |text: &str, mode: u32| {
             fs::write(&path, text).unwrap();

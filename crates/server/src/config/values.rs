@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_and_no_time_is_refused() {
+    fn invalid_sizes_and_durations_are_refused() {
         for text in
             ["", "8", "GiB", "8GB", "8 gib", "-1B", "1.5GiB", "99999999999999TiB", "18446744073709551616B"]
         {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn types_that_not_all_clients_know_are_written_out() {
+    async fn view_and_dictionary_types_are_expanded() {
         let words = ["short", "a string that does not fit into a view", ""];
         let views: ArrayRef = Arc::new(StringViewArray::from(words.to_vec()));
         let keys = Int32Array::from(vec![Some(1), None, Some(0)]);

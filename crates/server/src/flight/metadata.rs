@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_quoted() {
+    fn metadata_patterns_are_quoted() {
         assert_eq!(conditions([("a", "=", None), ("b", "LIKE", None)]), "");
         let text = conditions([("a", "=", Some("it's")), ("b", "LIKE", Some("x%"))]);
         assert_eq!(text, " WHERE a = 'it''s' AND b LIKE 'x%'");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_tells_everything_and_stays_short() {
+    fn statuses_are_complete_and_bounded() {
         let failure =
             SqlError::new(SqlState::UNDEFINED_TABLE, "relation \"x\" does not exist").with_hint("Create it.");
         let status = super::status(&failure);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_row() {
+    fn errors_name_their_row() {
         let good = row(Some(1), 1);
         let at = |text: &str| Some(text.to_string());
         let cases: [(&[&[u8]], &str, Option<String>); 9] = [

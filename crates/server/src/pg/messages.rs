@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_waits() {
+    fn incomplete_messages_wait() {
         for bytes in [&b""[..], b"Q", b"Q\0\0\0", b"Q\0\0\0\x09SEL"] {
             assert_eq!(parse(bytes), Ok(None), "{bytes:?}");
         }
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         let cases: [(&[u8], &str); 8] = [
             (b"?\0\0\0\x04", "08P01"),
             (b"Q\0\0\0\x03", "08P01"),

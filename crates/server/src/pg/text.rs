@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_there_and_back() {
+    fn numbers_round_trip() {
         let cases = [
             "0",
             "1",

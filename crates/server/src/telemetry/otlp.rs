@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_called_by_its_first_word() {
+    fn spans_are_named_by_the_statements_first_word() {
         for (text, expected) in [
             ("select 1", "SELECT"),
             ("/* a */ -- b\n (WITH x AS (SELECT 1) SELECT 2)", "WITH"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for sql in
             ["WITH w AS (SELECT 1) SELECT * FROM w", "INSERT INTO t WITH w AS (SELECT 1) SELECT * FROM w"]
         {

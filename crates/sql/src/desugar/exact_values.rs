@@ -135,7 +135,7 @@ mod tests {
     use datafusion::sql::sqlparser::parser::Parser;
 
     #[test]
-    fn what_is_written_is_exact() {
+    fn decimal_literals_are_exact() {
         for (sql, expected) in [
             (
                 "INSERT INTO t SELECT 1.005, -(2.5), a * 1.5, 3 FROM u",

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_distinct_ends_where_it_does() {
+    fn is_distinct_from_ends_at_its_operand() {
         let sql = "DELETE FROM t USING s WHERE t.a IS DISTINCT FROM s.a AND false";
         let expected =
             "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE t.a IS DISTINCT FROM s.a AND false)";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for sql in [
             "UPDATE t SET a = 1 WHERE k = 2",
             "DELETE FROM t USING s WHERE t.k = s.k RETURNING t.a",

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_is_told_as_it_was_read() {
+    fn as_of_clauses_round_trip() {
         for (sql, expected) in [
             ("SELECT a FROM t", "SELECT a FROM t"),
             ("SELECT * FROM t AS OF 3", "SELECT * FROM \"t\" AS OF SNAPSHOT 3 AS \"t\""),

@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn errors_are_reported() {
         for (text, state) in [
             ("COPY t FROM", "42601"),
             ("COPY (SELECT 1) FROM STDIN", "42601"),

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for text in [
             "SELECT 'create sequence'",
             "CREATE TABLE sequence (a INT)",

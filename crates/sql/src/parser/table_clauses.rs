@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn other_statements_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for sql in [
             "SELECT a FROM t ORDER BY (a)",
             "CREATE TABLE t (a int)",

@@ -31,7 +31,7 @@ mod tests {
     use crate::tokens::testing::edited_text;
 
     #[test]
-    fn modes_that_say_nothing_are_left_out() {
+    fn default_transaction_modes_are_dropped() {
         for (sql, expected) in [
             (
                 "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_what_the_parser_knows() {
+    fn keywords_are_rewritten_for_the_parser() {
         for (sql, expected) in [
             ("concat(VARIADIC a || f(b))", "concat ( _harrier_variadic ( a || f ( b ) ) )"),
             ("f(x, variadic ARRAY[1, 2]), 3", "f ( x , _harrier_variadic ( ARRAY [ 1 , 2 ] ) ) , 3"),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for text in ["SELECT 1", "EXPLAIN SELECT (1)", "EXPLAIN (SELECT (1))", "explained", "EXPLAIN (", "é"]
         {
             assert_eq!(of(text), edited_text(text, |_| ()), "{text}");

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_nobody_out() {
+    fn exclude_no_others_is_dropped() {
         assert_eq!(
             of("OVER (ORDER BY a ROWS 1 PRECEDING EXCLUDE NO OTHERS)").unwrap(),
             "OVER ( ORDER BY a ROWS 1 PRECEDING )"

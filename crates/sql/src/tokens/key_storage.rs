@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_say_about_their_indexes_is_dropped() {
+    fn index_parameters_of_keys_are_dropped() {
         for (sql, expected) in [
             (
                 "CREATE TABLE t (a int PRIMARY KEY WITH (fillfactor=90) USING INDEX TABLESPACE x, b int)",

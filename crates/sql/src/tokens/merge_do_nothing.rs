@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for text in ["INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "SELECT 'merge nothing'", "é"] {
             assert_eq!(edited_text(text, rewrite), edited_text(text, |_| ()), "{text}");
         }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_says_nothing_before_a_table() {
+    fn only_before_tables_is_dropped() {
         for (sql, expected) in [
             ("SELECT a FROM ONLY s.t JOIN only u ON true", Some("SELECT a FROM s . t JOIN u ON true")),
             ("DELETE FROM ONLY t", Some("DELETE FROM t")),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for sql in [
             "UPDATE t SET a = b[1], c = 2 WHERE a[2] = 3",
             "UPDATE t SET a[1:2] = b",

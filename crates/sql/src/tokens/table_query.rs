@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_statements_are_unchanged() {
         for text in [
             "CREATE TABLE t (a int)",
             "ANALYZE TABLE t",

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_is_shrunk_away() {
+    fn irrelevant_choices_are_shrunk() {
         let numbers: Vec<u32> = (1..100).collect();
         let small = shrink(numbers, 1000, |numbers| numbers.contains(&13) && numbers.contains(&77));
         assert_eq!(small, [13, 77]);

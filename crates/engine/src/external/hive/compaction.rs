@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_rows_come_back_to() {
+    fn canonical_partition_folder_names() {
         for (part, kind, expected) in [
             ("k=1", DataType::Int32, true),
             ("k=01", DataType::Int32, false),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_say_more_are_told() {
+    fn files_with_wider_types_are_detected() {
         use datafusion::arrow::datatypes::{Field, TimeUnit};
         let schema = |columns: &[(&str, DataType)]| {
             let fields = columns.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_table_partition() {
+    fn names_contain_the_table_partition() {
         const ID: &str = "00112233445566778899aabbccddeeff";
         let file = |path: String, relative| Location { path, relative };
         assert_eq!(of_file(&file(format!("p7-{ID}-0-0-0.parquet"), true)), Some(7));

@@ -222,7 +222,7 @@ mod tests {
     use datafusion::logical_expr::{col, lit};
 
     #[test]
-    fn the_buckets_of_a_filter_are_those_of_its_values() {
+    fn buckets_are_pruned_by_filter_values() {
         let kind = DataType::Int64;
         let buckets = Buckets { column: "k", kind: &kind, count: 6 };
         let of = |filter: Expr| buckets.of_filter(&filter).map(|set| set.into_iter().collect::<Vec<_>>());

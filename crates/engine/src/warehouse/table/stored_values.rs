@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_constants() {
+    fn byte_constants_round_trip() {
         for (bytes, text) in
             [(&b""[..], ""), (b"plain text", "plain text"), (b"a\\b'\"\0\xff", "a\\x5Cb\\x27\\x22\\x00\\xFF")]
         {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_files_cover_what_they_were_written_as() {
+    fn file_bounds_cover_the_written_values() {
         let column = |kind| Column {
             id: 1,
             name: "a".into(),

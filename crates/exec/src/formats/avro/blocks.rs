@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blocks_are_what_they_say() {
+    async fn malformed_blocks_are_refused() {
         let block = b"\x04\x04\x0e\x10".as_slice();
         assert_eq!(read(&file(&[block, MARKER, block, MARKER])).await.unwrap(), [7, 8, 7, 8]);
         assert_eq!(read(&file(&[])).await.unwrap(), [0; 0]);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blocks_become_no_more_than_they_may() {
+    async fn decompressed_blocks_are_bounded() {
         let deflated = |bytes: &[u8]| {
             let mut input = flate2::bufread::DeflateEncoder::new(bytes, flate2::Compression::fast());
             let mut block = Vec::new();

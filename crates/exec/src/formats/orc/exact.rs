@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_before_where_they_have_more_digits() {
+    fn sub_precision_times_are_rounded_down() {
         let kind = DataType::Timestamp(TimeUnit::Microsecond, None);
         let item = Arc::new(Field::new("item", kind.clone(), true));
         let fields = Fields::from(vec![

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_texts_are_called_so() {
+    fn utf8_bytes_are_annotated() {
         let bare =
             || vec![(kind("A", PhysicalType::BYTE_ARRAY, ConvertedType::NONE), columns(false).remove(0).1)];
         let table = |kind| Schema::new(vec![Field::new("a", kind, true)]);

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_found_in_either_case() {
+    fn columns_match_case_insensitively() {
         let schema = |names: &[&str]| {
             Schema::new(names.iter().map(|name| Field::new(*name, DataType::Int32, true)).collect::<Vec<_>>())
         };

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_what_their_writers_meant() {
+    fn writer_types_are_repaired() {
         let decimal = repaired_kind(vec![(1, 2), (field::KIND_CONVERTED, 5), (8, 9)]);
         assert_eq!(decimal, kind(vec![(1, 2), (field::KIND_CONVERTED, 5), (field::KIND_SCALE, 0), (8, 9)]));
         let nulls = repaired_kind(vec![(1, 1), (field::KIND_CONVERTED, 24)]);

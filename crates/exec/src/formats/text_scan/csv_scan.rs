@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_tell_the_line_of_the_file() {
+    fn errors_name_the_line_of_the_file() {
         let told = |text: &str, first| {
             let error = ArrowError::ParseError(text.to_string());
             with_line_of_file(DataFusionError::ArrowError(Box::new(error), None), first).to_string()

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_in_quotes_end_no_row() {
+    fn quoted_newlines_do_not_end_rows() {
         for (text, signs, expected) in [
             ("1,a\n2,b\n", SIGNS, vec![4, 8]),
             ("1,\"a\nb\"\n2,\"\n\"\n", SIGNS, vec![8, 14]),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_quote_has_a_line() {
+    fn unterminated_quotes_name_their_line() {
         for (text, expected) in [
             ("1,a\n2,b\n", None),
             ("1,a\n2,\"b\n3\n", Some(2)),

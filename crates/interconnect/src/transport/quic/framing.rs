@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in() {
+    fn frames_round_trip() {
         for seed in 0..50 {
             let mut random = StdRng::seed_from_u64(seed);
             let frames: Vec<_> = [0, 1, 64, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 100_000]

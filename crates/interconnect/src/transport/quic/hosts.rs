@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_name_their_line() {
         check("", "line 1: the file names no host");
         check("# nobody\n\n", "line 2: the file names no host");
         check("alpha\nbeta:0", "line 2: the port of \"beta:0\" is not a number from 1 to 65535");

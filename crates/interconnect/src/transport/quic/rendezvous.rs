@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hellos_survive_the_way() {
+    fn hellos_round_trip() {
         let hello = Hello { rank: 3, ranks: 70_000, introduction: b"me".to_vec() };
         let again = Hello::decode(&hello.encode()).unwrap();
         assert_eq!((again.rank, again.ranks, &again.introduction[..]), (3, 70_000, &b"me"[..]));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_long_and_never_shown() {
+    fn tokens_are_long_and_never_printed() {
         assert!(matches!(Token::new("too short"), Err(PlaceError::ShortToken { bytes: 9 })));
         assert_eq!(format!("{:?}", Token::new("0123456789abcdef").unwrap()), "Token");
     }

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launchers_are_known_by_what_they_say() {
+    fn launchers_are_identified_by_their_version_output() {
         let parse = |text: &str| Kind::parse_version(text);
         assert_eq!(parse("mpirun (Open MPI) 4.1.4\n"), Kind { open_mpi: true, tolerates_losses: true });
         assert_eq!(parse("mpirun.openmpi (OpenRTE) 4.1.4"), Kind { open_mpi: true, tolerates_losses: true });

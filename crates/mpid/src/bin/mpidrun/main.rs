@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_is_told() {
+    fn usage_errors_are_reported() {
         for (line, what) in [
             ("-mode MAP p", "COM, ITER or STREAM"),
             ("-O none p", "takes a number"),

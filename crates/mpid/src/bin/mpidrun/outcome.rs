@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ranks_that_have_met_are_lost() {
+    fn only_connected_ranks_count_as_lost() {
         for (reports, code, expected) in [
             // Killed, or left without the killed ranks.
             ("joined\n", Some(137), Outcome::Lost),
