@@ -113,7 +113,7 @@ struct Query {
     expected: Vec<String>,
 }
 
-fn read(path: &std::path::Path) -> Vec<Query> {
+fn parse_queries(path: &std::path::Path) -> Vec<Query> {
     let file = fs::read_to_string(path).expect("the file can be read");
     let mut queries = vec![];
     for part in file.split("\n\n-- ").skip(1) {
@@ -143,7 +143,9 @@ async fn client_queries_match_postgresql() {
     let (mut failures, mut count) = (String::new(), 0);
     for file in files {
         let client = file.file_stem().unwrap().to_string_lossy().to_string();
-        for query in read(&file).iter().filter(|query| format!("{client} {}", query.label).contains(&only)) {
+        for query in
+            parse_queries(&file).iter().filter(|query| format!("{client} {}", query.label).contains(&only))
+        {
             count += 1;
             let failed =
                 |problem: String| format!("=== {client} {}\n{}\n{problem}\n", query.label, query.sql);

@@ -28,7 +28,7 @@ fn text(text: &str) -> PutPayload {
     PutPayload::from(text.as_bytes().to_vec())
 }
 
-async fn read(store: &dyn ObjectStore, path: &Path) -> Result<String> {
+async fn read_text(store: &dyn ObjectStore, path: &Path) -> Result<String> {
     let bytes = store.get(path).await?.bytes().await?;
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
@@ -75,12 +75,12 @@ fn files_are_written_atomically() {
 async fn put_read_list_and_delete(store: &Arc<dyn ObjectStore>) {
     let path = Path::parse("t/k=a%20b/x y.parquet").unwrap();
     store.put(&path, text("hello")).await.unwrap();
-    assert_eq!(read(store, &path).await.unwrap(), "hello");
+    assert_eq!(read_text(store, &path).await.unwrap(), "hello");
     assert_eq!(&store.get_range(&path, 1..3).await.unwrap()[..], b"el");
     assert_eq!(store.get_ranges(&path, &[0..1, 4..5]).await.unwrap().concat(), b"ho");
     assert_eq!(store.head(&path).await.unwrap().size, 5);
     store.put(&Path::from("t/empty"), text("")).await.unwrap();
-    assert_eq!(read(store, &Path::from("t/empty")).await.unwrap(), "");
+    assert_eq!(read_text(store, &Path::from("t/empty")).await.unwrap(), "");
     assert_eq!(names(store, &Path::from("t")).await, ["t/empty", "t/k=a%20b/x y.parquet"]);
     assert!(names(store, &Path::from("nothing")).await.is_empty());
     let folders = store.list_with_delimiter(Some(&Path::from("t"))).await.unwrap();
@@ -106,7 +106,7 @@ async fn new_files_are_written_without_rename(server: &Hdfs, store: &Arc<dyn Obj
     }
     let again = store.put_opts(&Path::from("new/k=0/x.parquet"), text("2"), PutMode::Create.into()).await;
     assert!(matches!(again, Err(Error::AlreadyExists { .. })), "{again:?}");
-    assert_eq!(read(store, &Path::from("new/k=0/x.parquet")).await.unwrap(), "rows");
+    assert_eq!(read_text(store, &Path::from("new/k=0/x.parquet")).await.unwrap(), "rows");
     let racing: Vec<_> = (0..8)
         .map(|n| {
             let store = Arc::clone(store);
@@ -131,7 +131,7 @@ async fn existing_files_are_replaced_atomically(server: &Hdfs, store: &Arc<dyn O
     let before = server.calls("/");
     store.put(&path, text("new")).await.unwrap();
     assert_eq!(calls_between(&before, &server.calls("/"), "rename"), 1);
-    assert_eq!(read(store, &path).await.unwrap(), "new");
+    assert_eq!(read_text(store, &path).await.unwrap(), "new");
     assert_eq!(names(store, &Path::from("replaced")).await, ["replaced/x"]);
     // A reader during repeated replacement always gets a complete file.
     let writer = {
@@ -148,9 +148,9 @@ async fn existing_files_are_replaced_atomically(server: &Hdfs, store: &Arc<dyn O
     }
     writer.await.unwrap();
     store.rename(&path, &Path::from("elsewhere/deep/y")).await.unwrap();
-    assert_eq!(read(store, &Path::from("elsewhere/deep/y")).await.unwrap(), "new 19");
+    assert_eq!(read_text(store, &Path::from("elsewhere/deep/y")).await.unwrap(), "new 19");
     store.copy(&Path::from("elsewhere/deep/y"), &path).await.unwrap();
-    assert_eq!(read(store, &path).await.unwrap(), "new 19");
+    assert_eq!(read_text(store, &path).await.unwrap(), "new 19");
 }
 
 async fn multipart_upload(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
@@ -174,7 +174,7 @@ async fn multipart_upload(server: &Hdfs, store: &Arc<dyn ObjectStore>) {
     upload.put_part(text("short")).await.unwrap();
     assert_eq!(store.head(&path).await.unwrap().size, bytes.len() as u64);
     upload.complete().await.unwrap();
-    assert_eq!(read(store, &path).await.unwrap(), "short");
+    assert_eq!(read_text(store, &path).await.unwrap(), "short");
 }
 
 async fn incomplete_uploads_are_removed(store: &Arc<dyn ObjectStore>) {
@@ -238,7 +238,7 @@ async fn datanode_outage_and_restart(server: &Hdfs) {
     server.start_datanode();
     assert_eq!(reading.await.unwrap().unwrap(), bytes);
     writing.await.unwrap().unwrap();
-    assert_eq!(read(patient.as_ref(), &Path::from("datanode/y")).await.unwrap(), "y");
+    assert_eq!(read_text(patient.as_ref(), &Path::from("datanode/y")).await.unwrap(), "y");
 }
 
 async fn namenode_outage_and_restart(server: &Hdfs) {
@@ -271,14 +271,14 @@ async fn namenode_outage_and_restart(server: &Hdfs) {
         let options = Options::default().with("retries", "1000").with("retry_seconds", "600");
         let patient_one = open(&server.url(), options);
         drop(patient);
-        tokio::spawn(async move { read(&patient_one, &path).await })
+        tokio::spawn(async move { read_text(&patient_one, &path).await })
     };
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished());
     server.start_namenode();
     assert_eq!(waiting.await.unwrap().unwrap(), "before");
     patient.put(&Path::from("gone/after"), text("after")).await.unwrap();
-    assert_eq!(read(&patient, &Path::from("gone/after")).await.unwrap(), "after");
+    assert_eq!(read_text(&patient, &Path::from("gone/after")).await.unwrap(), "after");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn text(text: &str) -> PutPayload {
     PutPayload::from(text.as_bytes().to_vec())
 }
 
-async fn read(store: &dyn ObjectStore, path: &Path) -> Result<String> {
+async fn read_text(store: &dyn ObjectStore, path: &Path) -> Result<String> {
     let bytes = store.get(path).await?.bytes().await?;
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
@@ -86,13 +86,13 @@ fn objects_are_put_read_listed_copied_and_deleted() {
         let store = &bucket.store;
         let path = Path::parse("k=a%20b/x y.parquet").unwrap();
         store.put(&path, text("hello")).await.unwrap();
-        assert_eq!(read(store, &path).await.unwrap(), "hello");
+        assert_eq!(read_text(store, &path).await.unwrap(), "hello");
         assert_eq!(&store.get_range(&path, 1..3).await.unwrap()[..], b"el");
         let ranges = store.get_ranges(&path, &[0..1, 4..5]).await.unwrap();
         assert_eq!(ranges.concat(), b"ho");
         assert_eq!(store.head(&path).await.unwrap().size, 5);
         store.put(&path, text("again")).await.unwrap();
-        assert_eq!(read(store, &path).await.unwrap(), "again");
+        assert_eq!(read_text(store, &path).await.unwrap(), "again");
 
         store.put(&Path::from("other/y"), text("")).await.unwrap();
         let mut names: Vec<String> =
@@ -105,7 +105,7 @@ fn objects_are_put_read_listed_copied_and_deleted() {
         assert_eq!(folders.len(), 2);
 
         store.copy(&path, &Path::from("copy")).await.unwrap();
-        assert_eq!(read(store, &Path::from("copy")).await.unwrap(), "again");
+        assert_eq!(read_text(store, &Path::from("copy")).await.unwrap(), "again");
         store.delete(&path).await.unwrap();
         assert!(matches!(store.get(&path).await, Err(Error::NotFound { .. })));
         // Deleting it again: it is gone either way.
@@ -173,7 +173,7 @@ fn conditional_puts() {
         store.put_opts(&path, text("3"), PutMode::Update(old.clone()).into()).await.unwrap();
         let late = store.put_opts(&path, text("4"), PutMode::Update(old).into()).await;
         assert!(matches!(late, Err(Error::Precondition { .. })), "{late:?}");
-        assert_eq!(read(store, &path).await.unwrap(), "3");
+        assert_eq!(read_text(store, &path).await.unwrap(), "3");
 
         let racing: Vec<_> = (0..8)
             .map(|n| {
@@ -224,7 +224,7 @@ fn throttled_requests_are_retried() {
             for kind in ["GET", "LIST", "HEAD", "DELETE-MANY"] {
                 bucket.proxy.add(Rule::new(Fault::Status(status)).of(kind).times(2));
             }
-            assert_eq!(read(&bucket.store, &path).await.unwrap(), "x");
+            assert_eq!(read_text(&bucket.store, &path).await.unwrap(), "x");
             bucket.store.head(&path).await.unwrap();
             assert_eq!(bucket.store.list(None).count().await, 1);
             bucket.store.delete(&path).await.unwrap();
@@ -264,7 +264,7 @@ fn lost_responses_are_resolved() {
             lose_response("PUT");
             store.put(&path, text("1")).await.unwrap();
             lose_response("GET");
-            assert_eq!(read(store, &path).await.unwrap(), "1", "{fault:?}");
+            assert_eq!(read_text(store, &path).await.unwrap(), "1", "{fault:?}");
             lose_response("COPY");
             store.copy(&path, &Path::from("copied")).await.unwrap();
             lose_response("DELETE-MANY");
@@ -288,7 +288,7 @@ fn lost_responses_are_resolved() {
             upload.put_part(text("3")).await.unwrap();
             bucket.proxy.add(Rule::new(fault).of("POST").on("uploadId").times(1));
             upload.complete().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-            assert_eq!(read(store, &path).await.unwrap(), "3");
+            assert_eq!(read_text(store, &path).await.unwrap(), "3");
             store.delete(&path).await.unwrap();
             bucket.proxy.clear();
         }
@@ -495,6 +495,6 @@ fn requests_wait_for_a_server_restart() {
         assert!(!waiting.is_finished());
         server.restart();
         waiting.await.unwrap().unwrap();
-        assert_eq!(read(&store, &Path::from("x")).await.unwrap(), "2");
+        assert_eq!(read_text(&store, &Path::from("x")).await.unwrap(), "2");
     });
 }

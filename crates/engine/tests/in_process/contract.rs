@@ -94,15 +94,15 @@ async fn drop_unpolled(session: &Session, sql: &str) {
 }
 
 /// Engines of this process as ranks of a gang over the simulated network.
-struct Simulated {
+struct SimulatedRanks {
     simulation: Simulation,
     /// By rank.
     _engines: Vec<Engine>,
     session: Session,
 }
 
-impl Simulated {
-    fn start(mut simulation: Simulation) -> Simulated {
+impl SimulatedRanks {
+    fn start(mut simulation: Simulation) -> SimulatedRanks {
         simulation.pace = PACE;
         let runtime = simulation.runtime().handle().clone();
         let _entered = runtime.enter();
@@ -114,12 +114,12 @@ impl Simulated {
         };
         let engines: Vec<Engine> = (0..RANKS).map(engine).collect();
         let session = engines[0].session();
-        Simulated { simulation, _engines: engines, session }
+        SimulatedRanks { simulation, _engines: engines, session }
     }
 
     /// Drops a statement as soon as `reached`. Returns false if it had ended before, with its rows.
     fn drop_when(&mut self, sql: &str, mut reached: impl FnMut() -> bool) -> bool {
-        let Simulated { simulation, session, .. } = self;
+        let SimulatedRanks { simulation, session, .. } = self;
         let work = async {
             let is_reached = async {
                 while !reached() {
@@ -138,9 +138,9 @@ impl Simulated {
     }
 }
 
-impl Ranks for Simulated {
+impl Ranks for SimulatedRanks {
     fn run(&mut self, sql: &str) -> Answer {
-        let Simulated { simulation, session, .. } = self;
+        let SimulatedRanks { simulation, session, .. } = self;
         simulation.run(answer(session, sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
     }
 
@@ -156,13 +156,13 @@ impl Ranks for Simulated {
 }
 
 /// All ranks in one process, which exchange rows in memory.
-struct InProcess {
+struct InProcessRanks {
     runtime: tokio::runtime::Runtime,
     session: Session,
 }
 
-impl InProcess {
-    fn start() -> InProcess {
+impl InProcessRanks {
+    fn start() -> InProcessRanks {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -170,11 +170,11 @@ impl InProcess {
         let engine = Engine::try_new(options(Some(Gang::contract_in_one_process(RANKS)))).expect("an engine");
         engine.attach();
         drop(entered);
-        InProcess { session: engine.session(), runtime }
+        InProcessRanks { session: engine.session(), runtime }
     }
 }
 
-impl Ranks for InProcess {
+impl Ranks for InProcessRanks {
     fn run(&mut self, sql: &str) -> Answer {
         self.runtime.block_on(answer(&self.session, sql))
     }
@@ -215,8 +215,8 @@ fn contract_over_simulated_network() {
     let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
-    contract.check(&mut Simulated::start(Simulation::new(SEED, RANKS, Weather::ROUGH)));
-    contract.check(&mut Simulated::start(Simulation::with_shared_memory(SEED, RANKS, Weather::CALM)));
+    contract.check(&mut SimulatedRanks::start(Simulation::new(SEED, RANKS, Weather::ROUGH)));
+    contract.check(&mut SimulatedRanks::start(Simulation::with_shared_memory(SEED, RANKS, Weather::CALM)));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn contract_in_one_process() {
     let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
-    let mut ranks = InProcess::start();
+    let mut ranks = InProcessRanks::start();
     contract.check(&mut ranks);
     ranks.runtime.block_on(drop_unpolled(&ranks.session, &contract.grouped()));
     contract.is_right(&mut ranks);
@@ -235,9 +235,9 @@ fn dropped_before_the_first_poll() {
     let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
-    let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));
+    let mut ranks = SimulatedRanks::start(Simulation::new(SEED, RANKS, Weather::CALM));
     for sql in [contract.grouped(), contract.endless()] {
-        let Simulated { simulation, session, .. } = &mut ranks;
+        let SimulatedRanks { simulation, session, .. } = &mut ranks;
         simulation.run(drop_unpolled(session, &sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
         ranks.rest();
         contract.is_right(&mut ranks);
@@ -249,7 +249,7 @@ fn dropped_at_any_frame() {
     let _turn = lock_cpu_time();
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
-    let mut ranks = Simulated::start(Simulation::new(SEED, RANKS, Weather::CALM));
+    let mut ranks = SimulatedRanks::start(Simulation::new(SEED, RANKS, Weather::CALM));
     let network = ranks.simulation.network.clone();
     for frame in (0..).step_by(STEP) {
         let last = network.frames() + frame;

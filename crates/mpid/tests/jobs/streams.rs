@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Expected values by window and key, one each with a combiner; and the number of late pairs.
-    fn expected(&self) -> (ValuesByWindow, u64) {
+    fn expected_result(&self) -> (ValuesByWindow, u64) {
         let (mut expected_values, mut late) = (ValuesByWindow::new(), 0);
         for (input, steps) in self.inputs.iter().enumerate() {
             let mut horizon = 0;
@@ -183,7 +183,7 @@ impl Stream {
     }
 
     fn check(&self, context: &str, outcomes: Vec<Result<(u64, WindowedPairs), Error>>) {
-        let (expected, expected_late) = self.expected();
+        let (expected_result, expected_late) = self.expected_result();
         let (mut got, mut ends) = (ValuesByWindow::new(), BTreeMap::new());
         for (late, windows) in
             outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|error| panic!("{context}: {error}")))
@@ -213,10 +213,10 @@ impl Stream {
         }
         got.values_mut().for_each(|values| values.sort_unstable());
         let missing: Vec<_> =
-            expected.iter().filter(|(key, values)| got.get(key) != Some(values)).take(5).collect();
+            expected_result.iter().filter(|(key, values)| got.get(key) != Some(values)).take(5).collect();
         let odd: Vec<_> =
-            got.iter().filter(|(key, values)| expected.get(key) != Some(values)).take(5).collect();
-        assert!(got == expected, "{context}: {missing:?} expected, and {odd:?} given");
+            got.iter().filter(|(key, values)| expected_result.get(key) != Some(values)).take(5).collect();
+        assert!(got == expected_result, "{context}: {missing:?} expected, and {odd:?} given");
     }
 }
 

@@ -26,7 +26,7 @@ fn column(name: &str, data_type: DataType) -> Column {
     }
 }
 
-fn required(name: &str, data_type: DataType) -> Column {
+fn non_null_column(name: &str, data_type: DataType) -> Column {
     Column { field: Arc::new(Field::new(name, data_type, false)), ..column(name, DataType::Null) }
 }
 
@@ -62,7 +62,7 @@ impl SampleSchema {
         let mut price = column("price", decimal());
         price.default = Some("0".to_string());
         price.comment = Some("in euros".to_string());
-        let mut paid = required("paid", DataType::Boolean);
+        let mut paid = non_null_column("paid", DataType::Boolean);
         paid.default = Some("false".to_string());
         let tags = DataType::List(Arc::new(Field::new_list_field(text(), true)));
         let mut orders = relation(
@@ -70,7 +70,7 @@ impl SampleSchema {
             4,
             "orders",
             vec![
-                required("id", DataType::Int64),
+                non_null_column("id", DataType::Int64),
                 column("customer", DataType::Int32),
                 price,
                 column("note", text()),
@@ -111,7 +111,7 @@ impl SampleSchema {
                 .to_string(),
         );
         let mut region =
-            relation(27, 5, "region", vec![required("id", DataType::Int32), column("name", text())]);
+            relation(27, 5, "region", vec![non_null_column("id", DataType::Int32), column("name", text())]);
         region.grants = vec![Grant {
             role: Some("readers".to_string()),
             grantor: "harrier".to_string(),

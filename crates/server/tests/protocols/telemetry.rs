@@ -32,7 +32,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
 #[derive(Debug, Clone)]
-struct Received {
+struct ReceivedRequest {
     path: String,
     headers: String,
     body: Value,
@@ -41,7 +41,7 @@ struct Received {
 /// Mock receiver: answers each request with the next answer of the test, and 200 when there is none left.
 #[derive(Clone, Default)]
 struct Receiver {
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     answers: Arc<Mutex<VecDeque<&'static str>>>,
 }
 
@@ -78,7 +78,7 @@ impl Receiver {
             stream.read_exact(&mut body).await.ok()?;
             let path = head.split(' ').nth(1)?.to_string();
             let body = serde_json::from_slice(&body).ok()?;
-            self.received.lock().push(Received { path, headers: head.to_ascii_lowercase(), body });
+            self.received.lock().push(ReceivedRequest { path, headers: head.to_ascii_lowercase(), body });
             let answer = self.answers.lock().pop_front().unwrap_or("200 OK\r\n\r\n{}");
             let (status, rest) = answer.split_once("\r\n").unwrap();
             let (headers, body) = rest.split_once("\r\n").unwrap_or(("", rest));
@@ -89,7 +89,7 @@ impl Receiver {
     }
 
     /// Waits for `count` requests.
-    async fn requests(&self, count: usize) -> Vec<Received> {
+    async fn requests(&self, count: usize) -> Vec<ReceivedRequest> {
         let until = Instant::now() + WAIT_MAX;
         loop {
             let received = self.received.lock().clone();
@@ -211,7 +211,7 @@ fn run_statement(
     );
 }
 
-fn spans(received: &[Received]) -> Vec<Value> {
+fn spans(received: &[ReceivedRequest]) -> Vec<Value> {
     let all = received
         .iter()
         .flat_map(|received| received.body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array());

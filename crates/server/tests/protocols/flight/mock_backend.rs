@@ -70,7 +70,7 @@ impl Backend for MockBackend {
     }
 }
 
-fn completed(tag: impl Into<String>) -> Outcome {
+fn completion(tag: impl Into<String>) -> Outcome {
     Outcome::Done(Completion { tag: tag.into(), ..Completion::default() })
 }
 
@@ -136,7 +136,7 @@ impl Inner {
         Ok(Some(match text {
             "BEGIN" => {
                 own.transaction = Some(self.tables.lock().clone());
-                completed("BEGIN")
+                completion("BEGIN")
             }
             "COMMIT" | "ROLLBACK" => {
                 let tables = own.transaction.take();
@@ -146,22 +146,22 @@ impl Inner {
                     *self.tables.lock() = tables;
                 }
                 own.has_failed = false;
-                completed(if is_commit { "COMMIT" } else { "ROLLBACK" })
+                completion(if is_commit { "COMMIT" } else { "ROLLBACK" })
             }
             _ if text.starts_with("SAVEPOINT ") => {
                 let tables = own.transaction.clone().unwrap();
                 own.savepoints.push((name, tables));
-                completed("SAVEPOINT")
+                completion("SAVEPOINT")
             }
             _ if text.starts_with("ROLLBACK TO ") => {
                 let savepoint = own.savepoints.iter().rfind(|(saved_name, _)| *saved_name == name).cloned();
                 own.transaction = Some(savepoint.unwrap().1);
                 own.has_failed = false;
-                completed("ROLLBACK")
+                completion("ROLLBACK")
             }
             _ if text.starts_with("RELEASE ") => {
                 own.savepoints.retain(|(saved_name, _)| *saved_name != name);
-                completed("RELEASE")
+                completion("RELEASE")
             }
             _ => return Ok(None),
         }))
@@ -233,7 +233,7 @@ impl Inner {
                 ));
             }
             self.own.lock().settings.insert(name, value);
-            return Ok(completed("SET"));
+            return Ok(completion("SET"));
         }
         if let Some(name) = text.strip_prefix("SHOW ") {
             return Ok(texts(
@@ -273,15 +273,15 @@ impl Inner {
                 true => Err(exists),
                 false => Ok(tables.insert(name.to_string(), table)),
             })?;
-            return Ok(completed("CREATE TABLE"));
+            return Ok(completion("CREATE TABLE"));
         }
         if let Some(name) = quoted_after(text, "DROP TABLE ") {
             self.table(name)?;
             self.with_tables(|tables| Ok(tables.remove(name)))?;
-            return Ok(completed("DROP TABLE"));
+            return Ok(completion("DROP TABLE"));
         }
         if let Some(name) = quoted_after(text, "INSERT INTO ") {
-            return Ok(completed(format!("INSERT 0 {}", self.append(name, values.to_vec())?)));
+            return Ok(completion(format!("INSERT 0 {}", self.append(name, values.to_vec())?)));
         }
         if let Some(name) = quoted_after(text, "COPY ") {
             return self.copy(name);
@@ -321,7 +321,7 @@ impl Inner {
         let (input, mut output) = mpsc::channel::<bytes::Bytes>(2);
         let (table_name, full_schema) = (name.to_string(), Arc::clone(&schema));
         let (own, name) = (Arc::clone(self), name.to_string());
-        let completed = Box::pin(async move {
+        let completion = Box::pin(async move {
             let mut text = Vec::new();
             while let Some(part) = output.recv().await {
                 text.extend_from_slice(&part);
@@ -340,7 +340,7 @@ impl Inner {
             Ok(Completion { tag: format!("COPY {}", lines.len()), ..Completion::default() })
         });
         let (table, input) = (table_name, CopyInto::Text(input));
-        Ok(Outcome::CopyIn(CopyIn { table, schema: full_schema, input, completed }))
+        Ok(Outcome::CopyIn(CopyIn { table, schema: full_schema, input, done: completion }))
     }
 }
 
