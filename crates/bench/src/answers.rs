@@ -108,7 +108,7 @@ mod tests {
     use crate::workload::Workload;
 
     #[test]
-    fn values_are_compared_as_what_they_are() {
+    fn values_are_compared_by_type() {
         let check = |expected, actual, same| assert_eq!(equal(expected, actual), same, "{expected} {actual}");
         check("25.52", "25.522005853257337", true);
         check("0.03", "0.0344358904066548", true);

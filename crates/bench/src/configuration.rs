@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_becomes_a_command() {
+    fn configurations_build_commands() {
         assert_eq!(
             arguments("embedded:threads=2,memory=8GiB,datafusion.execution.batch_size=17"),
             [

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_a_query_and_of_all_that_were_answered() {
+    fn quantiles_by_query_and_overall() {
         let rows = rows(&["q01", "q05", "q09"], &lines());
         let of = |row: usize, configuration: usize| rows[row].1[configuration];
         let first = of(0, 0).unwrap();

@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_come_first() {
+    fn worst_regressions_are_first() {
         let mut measured = sample_result();
         let text = measured.text(&[PAIR]);
         let mut lines = text.lines();

@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_definition_that_fits_is_taken() {
+    fn first_matching_overload_is_used() {
         let of = |name: &str, given: &[DataType]| {
             let function = functions().find(|function| function.name() == name).unwrap();
             function.coerce_types(given).map_err(|error| error.to_string())

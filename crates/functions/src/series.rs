@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_end_where_their_type_ends() {
+    fn series_end_at_the_type_bounds() {
         let all =
             |first, last, step| numbers(first, last, step, i64::checked_add).unwrap().collect::<Vec<_>>();
         assert_eq!(all(i64::MAX - 1, i64::MAX, 1), [i64::MAX - 1, i64::MAX]);

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn other_data_is_replaced_only_when_asked() {
+    fn other_data_is_replaced_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         tpch(folder.path(), &options()).unwrap();
         let second = Options { format: Format::Tbl, ..options() };

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_put_together_are_the_table() {
+    fn concatenated_parts_equal_the_table() {
         for table in TPCH.iter().filter(|t| (t.divisible)(0.01)) {
             let text = |parts: u32| {
                 let mut text = Vec::new();

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_quoted_where_they_must_be() {
+    fn completed_names_are_quoted_if_necessary() {
         for (name, expected) in [
             ("abc_1", "abc_1"),
             ("Abc", "\"Abc\""),

@@ -193,7 +193,7 @@ mod tests {
     use harrier_session_api::query_profile::{Operator, Slice, Stream};
 
     #[test]
-    fn a_stream_is_named_as_it_is_everywhere() {
+    fn streams_have_their_uniform_name() {
         let stream =
             Stream { from: 5, to: 0, bytes: 7, blocks: 1, credit_wait_ns: 1_500_000, ..Stream::default() };
         let motion = Operator { feeder: Some(3), streams: vec![stream], ..Operator::default() };

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_stamped_into_a_frame_that_is_made() {
+    fn counts_are_patched_into_encoded_frames() {
         let mut bytes = sample().encode();
         let counts = StreamCounts {
             encode_ns: 123_456_789,

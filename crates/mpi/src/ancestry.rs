@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_by_their_program_or_else_by_their_name() {
+    fn launchers_are_recognized_by_program_or_name() {
         let ancestor =
             |name: &str, program: &str| Ancestor { pid: 2, name: name.into(), program: program.into() };
         let families = |name, program| ancestor(name, program).families().map(|families| families[0]);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_goes_to_another_thread() {
+    fn blocks_are_send() {
         let mut block = Block::with_capacity(10);
         block.extend_from_slice(b"elsewhere");
         let len = std::thread::spawn(move || block.len()).join().unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_and_a_library_that_is_no_mpi() {
+    fn missing_and_foreign_libraries_are_errors() {
         let missing = load_named(Path::new("/nowhere/libmpi.so"), None).err();
         assert!(
             matches!(&missing, Some(MpiError::LibraryNotFound { tried }) if tried.len() == 1),

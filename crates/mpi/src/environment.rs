@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_that_say_how_many() {
+    fn launchers_with_a_known_number_of_ranks() {
         check("OMPI_COMM_WORLD_SIZE=4\nOMPI_COMM_WORLD_RANK=3\nPMIX_RANK=3", "3 of 4, openmpi");
         check("PMI_SIZE=2\nPMI_RANK=0", "0 of 2, mpich");
         check("FLUX_JOB_SIZE=3\nFLUX_TASK_RANK=1\nPMIX_RANK=1", "1 of 3, mpich");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_that_do_not_say_how_many() {
+    fn launchers_without_a_known_number_of_ranks() {
         check("PMIX_RANK=1\nPMIX_NAMESPACE=prterun-a-7@1", "1 of ?, openmpi");
         check("PMIX_NAMESPACE=prterun-a-7@1", "? of ?, openmpi");
         check("PMI_PORT=a:33\nPMI_ID=2\nMPI_LOCALNRANKS=3", "2 of ?, mpich");
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_not_passed_on_is_noticed() {
+    fn missing_pmi_connections_are_detected() {
         let lost = |environment| launch(environment, "").lost_connection();
         assert_eq!(lost("PMI_SIZE=4\nPMI_RANK=2\nPMI_FD=987654"), Some("PMI_FD=987654".to_string()));
         assert_eq!(lost("PMI_SIZE=4\nPMI_RANK=2"), None);

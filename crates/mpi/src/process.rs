@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_exist_is_an_error() {
+    fn missing_processes_are_errors() {
         assert!(watch(u32::MAX >> 1).is_err());
         assert!(!is_stopped(u32::MAX >> 1));
     }

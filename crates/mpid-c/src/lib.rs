@@ -1020,7 +1020,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_end_where_int64_does() {
+    fn sums_overflow_at_int64() {
         let sum = |left: i64, right: i64| {
             let (mut held, value) = (left, right);
             // SAFETY: both pointers are to the eight bytes of a number.

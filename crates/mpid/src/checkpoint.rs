@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_is_named() {
+    fn full_disks_are_named() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/full", folder.path().join("a0.1.pairs")).unwrap();
         let mut log = Log::open::<io::Error>(folder.path(), 0, 1, &Committed::new(), |_, _| Ok(())).unwrap();

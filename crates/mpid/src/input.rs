@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_the_whole() {
+    fn splits_cover_the_input() {
         for (begin, end, count) in
             [(0, 10, 3), (5, 5, 4), (7, 9, 8), (0, u64::MAX, 7), (u64::MAX - 3, u64::MAX, 2), (0, 10, 1)]
         {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_refused() {
+    fn too_long_lines_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
         std::fs::write(&path, "four\nfour5\n6six66").unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_read_once_however_it_is_cut() {
+    fn every_line_is_read_once_for_any_split() {
         let folder = tempfile::tempdir().unwrap();
         let text = "one\ntwo\n\nfour is longer\r\nfive\nlast without end";
         std::fs::write(folder.path().join("b"), text).unwrap();

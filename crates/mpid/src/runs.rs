@@ -454,7 +454,7 @@ mod tests {
 
     /// Keys that agree beyond the maximum prefix depth, some of which end where others continue.
     #[test]
-    fn keys_that_differ_late_are_in_order() {
+    fn keys_with_common_prefixes_are_sorted() {
         let seed: u64 = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);

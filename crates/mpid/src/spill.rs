@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_shared_are_no_larger_than_they_may_be() {
+    fn shared_spill_files_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let folders = Arc::new(SpillFolders::new(vec![folder.path().to_path_buf()]));
         let mut spiller = Spiller { shared_bytes: 3 << 20, ..Spiller::sharing(&folders) };
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_fails_is_dropped() {
+    fn failed_spill_folders_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let not_a_folder = folder.path().join("file");
         std::fs::write(&not_a_folder, "").unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_flag_of_a_statement_is_found_where_it_is_planned() {
+    async fn cancellation_flag_is_task_local() {
         let canceled = CancelFlag::default();
         let seen = canceled.scope(async { (CancelFlag::current().is_some(), check_current().is_ok()) }).await;
         assert_eq!(seen, (true, true));

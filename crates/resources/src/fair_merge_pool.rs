@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_in_memory_gets_what_there_is() {
+    fn in_memory_merges_get_the_remaining_memory() {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(2000));
         let ((rows, merge), (_other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
         merge.try_grow(50).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_left_without_two_buffers() {
+    fn every_merge_gets_two_buffers() {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(1000));
         let merges: Vec<_> = (0..10).map(|partition| merge(&pool, partition)).collect();
         // Three buffers of the same size, whatever the share is.

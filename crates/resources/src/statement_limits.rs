@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_has_its_limit_and_that_of_all() {
+    fn statements_obey_own_and_total_limits() {
         let process = process(1000);
         let limits = StatementLimits { memory_bytes: Some(600), spill_bytes: None };
         let (one, other) = (limits.within(&process, None).unwrap(), limits.within(&process, None).unwrap());

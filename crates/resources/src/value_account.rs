@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_bytes_holds_none() {
+    fn empty_results_hold_no_memory() {
         let account = Account::of_bytes(100);
         let none =
             account.reserve("f", 100).unwrap().attach_to(&Int64Array::from(Vec::<i64>::new())).unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_has_its_limit_and_that_of_all() {
+    fn statements_obey_own_and_total_limits() {
         let pool = AccountedPool::with_account(Arc::new(GreedyMemoryPool::new(1000)), 1000);
         let process = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().unwrap();
         let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), spill_bytes: None });

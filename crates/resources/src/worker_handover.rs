@@ -68,7 +68,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn tasks_of_a_thread_that_computes_go_on() {
+    fn tasks_of_a_busy_worker_move_to_another() {
         enable();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

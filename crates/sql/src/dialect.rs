@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_goes_on_in_the_next_line() {
+    fn string_literals_continue_on_the_next_line() {
         assert_eq!(parse("'a' \n  'b'\n'c'").unwrap().to_string(), "'abc'");
         assert_eq!(parse("'a' 'b'").unwrap().to_string(), "'a'");
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_calls_take_as_many_steps_as_there_are_calls() {
+    fn nested_calls_parse_in_linear_time() {
         for (open, inner, close) in [
             ("abs(", "1", ")"),
             ("coalesce(", "a", ", b)"),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_mean_files() {
+    fn file_names_are_recognized() {
         for (name, expected) in [
             ("lineitem", false),
             ("a.b", false),

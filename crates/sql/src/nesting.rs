@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_become_shallow_and_stay_in_order() {
+    fn chains_are_balanced_in_order() {
         let conditions = |count: usize, operator: &str| {
             let conditions: Vec<_> = (0..count).map(|at| format!("a = {at}")).collect();
             format!("SELECT * FROM t WHERE {}", conditions.join(operator))

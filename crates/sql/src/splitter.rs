@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_cut_where_postgresql_cuts_them() {
+    fn statements_are_split_as_in_postgresql() {
         let cases: &[(&str, &[&str])] = &[
             ("", &[]),
             (" ;; ; ", &[]),

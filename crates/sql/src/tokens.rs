@@ -382,7 +382,7 @@ mod tests {
         );
     }
     #[test]
-    fn keywords_are_known_without_a_walk() {
+    fn keywords_are_found_without_parsing() {
         let mut tokens = Tokens::of("select \"only\" FROM t -- merge", &SqlDialect).unwrap();
         assert!(tokens.may_have(&[Keyword::SELECT]) && tokens.may_have(&[Keyword::ONLY, Keyword::FROM]));
         assert!(!tokens.may_have(&[Keyword::ONLY, Keyword::MERGE, Keyword::ABORT, Keyword::ZONE]));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_overlap_earlier_ones_are_left_out() {
+    fn overlapping_edits_are_dropped() {
         let edited = |edits: Vec<Edit>| {
             let mut tokens = Tokens::of("a b c d e", &SqlDialect).unwrap();
             tokens.edit(edits);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_known_by_their_urls() {
+    fn store_kinds_are_recognized_by_url() {
         assert!(open_text("ftp://host/x").unwrap().is_none());
         assert!(open_text("s3://bucket/x").unwrap().is_some());
         assert!(open_text("hdfs://host:9000/x").unwrap().is_some());

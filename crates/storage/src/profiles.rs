@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_found_by_the_urls_that_carry_their_name() {
+    fn profile_options_are_found_by_url() {
         let options = Options::default().with("region", "here").with("secret_access_key", "hush & more");
         let named = with_options(&url("s3://bucket/a%20b"), options.clone()).unwrap();
         assert!(!named.as_str().contains("hush"), "{named}");

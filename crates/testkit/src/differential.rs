@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_where_the_statement_asks_for_it() {
+    fn row_order_is_compared_under_order_by() {
         let mut statement = Statement { sql: String::new(), check: None, is_ordered: false };
         let rows = |values: &[&str]| Ok(values.iter().map(|value| vec![Some((*value).to_owned())]).collect());
         assert_eq!(compare(&statement, &rows(&["1.50", "2"]), &rows(&["2", "1.5"])), Outcome::Same);

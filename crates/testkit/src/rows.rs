@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_only_when_asked() {
+    fn row_order_is_compared_on_request() {
         let (a, b) = (rows("x,y\n1,a\n2,b\n"), rows("x,y\n2,b\n1,a\n"));
         assert!(compare(&a, &b, Order::Any, 0.0).is_ok());
         let error = compare(&a, &b, Order::Kept, 0.0).unwrap_err();

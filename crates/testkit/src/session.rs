@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_speak_the_protocol_is_a_failure() {
+    fn foreign_output_is_a_failure() {
         let fake = |script: &str| {
             // The launcher gets the binary and its arguments as $0 and following, and ignores them.
             let configuration = Configuration::embedded().launched_by(["sh", "-c", script]);

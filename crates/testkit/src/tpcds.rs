@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_99_queries_are_there() {
+    fn all_99_queries_exist() {
         for number in 1..=99 {
             let name = format!("q{number:02}");
             assert!(queries().iter().any(|query| query.name == name), "{name}");

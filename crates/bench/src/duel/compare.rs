@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compared_as_what_they_are() {
+    fn values_are_compared_by_type() {
         let check =
             |expected, actual, same| assert_eq!(is_same(expected, actual), same, "{expected} {actual}");
         check("1234567.5", "1234567.9", true);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_rows_of_the_whole() {
+    fn subsets_of_rows_are_accepted() {
         let whole = rows("1,a\n2,b\n2,b\n3.5,c");
         for (part, is_one) in
             [("2,b\n2,b", true), ("3.50,c\n1,a", true), ("1,a\n1,a", false), ("4,d", false), ("1", false)]

@@ -122,7 +122,7 @@ mod tests {
 
     /// The share of the first number against the integral of the law, for exponents below, at and above 1.
     #[test]
-    fn the_first_number_is_as_frequent_as_the_law_says() {
+    fn skewed_draws_follow_their_distribution() {
         for (exponent, share) in [(0.5, 0.0135), (1.0, 0.1003), (1.5, 0.3025)] {
             let (draws, zipf) = (Draws::new(1, "skew"), Zipf::new(1000, exponent));
             let first = (0..100_000).filter(|at| zipf.draw(draws, *at) == 0).count() as f64 / 1e5;

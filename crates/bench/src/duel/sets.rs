@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_statement_leaves_open_which_rows() {
+    fn one_statement_has_nondeterministic_rows() {
         let count = |same: Same| {
             let queries = Workload::new("visits", 1.0).queries;
             queries.iter().filter(|query| Set::Visits.same(&query.sql) == same).count()

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_the_word_that_statements_look_for() {
+    fn texts_contain_the_searched_word() {
         assert_eq!(hash(1), 2_850_178_704_830_799_621);
         let with =
             |text: fn(u64) -> String, word: &str| (1..30_000).filter(|at| text(*at).contains(word)).count();

@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_back_inside_one_process() {
+    fn messages_echo_in_one_process() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let rank =

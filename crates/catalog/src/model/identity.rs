@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_are_known_by_the_identity() {
+    fn writers_are_identified_by_catalog_identity() {
         let identity = Identity::new(&Place::of_file(Path::new("/lake/catalog.sqlite")));
         let copy = identity.of_copy(&Place::of_file(Path::new("/copy/catalog.sqlite")));
         let name = writer_name(Some(&identity.id));

@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn relations_get_the_schema_they_are_in() {
+    fn relations_are_qualified_with_their_schema() {
         let exists = |name: &str| name == "t" || name == "U";
         let check = |text: &str, expected: &str| {
             assert_eq!(name_schema(text, "s\"", exists).unwrap(), expected);

@@ -760,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_known() {
+    fn parameter_statements_are_recognized() {
         let cases = [
             ("SHOW ALL", Some(Change::ShowAll)),
             ("SHOW search_path", Some(Change::Show("search_path"))),

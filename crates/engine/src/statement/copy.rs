@@ -572,7 +572,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_files_are_known() {
+    fn plain_files_are_recognized() {
         let layout = layout(&CopyOptions::default(), CopyFormat::Csv, Header::Absent).unwrap();
         let path = std::env::temp_dir().join(format!("harrier-plain-{}.csv", std::process::id()));
         for (text, expected) in [

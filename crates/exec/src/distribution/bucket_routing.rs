@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_buckets_evenly_where_there_are_as_many_as_expected() {
+    fn buckets_are_balanced_over_ranks() {
         for (buckets, ranks) in [(16, 2), (16, 5), (64, 48), (3, 8)] {
             let places = BucketPlaces::of(buckets, ranks).unwrap();
             for bucket in 0..buckets as usize {

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn joins_above_a_scan_filter_its_rows_themselves() -> Result<()> {
+    async fn joins_directly_above_a_scan_need_no_runtime_filter() -> Result<()> {
         let (session, _folder) = session().await?;
         let sql = "SELECT count(*) FROM small JOIN large ON small.k = large.k WHERE small.v = 3";
         let (filters, rows) = run(&session, sql).await?;

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_whole_milliseconds() {
+    fn intervals_are_stored_in_milliseconds() {
         let values = array(&[
             Some((14, 3, 4 * HOUR + 1_234_567)),
             None,

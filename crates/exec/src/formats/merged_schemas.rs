@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_all_files_are_there() {
+    fn merged_schemas_have_columns_of_all_files() {
         let schema = |fields: &[(&str, DataType, bool)]| {
             let fields =
                 fields.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable));

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_read_as_they_are_written() {
+    fn declared_types_are_parsed() {
         use DeclaredType::*;
         for kind in [
             Varchar(Some(5)),

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_days_are_apart_from_the_time() {
+    fn days_are_separate_from_time() {
         let check = |parts: i64, days: i32, nanoseconds: i64| {
             let found = day_time(parts, TimeUnit::Microsecond).unwrap();
             assert_eq!(found, IntervalMonthDayNano::new(0, days, nanoseconds));

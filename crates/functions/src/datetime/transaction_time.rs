@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_the_block_where_one_is_open() {
+    fn transaction_times_are_those_of_the_block() {
         let start = BlockStart::default();
         let [now, date, time, statement] = functions(&start, &ConfigOptions::default());
         let nanoseconds =

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_quoted_where_they_need_it() {
+    fn record_fields_are_quoted_if_necessary() {
         let written = |put: fn(&mut String, &str), value: &str| {
             let mut text = String::new();
             put(&mut text, value);

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_put_together() {
+    fn json_values_are_merged() {
         for (left, right, expected) in [
             ("{\"a\": 1, \"b\": 2}", "{\"b\": 3}", "{\"a\": 1, \"b\": 3}"),
             ("[1]", "[2, 3]", "[1, 2, 3]"),

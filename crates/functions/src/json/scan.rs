@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_keep_how_they_are_written() {
+    fn json_parts_keep_their_text() {
         let mut found = Vec::new();
         members("{\"a\" : [1.50,  {\"x\":\"]}\"}] , \"b\\n\":-1e5, \"a\":null}", |key, value| {
             found.push((key.into_owned(), value));

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn quotients_have_the_digits_that_there_is_room_for() {
+    fn quotients_have_the_largest_possible_scale() {
         let kind = |left: DataType, right: DataType| Computation::Quotient.kind(&left, &right).unwrap();
         assert_eq!(kind(narrow(10, 2), narrow(10, 0)), narrow(28, 20));
         assert_eq!(kind(narrow(15, 2), narrow(15, 2)), narrow(35, 20));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_have_room() {
+    fn floor_and_ceil_of_decimals_are_integers() {
         assert_eq!(whole(&DataType::Decimal128(4, 2)), Some(DataType::Decimal128(3, 0)));
         assert_eq!(whole(&DataType::Decimal128(2, 2)), Some(DataType::Decimal128(1, 0)));
         assert_eq!(whole(&DataType::Decimal128(4, 0)), None);

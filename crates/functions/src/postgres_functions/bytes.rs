@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_end_with_the_bytes_that_there_are() {
+    fn byte_slices_are_clipped() {
         let of = |from, length| part(b"abcde", from, length).map_err(|error| error.to_string());
         let bytes = |text: &str| ScalarValue::Binary(Some(text.as_bytes().to_vec()));
         for (from, length, expected) in [

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn months_are_as_long_as_that_of_the_earlier_day() {
+    fn age_counts_months_by_the_earlier_date() {
         let hour = 3_600_000_000_000;
         for (later, earlier, months, days, ns) in [
             ("2001-04-10", "1957-06-13", 43 * 12 + 9, 27, 0),

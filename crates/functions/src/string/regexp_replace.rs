@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_special_to_postgresql_is() {
+    fn replacement_escapes_are_those_of_postgresql() {
         for (text, expected) in [
             ("X", "X"),
             ("$100", "$$100"),

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_as_they_are() {
+    fn only_variable_size_aggregates_are_wrapped() {
         let framed = FramedAggregates::new(&Account::of_bytes(0));
         assert!(framed.in_place_of(&min_max::max_udaf(), &DataType::Int64).is_none());
         let list =

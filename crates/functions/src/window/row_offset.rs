@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_begin_where_their_number_is_known() {
+    fn ntile_starts_at_the_first_known_count() {
         let tiles = |counts: Vec<Option<i64>>| {
             let rows = counts.len();
             let tiles = Tiles.evaluate_all(&[ints(counts)], rows).unwrap();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn moved_ranks_are_where_they_were_moved_to() {
+    fn moved_ranks_have_their_new_host() {
         assert_eq!(names("a\nb\nc\n", 3, &[(2, "b")]), "a b b");
         assert_eq!(names("a\nb\n", 3, &[(1, "gone"), (7, "b")]), "a b a");
         // Rank 0 stays on the server's host, with its local socket.

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_transaction_end_with_it() {
+    fn transaction_locks_are_released_at_its_end() {
         let locks = Arc::new(Locks::default());
         assert!(locks.try_lock(KEY, 1, Mode::Exclusive, Scope::Transaction).unwrap());
         locks.unlock_all(1);
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_withdrawn_request_blocks_nobody() {
+    async fn canceled_lock_requests_do_not_block() {
         let locks = Arc::new(Locks::default());
         lock(&locks, KEY, 1, Mode::Shared).await.unwrap();
         let mut second = Box::pin(lock(&locks, KEY, 2, Mode::Exclusive));

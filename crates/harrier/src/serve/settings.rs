@@ -60,7 +60,7 @@ mod tests {
 
     /// Every commented line of the example alone, and all of them together.
     #[test]
-    fn the_example_can_be_used_as_it_is() {
+    fn example_configuration_is_valid() {
         let example = Config::example();
         let lines: Vec<&str> = example.lines().collect();
         let is_marked = |line: &str| line.starts_with('#') && !line.starts_with("# ") && line.contains(" = ");

@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_decimals() {
+    fn floats_are_coerced_to_decimals() {
         assert_eq!(decimal(10_000_000.01), Some(ScalarValue::Decimal128(Some(1_000_000_001), 10, 2)));
         assert_eq!(decimal(0.05), Some(ScalarValue::Decimal128(Some(5), 3, 2)));
         let of = |number: f64| decimal(number).map(|decimal| decimal.to_string());

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_computed_where_the_filter_takes_them() {
+    fn filtered_aggregate_arguments_are_guarded() {
         let schema = Schema::new(vec![Field::new("b", DataType::Int64, true)]);
         let scan =
             || LogicalPlanBuilder::from(table_scan(Some("t"), &schema, None).unwrap().build().unwrap());

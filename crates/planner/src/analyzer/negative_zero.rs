@@ -246,7 +246,7 @@ mod tests {
     use datafusion::logical_expr::{cast, lit};
 
     #[test]
-    fn constants_are_known() {
+    fn negative_zero_constants_are_recognized() {
         let is = |expr: &Expr| constant(expr).as_ref().map(is_zero);
         assert_eq!(is(&-lit(0.0)), Some(true));
         assert_eq!(is(&cast(lit(0), DataType::Float64)), Some(true));

@@ -57,7 +57,7 @@ mod tests {
     use datafusion::logical_expr::{cast, lit, when};
 
     #[test]
-    fn numbers_that_fit_are_small() {
+    fn small_integer_expressions_are_int4() {
         let is = |expr: &Expr| is_int4(expr, &DFSchema::empty());
         let one = || lit(1_i64);
         assert!(is(&one()) && is(&(one() + one() * one())) && is(&-lit(2_147_483_648_i64)));

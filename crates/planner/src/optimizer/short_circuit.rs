@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn fallible_conjuncts_come_last() {
+    fn fallible_conjuncts_are_last() {
         let expected = "Filter: t.b != Int64(0) AND CASE WHEN t.b != Int64(0) THEN Int64(1) / t.b > Int64(1) \
                         ELSE Boolean(false) END";
         assert_eq!(filter_line(is_set().and(quotient())), expected);

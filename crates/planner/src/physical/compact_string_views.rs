@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn many_buffers_become_one_and_few_stay() {
+    fn string_view_buffers_are_compacted() {
         let check = |buffers, expected| {
             let batch = scattered_batch(buffers);
             let compacted = compact(&batch).unwrap();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_known() {
+    fn own_addresses_are_recognized() {
         assert!(is_own_address("127.0.0.1".parse().unwrap()));
         for other in ["192.0.2.1", "2001:db8::1", "0.0.0.0", "255.255.255.255", "224.0.0.1"] {
             assert!(!is_own_address(other.parse().unwrap()), "{other}");

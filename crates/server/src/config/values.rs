@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_and_known_as_loopback_or_not() {
+    fn addresses_are_parsed_and_classified_as_loopback() {
         for (text, loopback) in [
             ("127.0.0.1:5433", true),
             ("127.8.8.8:1", true),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_batches_are_cut_and_slices_count_for_what_they_are() {
+    async fn large_batches_are_split_by_sliced_size() {
         let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..4_000_000));
         let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
         let (sizes, decoded) = round_trip(std::slice::from_ref(&batch)).await;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_read_as_the_standard_says() {
+    fn base64_is_decoded() {
         for (text, expected) in [
             ("", Some("")),
             ("Zg==", Some("f")),

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_wherever_they_are_cut() {
+    fn rows_are_parsed_across_message_boundaries() {
         let whole = [HEADER, &row(Some(7), 12), &row(None, 3), TRAILER].concat();
         let expected = Ok(vec![Some(7), None]);
         assert_eq!(decode(&[&whole]), expected);

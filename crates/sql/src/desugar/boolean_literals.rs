@@ -92,7 +92,7 @@ mod tests {
     use super::super::tests::rewritten;
 
     #[test]
-    fn texts_are_truth_values_where_these_have_to_be() {
+    fn string_literals_become_booleans() {
         for (sql, expected) in [
             ("SELECT 1 WHERE ('true')", "SELECT 1 WHERE (true)"),
             ("SELECT a FROM t WHERE 'f' OR a = 't'", "SELECT a FROM t WHERE false OR a = 't'"),

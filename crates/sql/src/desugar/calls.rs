@@ -520,7 +520,7 @@ mod tests {
     use super::super::tests::rewritten;
 
     #[test]
-    fn calls_are_what_the_planner_has() {
+    fn calls_are_rewritten_for_the_planner() {
         for (sql, expected) in [
             (
                 "SELECT to_timestamp(a, 'YYYY')",

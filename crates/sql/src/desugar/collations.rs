@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_the_order_of_bytes_or_none() {
+    fn only_byte_order_collations_are_accepted() {
         assert_eq!(
             resolved(
                 "CREATE TABLE t (a TEXT COLLATE \"C\" NOT NULL, b TEXT COLLATE pg_catalog.\"default\", c INT)"

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_into_a_table_makes_it() {
+    fn select_into_becomes_create_table_as() {
         for (sql, expected) in [
             ("SELECT a INTO s.t FROM u ORDER BY 1", "CREATE TABLE s.t AS SELECT a FROM u ORDER BY 1"),
             ("SELECT 1 AS a INTO TEMPORARY t", "CREATE TEMPORARY TABLE t AS SELECT 1 AS a"),

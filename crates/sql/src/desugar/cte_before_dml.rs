@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_in_the_statement_get_it() {
+    fn ctes_are_visible_in_nested_queries() {
         for (sql, expected) in [
             (
                 "WITH w AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM w",

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_named_where_values_are_missing() {
+    fn missing_insert_columns_are_listed() {
         let check = |sql: &str, expected: &str| {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
             let Statement::Insert(insert) = &mut statements[0] else { panic!("an INSERT") };

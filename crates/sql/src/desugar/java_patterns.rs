@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_java_become_templates() {
+    fn java_date_patterns_become_templates() {
         let of = |pattern| to_char_of(pattern).unwrap_or_default();
         assert_eq!(of("yyyy-MM-dd'T'HH:mm:ss.SSS"), "YYYY-MM-DD\"T\"HH24:MI:SS.FF3");
         assert_eq!(of("EEEE, d MMM yy"), "FMDay, FMDD Mon YY");

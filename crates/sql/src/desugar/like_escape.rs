@@ -31,7 +31,7 @@ mod tests {
     use super::super::tests::rewritten;
 
     #[test]
-    fn no_escape_means_backslashes_as_they_are() {
+    fn empty_escape_keeps_backslashes() {
         let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql).unwrap(), expected);
         check(r"SELECT a LIKE 'x\%' ESCAPE ''", r"SELECT a LIKE 'x\\%'");
         check(r"SELECT a NOT ILIKE b ESCAPE ''", r"SELECT a NOT ILIKE replace(b, '\', '\\')");

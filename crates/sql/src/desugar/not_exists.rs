@@ -47,7 +47,7 @@ mod tests {
     use datafusion::sql::sqlparser::parser::Parser;
 
     #[test]
-    fn not_is_about_all_that_follows() {
+    fn not_has_low_precedence() {
         for (sql, expected) in [
             ("NOT EXISTS (SELECT 1) IS NULL", "NOT (EXISTS (SELECT 1) IS NULL)"),
             ("NOT EXISTS (SELECT 1) = a IS TRUE", "NOT (EXISTS (SELECT 1) = a IS TRUE)"),

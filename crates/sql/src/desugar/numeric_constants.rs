@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_have_the_digits_that_they_are_written_with() {
+    fn numeric_constants_keep_their_scale() {
         let check = |sql: &str, expected: &str| {
             let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
             rewrite(&mut statements[0]);

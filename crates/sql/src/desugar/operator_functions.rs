@@ -130,7 +130,7 @@ mod tests {
     use super::super::tests::rewritten;
 
     #[test]
-    fn operators_are_what_the_planner_has() {
+    fn operators_are_rewritten_for_the_planner() {
         for (sql, expected) in [
             ("SELECT + a, + (+ t.a), + 1", "SELECT a, (t.a), +1"),
             ("SELECT a ^@ 'b'", "SELECT starts_with(a, 'b')"),

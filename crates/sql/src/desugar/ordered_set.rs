@@ -128,7 +128,7 @@ mod tests {
     use super::super::tests::rewritten;
 
     #[test]
-    fn ordered_sets_are_what_the_planner_has() {
+    fn ordered_set_aggregates_are_rewritten_for_the_planner() {
         for (sql, expected) in [
             ("SELECT mode() WITHIN GROUP (ORDER BY a)", "SELECT mode(a)"),
             ("SELECT mode() WITHIN GROUP (ORDER BY a DESC)", "SELECT mode(a, true)"),

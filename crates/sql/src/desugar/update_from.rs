@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_by_other_tables_become_what_can_be_planned() {
+    fn update_from_and_delete_using_are_rewritten() {
         for (sql, expected) in [
             (
                 "UPDATE t SET a = s.a, b = t.b + 1 FROM s WHERE t.k = s.k",

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_set_are_read_in_lower_case() {
+    fn update_targets_are_folded_to_lower_case() {
         let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql), expected);
         check("UPDATE t SET A = B, \"C\" = 1", "UPDATE t SET a = B, \"C\" = 1");
     }

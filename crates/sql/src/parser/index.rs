@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_built_anew() {
+    fn reindex_is_parsed() {
         for (text, kind, name) in [
             ("REINDEX (VERBOSE) TABLE CONCURRENTLY s.t;", ReindexKind::Table, "s.t"),
             ("reindex index i", ReindexKind::Index, "i"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_that_may_not_be_there_are_renamed() {
+    fn alter_index_if_exists_is_parsed() {
         let found = parse_rename(&tokens("ALTER INDEX IF EXISTS s.i RENAME TO \"J\"")).unwrap().unwrap();
         assert_eq!((found.name.to_string().as_str(), found.to.to_string().as_str()), ("s.i", "\"J\""));
         for text in ["ALTER INDEX i RENAME TO j", "ALTER INDEX IF EXISTS i SET (a = 1)"] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_are_put_off() {
+    fn set_constraints_is_parsed() {
         for (text, names, is_deferred) in [
             ("SET CONSTRAINTS ALL DEFERRED", None, true),
             ("set constraints s.a, \"B\" immediate;", Some("s.a, \"B\""), false),

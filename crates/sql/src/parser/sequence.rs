@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn options_come_in_any_order_and_once() {
+    fn sequence_options_have_any_order_without_duplicates() {
         let options =
             options_of("cache 3 START WITH -5 no cycle minvalue -9223372036854775808 INCREMENT -2").unwrap();
         assert_eq!((options.cache, options.start, options.cycles), (Some(3), Some(-5), Some(false)));

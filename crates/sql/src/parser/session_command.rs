@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_known() {
+    fn session_commands_are_parsed() {
         let deallocate = |name: &str| Ok(Some(SessionCommand::Deallocate(Some(name.to_string()))));
         let cases: [(&str, Result<Option<SessionCommand>, &str>); 24] = [
             ("SELECT 1", Ok(None)),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_postgres_become_those_of_the_parser() {
+    fn explain_options_are_rewritten_for_the_parser() {
         assert_eq!(of("EXPLAIN (FORMAT JSON) SELECT 1"), "EXPLAIN ( FORMAT pgjson ) SELECT 1");
         assert_eq!(
             of("explain (analyze, buffers true, format text) select (1)"),

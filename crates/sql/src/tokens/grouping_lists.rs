@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_that_go_on_have_parentheses() {
+    fn grouping_elements_are_parenthesized() {
         for (sql, expected) in [
             ("GROUP BY ROLLUP (a, (b)::int)", "GROUP BY ROLLUP ( a , ( ( b ) :: int ) )"),
             ("GROUP BY CUBE((a + 1) % 2, b)", "GROUP BY CUBE ( ( ( a + 1 ) % 2 ) , b )"),

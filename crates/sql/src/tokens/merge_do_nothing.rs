@@ -88,7 +88,7 @@ mod tests {
     use crate::tokens::testing::edited_text;
 
     #[test]
-    fn clauses_that_do_nothing_assign_nothing() {
+    fn merge_do_nothing_becomes_an_empty_assignment() {
         let text = "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED AND t.b > 1 THEN DO NOTHING \
                     WHEN NOT MATCHED BY SOURCE THEN DO NOTHING WHEN NOT MATCHED THEN do nothing \
                     WHEN MATCHED THEN UPDATE SET b = 1";

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_says_where_the_store_is() {
+    fn profiles_set_the_endpoint() {
         let files = files();
         let variables = |pairs: &[(&str, &str)]| {
             Variables(pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_files_are_known_by_their_names() {
+    fn own_files_are_recognized_by_name() {
         let place = Place { name: "host:/a".to_string(), file: String::new(), folder: None };
         let (identity, other) = (Identity::new(&place), Identity::new(&place));
         let writer = writer_name(Some(&identity.id));

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_come_in_pieces() {
+    async fn files_are_read_in_pieces() {
         use datafusion::arrow::array::AsArray;
         use datafusion::arrow::datatypes::{DataType, Int32Type, Schema};
         let schema = Arc::new(Schema::new(vec![

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_long_as_they_need() {
+    fn varints_have_minimal_length() {
         for value in [0, 1, 127, 128, 300, 1 << 21, u64::MAX] {
             let mut bytes = BytesMut::new();
             put_varint(&mut bytes, value);

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_whole_or_not() {
+    fn integers_and_floats_are_distinguished() {
         for (text, expected) in [
             ("12", Some(12)),
             ("-9223372036854775808", Some(i64::MIN.into())),

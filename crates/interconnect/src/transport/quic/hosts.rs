@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_which_rank_this_is() {
+    fn rank_is_read_from_the_environment() {
         let token = (TOKEN, "0123456789abcdef");
         let all = place(&[token, (RANK, "2")]).unwrap();
         assert_eq!((all.rank, all.addresses.len(), all.patience), (2, 3, START_TIMEOUT));

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_can_be_had() {
+    fn tls_configuration_is_available() {
         tls(&Token::new("0123456789abcdef").unwrap()).unwrap();
     }
 }

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_are_this_one() {
+    fn local_hosts_are_recognized() {
         assert!(is_local("localhost slots=2\n127.0.0.1:3 # three\n"));
         assert!(!is_local("localhost slots=2\nb.example:3\n"));
     }

@@ -874,7 +874,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_the_rows_that_guards_select() {
+    fn unnested_values_obey_their_guards() {
         let is_set = || col("o.b").not_eq(lit(0_i64));
         let domain =
             |text: &str| text.lines().any(|line| line.trim() == "Filter: o.b != Int64(0) IS NOT FALSE");
@@ -910,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_could_be_others_are_computed_once() {
+    fn nondeterministic_rows_are_computed_once() {
         let limited = scan("o", ["a", "b"]).limit(0, Some(3)).unwrap();
         let inner = scan("t", ["c", "d"]).limit(0, Some(1)).unwrap();
         let inner = inner.filter(col("t.c").gt(out_ref_col(DataType::Int64, "o.b"))).unwrap();
@@ -921,7 +921,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_about_both_sides_becomes_pairs() {
+    fn conditions_on_both_sides_become_key_pairs() {
         let found = scan("p", ["id", "w"])
             .filter(
                 col("p.id")

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_belong_together_make_a_directory() {
+    fn complete_ldap_options_are_accepted() {
         let direct = parse(&[
             ("ldapserver", "one [::1]  two"),
             ("ldaptls", "1"),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_do_not_are_refused_without_their_secrets() {
+    fn conflicting_ldap_options_are_refused_without_secrets() {
         let server = ("ldapserver", "h");
         for (options, says) in [
             (vec![server], "needs ldapbasedn"),
