@@ -267,11 +267,11 @@ fn inject_corruption(start: Start, places: usize) {
 
 /// For slow readers: batches of each stream, and the maximum of rows in one.
 const BACKPRESSURE_BATCHES: usize = 100;
-const PLENTY_ROWS_MAX: usize = 2048;
+const BACKPRESSURE_ROWS_MAX: usize = 2048;
 
 /// Streams from each rank to each other one, and the window of each.
 const BACKPRESSURE_STREAMS: usize = 3;
-const PLENTY_WINDOW_BYTES: usize = 64 * 1024;
+const BACKPRESSURE_WINDOW_BYTES: usize = 64 * 1024;
 
 fn backpressure_batch(rows: usize) -> RecordBatch {
     let numbers = Int64Array::from_iter_values(0..rows as i64);
@@ -292,7 +292,7 @@ impl Service for FastSender {
             let mut sender = BatchSender::with_budget(sender, Arc::clone(&self.sent) as _);
             self.runtime.spawn(async move {
                 for _ in 0..BACKPRESSURE_BATCHES {
-                    let batch = backpressure_batch(random.random_range(1..=PLENTY_ROWS_MAX));
+                    let batch = backpressure_batch(random.random_range(1..=BACKPRESSURE_ROWS_MAX));
                     if !matches!(sender.send(batch).await, SendOutcome::Sent) {
                         return;
                     }
@@ -324,7 +324,7 @@ async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
 #[test]
 fn backpressure_bounds_buffered_bytes() {
     let block_bytes =
-        split(backpressure_batch(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
+        split(backpressure_batch(BACKPRESSURE_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
     assert!(block_bytes > SHARED_BYTES_MIN, "some blocks are lent");
     let starts: [Start; 3] = [Simulation::new, Simulation::with_shared_memory, Simulation::on_separate_hosts];
     for seed in seeds(3) {
@@ -344,7 +344,7 @@ fn backpressure_bounds_buffered_bytes() {
                         gang.serve(Arc::new(FastSender { seed, runtime: runtime.clone(), sent }));
                         let others = gang.members().into_iter().filter(|other| *other != gang.rank());
                         let options = ReadOptions {
-                            window_bytes: BACKPRESSURE_STREAMS * PLENTY_WINDOW_BYTES,
+                            window_bytes: BACKPRESSURE_STREAMS * BACKPRESSURE_WINDOW_BYTES,
                             codec: None,
                             budget: Some(Arc::clone(received) as _),
                         };
@@ -369,12 +369,13 @@ fn backpressure_bounds_buffered_bytes() {
                 assert_eq!(shared_blocks(&simulation) > 0, place == 1, "{context}");
                 let streams = 2 * BACKPRESSURE_STREAMS;
                 // Blocks are sent and taken while some of the window is left.
-                let window_bytes = PLENTY_WINDOW_BYTES - 1;
+                let window_bytes = BACKPRESSURE_WINDOW_BYTES - 1;
                 for [sent, received] in &meters {
                     assert_eq!((sent.present(), received.present()), (0, 0), "{context}");
                     let sent_max = streams * (window_bytes + block_cost(block_bytes) as usize);
                     let received_max = streams * (window_bytes + block_bytes);
-                    let carried = streams * BACKPRESSURE_BATCHES * PLENTY_ROWS_MAX / 2 * size_of::<i64>();
+                    let carried =
+                        streams * BACKPRESSURE_BATCHES * BACKPRESSURE_ROWS_MAX / 2 * size_of::<i64>();
                     assert!(carried > 5 * sent_max, "the windows matter");
                     for (side, most, max) in
                         [("sent", sent.peak(), sent_max), ("received", received.peak(), received_max)]

@@ -239,7 +239,7 @@ async fn rows_arrive_with_backpressure() {
     served.wait_for_phase("SELECT numbers 1000000", Phase::Done).await;
     let after_commit = served.registry.statements().remove(0);
     assert_eq!(after_commit.rows.load(Ordering::Relaxed), 1_000_000);
-    let batches = served.mock_backend.made.swap(0, Ordering::SeqCst);
+    let batches = served.mock_backend.batches.swap(0, Ordering::SeqCst);
     assert_eq!(batches, 123);
     let info = client.execute("SELECT numbers 1000000000".to_string(), None).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
@@ -249,7 +249,7 @@ async fn rows_arrive_with_backpressure() {
     let mut last = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        match served.mock_backend.made.load(Ordering::SeqCst) {
+        match served.mock_backend.batches.load(Ordering::SeqCst) {
             batches if batches == last => break,
             batches => last = batches,
         }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ctes_are_visible_in_nested_queries() {
+    fn ctes_move_into_the_query_of_dml() {
         for (sql, expected) in [
             (
                 "WITH w AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM w",

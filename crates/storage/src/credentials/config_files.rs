@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_set_the_endpoint() {
+    fn profiles_set_region_and_endpoint() {
         let files = files();
         let variables = |pairs: &[(&str, &str)]| {
             Variables(pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
