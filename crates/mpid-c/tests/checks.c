@@ -1,4 +1,4 @@
-/* What the header promises, seen from C. Prints one line for each A task, which the test adds up. argv[1] says what to do. */
+/* Checks of the C API by the contract in its header. Prints one line for each A task, which the test adds up. argv[1] is the check. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <mpid.h>
@@ -26,7 +26,7 @@ static void must(int holds, const char *what) {
     }
 }
 
-/* Numbers that go round: in each of three rounds, what was kept is sent on, one more. */
+/* Rounds: each of three rounds sends the kept numbers on, incremented. */
 static int iteration(const char *fails) {
     const void *key, *value;
     size_t key_bytes, value_bytes;
@@ -66,7 +66,7 @@ static int iteration(const char *fails) {
                 for (int at = 1; MPI_D_Recv(&key, &key_bytes, &value, &value_bytes) == MPI_D_SUCCESS; at++) {
                     uint32_t number;
                     memcpy(&number, value, 4);
-                    /* In the last round nothing is kept, and what was stays. */
+                    /* The last round keeps nothing, and the pairs kept before stay. */
                     if (round < 4) must(MPI_D_Keep(key, key_bytes, value, value_bytes) == MPI_D_SUCCESS, "a pair is kept");
                     if (strcmp(fails, "fail A") == 0 && round == 2 && rank == 3 && at == 5) MPI_D_Fail("on purpose");
                 }
@@ -174,7 +174,7 @@ static int calling_comparator(const void *left, size_t left_bytes, const void *r
     return backwards(left, left_bytes, right, right_bytes);
 }
 
-/* Functions of the program that call the library are told that they may not, and the job goes on. */
+/* Reentrant calls of the library in callbacks are errors, and the job goes on. */
 static int calling(void) {
     const void *key, *value;
     size_t key_bytes, value_bytes;

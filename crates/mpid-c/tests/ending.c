@@ -1,4 +1,4 @@
-/* A rank that ends in some way after the ranks have met. argv[1] says how, argv[2] is a file to which each start adds a line. */
+/* A rank that exits, aborts or is killed after the ranks have met. argv[1] is the way, argv[2] a file to which each start adds a line. */
 #define _POSIX_C_SOURCE 200809L
 #include <mpid.h>
 #include <signal.h>

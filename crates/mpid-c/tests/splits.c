@@ -1,5 +1,5 @@
-/* O tasks that share an input. argv[1] says how: lines, bytes, part; argv[2] is how large splits are; then come files and folders. A tasks print every
- * key, a line or a byte or a number, with how often it came. */
+/* O tasks that share an input. argv[1] is the way: lines, bytes, part; argv[2] the size of splits; then files and folders. A tasks print every key (a
+ * line, a byte or a number) with its count. */
 #include <inttypes.h>
 #include <mpid.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""The pages in a real browser: what scripts do, what the policy lets them, and pictures of every page in both colour schemes.
+"""Monitoring pages in a real browser: scripts, security policy, contrast, and screenshots in both colour schemes.
 
     python3 crates/server/tests/protocols/browser.py PAGES [FOLDER]
 
@@ -152,7 +152,7 @@ def link_to(text):
     return f"""[...document.querySelectorAll("td.text a")].find((a) => a.textContent.includes({json.dumps(text)}))"""
 
 
-# Whether text stands out enough from what is behind it, as WCAG 2 counts: 4.5, the worst of the page.
+# Contrast of text against its background by WCAG 2: the lowest of the page must be 4.5.
 CONTRAST = """(() => {
   const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

@@ -1,4 +1,4 @@
-"""What users of ADBC and pyarrow do, against a server of a few statements (mock_backend.rs); run by main.rs.
+"""ADBC and pyarrow clients against a server of a few statements (mock_backend.rs); run by flight.rs.
 
 usage: clients.py adbc|cancel|pyarrow|speed|tls URI [CERTIFICATE]
 """
