@@ -8,7 +8,7 @@ operators as the server then chooses by itself. Where no control group can be ma
 is told. One client after the other sends each hostile statement, with a timeout of 20 s; meanwhile N clients (4) of another
 role ask `SELECT 1` over and over. Told are, for statements that are deep, for those that fill memory, and without any: how many
 answers there were, p50, p99 and the longest in milliseconds, of the hostile statements the codes that they ended with, and the
-most memory that the group had. The statements are of the kinds of crates/harrier/tests/serve/hostile.rs and filling.rs.
+most memory that the group had. The statements are of the kinds of crates/harrier/tests/serve/denial_of_service.rs and memory_exhaustion.rs.
 """
 
 import argparse

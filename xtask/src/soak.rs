@@ -137,7 +137,7 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             1,
             &[("HARRIER_CHAOS_SECONDS", "1800"), ("HARRIER_CHAOS_HANG_SECONDS", "20")],
         ),
-        "deaths" => seeded("ranks::deaths", "HARRIER_SEED", 10, &[("HARRIER_ROUNDS", "20")]),
+        "deaths" => seeded("ranks::random_rank_kills", "HARRIER_SEED", 10, &[("HARRIER_ROUNDS", "20")]),
         "crashes" => {
             vec![item(
                 "crashes".to_owned(),
@@ -192,9 +192,9 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             for other in &mut others {
                 other.name += " of moto";
             }
-            let sweeps = seeded("warehouse::sweeps", "HARRIER_SEED", 50, &[]);
+            let sweeps = seeded("warehouse::garbage_collection", "HARRIER_SEED", 50, &[]);
             let turns = seeded("warehouse::ducklake", "HARRIER_SEED", 25, &[]);
-            let prepared = seeded("serve::altered", "HARRIER_SEED", 50, &[]);
+            let prepared = seeded("serve::prepared_after_ddl", "HARRIER_SEED", 50, &[]);
             [statements, others, sweeps, turns, prepared].into_iter().flatten().collect()
         }
         "differential" => seeded("serve::differential", "HARRIER_SEED", 40, &[("HARRIER_STATEMENTS", "500")]),
@@ -203,7 +203,7 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             let queries = seeded("testkit::random_queries", "HARRIER_SEED", 30, &[("HARRIER_QUERIES", "20")]);
             let networks = seeded("interconnect::", "HARRIER_SEED", 100, &[]);
             let catalogs = seeded("catalog::catalog", "HARRIER_CATALOG_SEED", 100, &[]);
-            let histories = seeded("serve::histories", "HARRIER_SEED", 100, &[]);
+            let histories = seeded("serve::isolation_histories", "HARRIER_SEED", 100, &[]);
             let estimates = seeded("sql::estimates", "HARRIER_SEED", 100, &[]);
             let files = seeded("sql::damaged_files", "HARRIER_SEED", 40, &[("HARRIER_MUTATIONS", "50")]);
             [queries, networks, catalogs, histories, estimates, files].into_iter().flatten().collect()

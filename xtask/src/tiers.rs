@@ -403,7 +403,7 @@ mod tests {
         let all = [
             "exec (unit tests)",
             "testkit::layers",
-            "warehouse::upkeep",
+            "warehouse::maintenance_concurrency",
             "sql::slt::three_ranks",
             "sql::slt::nine_files_on_three_ranks",
             "sql::slt::two_ranks",
@@ -431,7 +431,7 @@ mod tests {
         let run = [
             "exec (unit tests)",
             "testkit::layers",
-            "warehouse::upkeep",
+            "warehouse::maintenance_concurrency",
             "sql::slt::three_ranks",
             "sql::slt::two_ranks",
         ];
@@ -458,7 +458,7 @@ mod tests {
     fn whoever_names_a_unit_gets_it() {
         assert_eq!(
             chosen(Tier::Test, &["seven", "upkeep"]).0,
-            ["warehouse::upkeep", "sql::slt::seven_ranks"]
+            ["warehouse::maintenance_concurrency", "sql::slt::seven_ranks"]
         );
     }
 }

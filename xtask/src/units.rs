@@ -36,7 +36,7 @@ enum Split {
 /// Tests run by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// Name for people: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec
+    /// Name for people: `sql::slt::three_ranks`, `warehouse::maintenance_concurrency`, `interconnect::simulated::sim`, `exec
     /// (unit tests)`.
     pub name: String,
     pub program: Program,

@@ -10,8 +10,8 @@
 //! The interval is for fairness alone: correctness does not depend on the clock.
 //!
 //! The front end of a server enables this ([`enable`]). A rank does not: with it, a statement retried after
-//! the loss of a host failed with that loss in about half of the runs of `cluster::hosts`, for an unknown
-//! reason.
+//! the loss of a host failed with that loss in about half of the runs of `cluster::host_failures`, for an
+//! unknown reason.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

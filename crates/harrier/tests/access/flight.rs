@@ -1,7 +1,7 @@
 //! Who may come in over Flight SQL, and what a role may do there: ADBC's driver and PyArrow's client, with
 //! certificates and passwords.
 
-use crate::entrance::{self, Rules, own_user};
+use crate::auth_support::{self, Rules, own_user};
 use crate::served::Served;
 
 const TLS: &str = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\ntls_client_ca = \"ca.crt\"\n";
@@ -9,9 +9,9 @@ const TLS: &str = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\nt
 #[test]
 fn certificates_of_clients_are_asked_for_as_in_the_rules() {
     let folder = tempfile::tempdir().unwrap();
-    entrance::certificates(folder.path(), &["dora", "ann", "nora"]);
+    auth_support::certificates(folder.path(), &["dora", "ann", "nora"]);
     let strangers = tempfile::tempdir().unwrap();
-    entrance::certificates(strangers.path(), &["dora"]);
+    auth_support::certificates(strangers.path(), &["dora"]);
     let rules = format!(
         "hostssl all dora,nora 127.0.0.1/32 cert\n\
          hostssl all ann 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n\
@@ -34,13 +34,13 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
         Served::start_in(home, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
     let uri = format!("grpc+tls://127.0.0.1:{}", served.flight);
     let comes = |client: &[&str], options: &[&str]| {
-        entrance::flight(&[client, options, &["--ca", &authority, &uri, "SELECT current_user"]].concat())
+        auth_support::flight(&[client, options, &["--ca", &authority, &uri, "SELECT current_user"]].concat())
     };
     // As long as there are no roles, only the user that runs the server comes in, whatever a certificate
     // says.
     let Some((came_in, said)) = comes(&[], &dora) else { return };
     assert!(!came_in && said.contains("role \"dora\" does not exist"), "{said}");
-    let mut admin = entrance::admin(&served);
+    let mut admin = auth_support::admin(&served);
     admin.query("CREATE ROLE dora LOGIN; CREATE ROLE ann LOGIN PASSWORD 'right'; CREATE ROLE bob LOGIN PASSWORD 'bobs'").unwrap();
 
     let user = |name, password| ["--user", name, "--password", password];
@@ -78,7 +78,7 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
     // Nobody comes unencrypted.
     let plain = format!("grpc://127.0.0.1:{}", served.flight);
     let (came_in, said) =
-        entrance::flight(&["--user", "ann", "--password", "right", &plain, "SELECT 1"]).unwrap();
+        auth_support::flight(&["--user", "ann", "--password", "right", &plain, "SELECT 1"]).unwrap();
     assert!(!came_in, "{said}");
     // The same rules, the same certificates, and the other protocol.
     let options = |name: &str| {
@@ -88,8 +88,8 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
             path(&format!("{name}.key"))
         )
     };
-    assert_eq!(entrance::psql(&served, "dora", "", &options("dora")), (true, "dora".to_string()));
-    assert!(!entrance::psql(&served, "dora", "", &options("ann")).0);
+    assert_eq!(auth_support::psql(&served, "dora", "", &options("dora")), (true, "dora".to_string()));
+    assert!(!auth_support::psql(&served, "dora", "", &options("ann")).0);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     let (_, config) = Rules::write(folder.path(), &rules, "");
     let served =
         Served::start_in(folder, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
-    let mut admin = entrance::admin(&served);
+    let mut admin = auth_support::admin(&served);
     for statement in [
         "CREATE TABLE t (x int, secret text); INSERT INTO t VALUES (1, 'geheim'), (2, 'geheim')",
         "CREATE TABLE u (x int); INSERT INTO u VALUES (1)",
@@ -116,7 +116,7 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     let uri = format!("grpc://127.0.0.1:{}", served.flight);
     let run = |client: &[&str], statements: &[&str]| {
         let login = ["--user", "ann", "--password", "right", &uri];
-        let (came_in, said) = entrance::flight(&[client, &login, statements].concat())?;
+        let (came_in, said) = auth_support::flight(&[client, &login, statements].concat())?;
         assert!(came_in, "{said}");
         Some(said.lines().map(str::to_string).collect::<Vec<_>>())
     };
@@ -172,7 +172,7 @@ fn what_a_role_may_do_is_the_same_over_flight() {
         ("nosuch", "x", "password authentication failed"),
     ] {
         let (came_in, said) =
-            entrance::flight(&["--user", user, "--password", password, &uri, "SELECT 1"]).unwrap();
+            auth_support::flight(&["--user", user, "--password", password, &uri, "SELECT 1"]).unwrap();
         assert!(!came_in && said.contains(why), "{user}: {said}");
     }
     admin.query("REVOKE SELECT (x) ON t FROM ann").unwrap();
@@ -180,7 +180,7 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     assert!(said[0].contains("permission denied"), "{said:?}");
 }
 
-/// As over PostgreSQL's protocol (`serve/prepared.rs`): rows that have begun are those of before, and a
+/// As over PostgreSQL's protocol (`serve/prepared_statements.rs`): rows that have begun are those of before, and a
 /// prepared statement gives rows of the columns that it was described with, or fails.
 #[test]
 fn tables_are_altered_below_statements() {
@@ -204,7 +204,7 @@ fn tables_are_altered_below_statements() {
     let uri = format!("grpc://127.0.0.1:{}", served.flight);
     let arguments: Vec<&str> =
         std::iter::once(uri.as_str()).chain(changes.iter().map(|(change, _)| *change)).collect();
-    let Some((is_done, said)) = entrance::python("flight_altered.py", &arguments) else { return };
+    let Some((is_done, said)) = auth_support::python("flight_altered.py", &arguments) else { return };
     assert!(is_done, "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), changes.len(), "{said}");

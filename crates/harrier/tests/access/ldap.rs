@@ -8,7 +8,7 @@ use std::process::Command;
 
 use harrier_servers::Ldap;
 
-use crate::entrance::{self, Rules, Said, own_user};
+use crate::auth_support::{self, Rules, Said, own_user};
 use crate::served::{PATIENCE, Served};
 
 /// The directory's entries. Passwords are told by their first words in [`SECRETS`].
@@ -106,7 +106,7 @@ impl Asked {
             &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config],
             &[("LDAPTLS_CACERT", &authority)],
         );
-        let mut admin = entrance::admin(&served);
+        let mut admin = auth_support::admin(&served);
         for role in ["ann", "\"o,dd\"", "\"st(a)r*\"", "\"*\"", "twin", "carl", "\"ann,ou=people\""] {
             admin.query(&format!("CREATE ROLE {role} LOGIN")).unwrap();
         }
@@ -120,7 +120,7 @@ impl Asked {
     }
 
     fn psql(&self, role: &str, password: &str) -> Said {
-        entrance::psql(&self.served, role, password, "")
+        auth_support::psql(&self.served, role, password, "")
     }
 
     fn comes_in(&self, role: &str, password: &str) {
@@ -238,7 +238,7 @@ fn flight_asks_the_same_directory() {
     let uri = format!("grpc://127.0.0.1:{}", asked.served.flight);
     let login = |user: &str, password: &str, more: &[&str]| {
         let given = ["--user", user, "--password", password, &uri, "SELECT current_user"];
-        entrance::flight(&[more, &given].concat())
+        auth_support::flight(&[more, &given].concat())
     };
     for more in [&[][..], &["--pyarrow"]] {
         let Some(came_in) = login("carl", "carlwort", more) else { return };
@@ -264,7 +264,7 @@ fn nobody_is_let_in_by_a_directory_before_there_are_roles() {
     );
     let (_, config) = Rules::write(folder.path(), &text, "");
     let served = Served::start_in(folder, &["--launcher", "none", "--config", &config]);
-    let (came_in, said) = entrance::psql(&served, "ann", ANN, "");
+    let (came_in, said) = auth_support::psql(&served, "ann", ANN, "");
     assert!(!came_in && said.contains("role \"ann\" does not exist"), "{said}");
 }
 

@@ -4,8 +4,8 @@
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test access roles::`.
 
-mod documented;
-mod entrance;
+mod auth_support;
+mod documented_examples;
 mod flight;
 mod ldap;
 mod protections;

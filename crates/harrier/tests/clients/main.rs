@@ -4,8 +4,8 @@
 //! `cargo test -p harrier --test clients checks::`.
 
 mod checks;
-mod dumps;
 mod orc_files;
+mod pg_dump;
 mod regress;
 #[path = "../support/served.rs"]
 mod served;

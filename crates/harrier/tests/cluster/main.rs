@@ -7,9 +7,9 @@
 mod chaos;
 #[path = "../support/command.rs"]
 mod command;
-mod hosts;
-mod narrow_line;
-mod network;
+mod host_failures;
+mod low_bandwidth;
+mod namespace_hosts;
 #[path = "../support/served.rs"]
 mod served;
 mod slurm;

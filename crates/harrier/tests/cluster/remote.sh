@@ -1,5 +1,5 @@
 #!/bin/bash
-# remote.sh HOST PROGRAM…: runs a program on a host of a network that is made of namespaces (network.rs), as ssh would on a real one.
+# remote.sh HOST PROGRAM…: runs a program on a host of a network that is made of namespaces (namespace_hosts.rs), as ssh would on a real one.
 #
 # It answers only while the host's network does: a port that nobody listens at is refused by a host that is there, and by nobody
 # else. A host has a name, processes and a network of its own; files are shared by all, as on a cluster with one file system.

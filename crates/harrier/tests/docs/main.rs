@@ -29,7 +29,7 @@
 mod compare;
 mod how_to;
 mod page;
-mod play;
+mod page_runner;
 mod readme;
 mod sandbox;
 mod tutorials;
@@ -69,7 +69,7 @@ fn check(name: &str) {
             return;
         }
     };
-    let played = play::play(&page, &sandbox);
+    let played = page_runner::play(&page, &sandbox);
     println!(
         "{name}: {} blocks run, {} outputs compared, {} skipped",
         played.run, played.compared, played.skipped

@@ -2,18 +2,18 @@
 //! them, and how they fail and die.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
-//! `cargo test -p harrier --test ranks deaths::`.
+//! `cargo test -p harrier --test ranks random_rank_kills::`.
 
 #[path = "../support/command.rs"]
 mod command;
 mod contract;
-mod deaths;
 #[path = "../support/exchange_contract.rs"]
 mod exchange_contract;
 mod failures;
 mod gang;
-mod launching;
-mod moving;
+mod hosts_file;
+mod interconnect_metrics;
+mod launchers;
+mod random_rank_kills;
 #[path = "../support/trace_check.rs"]
 mod trace_check;
-mod udp;

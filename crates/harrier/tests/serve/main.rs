@@ -4,26 +4,26 @@
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test serve retry::`.
 
-mod altered;
-mod canceled;
+mod cancellation;
+mod column_origins;
 mod cursors;
+mod denial_of_service;
 mod differential;
-mod filling;
-mod histories;
-mod hostile;
-mod operate;
-mod origins;
-mod plans;
-mod prepared;
+mod isolation_histories;
+mod locks_and_sync;
+mod memory_exhaustion;
+mod monitoring_pages;
+mod plan_transport;
+mod prepared_after_ddl;
+mod prepared_statements;
 mod protocol;
 mod retry;
 mod returning;
 #[path = "../support/served.rs"]
 mod served;
+mod server_operation;
 mod sessions;
 mod slow_reader;
 mod standby;
 #[path = "../support/trace_check.rs"]
 mod trace_check;
-mod waiting;
-mod watching;

@@ -2,22 +2,22 @@
 //! are opened.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
-//! `cargo test -p harrier --test stores options::`.
+//! `cargo test -p harrier --test stores store_options::`.
 
 mod backups;
-mod broken_answers;
+mod broken_responses;
 mod credentials;
 mod failed_copies;
+mod failed_statement_cleanup;
 mod fault_injection;
 mod formats;
-mod left_nothing;
-mod name_service;
-mod names;
-mod options;
+mod namenode_failover;
+mod object_names;
 mod replaced_objects;
-mod requests;
+mod request_counts;
 #[path = "../support/served.rs"]
 mod served;
+mod store_options;
 mod warehouses;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,8 +2,8 @@
 //! warehouse, whatever runs meanwhile; what is damaged is found; what breaks off is no backup and no
 //! warehouse.
 
-mod broken;
-mod running;
+mod concurrent_backups;
+mod damaged_backups;
 
 use std::fs;
 use std::path::{Path, PathBuf};

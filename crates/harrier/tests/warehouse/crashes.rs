@@ -14,7 +14,7 @@
 //! HARRIER_CRASH_EVERY=1 cargo test --release -p harrier --test warehouse crashes:: -- --nocapture
 //! ```
 
-mod ground;
+mod crash_fixture;
 mod sequences;
 mod stores;
 mod transaction;
@@ -22,7 +22,7 @@ mod transaction;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use ground::{Ground, Local, PATIENCE};
+use crash_fixture::{Ground, Local, PATIENCE};
 use harrier_launch::{Launcher, absent, finish, gang_slot};
 use sequences::Sequences;
 use transaction::{Dying, TABLES, Transaction};

@@ -5,19 +5,19 @@
 //! `cargo test -p harrier --test warehouse crashes::`.
 
 mod backups;
+mod catalog_restore;
 #[path = "../support/command.rs"]
 mod command;
+mod concurrent_ddl;
+mod concurrent_processes;
 mod crashes;
-mod definitions;
 mod ducklake;
-mod folders;
-mod full_disks;
-mod like_nfs;
-mod locks;
-mod ownership;
-mod processes;
-mod put_back;
+mod external_table_listings;
+mod file_ownership;
+mod filesystem_without_locks;
+mod full_and_read_only_disks;
+mod garbage_collection;
+mod maintenance_concurrency;
+mod nfs_open_files;
 mod support;
-mod sweeps;
-mod upkeep;
 mod written_files;

@@ -11,7 +11,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
 use crate::command::Folder;
-use crate::folders::duckdb;
+use crate::external_table_listings::duckdb;
 use crate::support::{Warehouse, column, count, fails, is_sound, one, run};
 
 /// The paths of a table's data files.

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::client::Client;
-use crate::network::Network;
+use crate::namespace_hosts::Network;
 
 /// Ranks that work, and those that wait for their places.
 pub const RANKS: usize = 3;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use harrier_launch::finish;
 
-use super::ground::{Ground, PATIENCE, Place};
+use super::crash_fixture::{Ground, PATIENCE, Place};
 use super::transaction::{Dying, commanded, steps_in, tried, while_dying};
 
 const MADE: [&str; 5] = [

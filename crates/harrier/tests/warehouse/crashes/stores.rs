@@ -10,7 +10,7 @@ use std::time::Instant;
 use harrier_launch::{absent, gang_slot};
 use harrier_servers::{ACCESS_KEY, Hdfs, Postgres, REGION, S3, SECRET_KEY};
 
-use super::ground::{PATIENCE, Place};
+use super::crash_fixture::{PATIENCE, Place};
 use crate::support::MARKER;
 
 use super::sequences::Sequences;

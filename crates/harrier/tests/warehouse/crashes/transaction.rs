@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use harrier_launch::{Launcher, Run, finish, seed};
 
-use super::ground::{Ground, PATIENCE, Place};
+use super::crash_fixture::{Ground, PATIENCE, Place};
 use crate::command::preloaded;
 
 const RANKS: usize = 3;

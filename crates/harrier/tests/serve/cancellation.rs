@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::hostile::{beside_others, low};
+use crate::denial_of_service::{beside_others, low};
 use crate::served::{Client, Served};
 
 const ROWS: u64 = 400_000;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use harrier_testkit::peak;
 
-use crate::hostile::{beside_others, low};
+use crate::denial_of_service::{beside_others, low};
 use crate::served::Served;
 
 /// What the server and its ranks may take for statements, all together.

@@ -395,7 +395,7 @@ fn start(ranks: usize, spares: &str, environment: &[(&str, &str)]) -> Gang {
 /// The library that has a rank exit.
 fn exiting() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| preloaded("ranks/deaths/exit.c", &[]))
+    LIBRARY.get_or_init(|| preloaded("ranks/random_rank_kills/exit.c", &[]))
 }
 
 const LINEITEM_ROWS: u64 = 299_814;

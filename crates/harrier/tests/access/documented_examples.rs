@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::entrance::{admin, certificates, own_user};
+use crate::auth_support::{admin, certificates, own_user};
 use crate::served::Served;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use harrier_testkit::session::Session;
 
-use crate::folders::duckdb;
+use crate::external_table_listings::duckdb;
 use crate::support::{Warehouse, one, run};
 
 /// Writes all of one SQLite database over another one, which others may have open.

@@ -7,7 +7,7 @@
 //! how many transactions each session runs (30):
 //!
 //! ```text
-//! HARRIER_HISTORY_TRANSACTIONS=1000 cargo test --release -p harrier --test serve histories:: -- --nocapture
+//! HARRIER_HISTORY_TRANSACTIONS=1000 cargo test --release -p harrier --test serve isolation_histories:: -- --nocapture
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use crate::network::Network;
+use crate::namespace_hosts::Network;
 use crate::served::{Client, PATIENCE, Served};
 
 /// Of ranks and spares, by number.
