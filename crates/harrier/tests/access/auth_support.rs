@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::served::{Client, PATIENCE, Served, signal};
+use crate::test_server::{Client, PATIENCE, Served, signal};
 
 /// Whether it worked, and what was said.
 pub type Said = (bool, String);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::auth_support::{admin, certificates, own_user};
-use crate::served::Served;
+use crate::test_server::Served;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 

@@ -2,7 +2,7 @@
 //! certificates and passwords.
 
 use crate::auth_support::{self, Rules, own_user};
-use crate::served::Served;
+use crate::test_server::Served;
 
 const TLS: &str = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\ntls_client_ca = \"ca.crt\"\n";
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use harrier_servers::Ldap;
 
 use crate::auth_support::{self, Rules, Said, own_user};
-use crate::served::{PATIENCE, Served};
+use crate::test_server::{PATIENCE, Served};
 
 /// The directory's entries. Passwords are told by their first words in [`SECRETS`].
 const ENTRIES: &str = r"dn: dc=example,dc=org

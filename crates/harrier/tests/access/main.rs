@@ -12,6 +12,6 @@ mod protections;
 mod roles;
 mod secrets;
 mod sequences;
-#[path = "../support/served.rs"]
-mod served;
 mod settings;
+#[path = "../support/test_server.rs"]
+mod test_server;

@@ -1,7 +1,7 @@
 //! Every way to read, write or remove rows, against every protection of them: whatever a role tries, rows
 //! that are hidden from it are told of in no message, and are there afterwards as they were.
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 /// What the hidden values of the table have in them.
 const SECRET: &str = "geheim";

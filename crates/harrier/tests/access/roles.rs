@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::served::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use crate::served::{Served, page};
+use crate::test_server::{Served, page};
 
 const KEY: &str = "KEYOFTHESTORE";
 const SECRET: &str = "secret-of-the-store";

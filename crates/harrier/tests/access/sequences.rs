@@ -2,7 +2,7 @@
 //! is shown is PostgreSQL 15's.
 
 use crate::roles::{allowed, client_of, denied};
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 fn with_sequences() -> (Served, Client) {
     let served = Served::start(&["--launcher", "none"]);

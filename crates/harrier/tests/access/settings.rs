@@ -1,6 +1,6 @@
 //! What a role may SET for its session, and what it is told of itself.
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 fn client_of(served: &Served, role: &str) -> Client {
     Client::connect(served.port, &[("user", role)]).unwrap()

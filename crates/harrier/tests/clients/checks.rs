@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::PoisonError;
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 /// Checks of `tests/clients/run.py`, each with one client.
 fn run(clients: &[&str]) {

@@ -7,8 +7,8 @@ mod checks;
 mod orc_files;
 mod pg_dump;
 mod regress;
-#[path = "../support/served.rs"]
-mod served;
+#[path = "../support/test_server.rs"]
+mod test_server;
 
 use std::sync::RwLock;
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use harrier_servers::Postgres;
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 const TABLES: &str = r#"
 CREATE SCHEMA "Sales";

@@ -28,7 +28,7 @@ use list::{Counts, Entry};
 use psql::{Address, Outcome};
 use script::{Part, Statement};
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 /// The files of the suite that are run: SELECT and its clauses, then types.
 const FILES: [&str; 43] = [

@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use crate::namespace_hosts::Network;
-use crate::served::{Client, PATIENCE, Served};
+use crate::test_server::{Client, PATIENCE, Served};
 
 /// Of ranks and spares, by number.
 const STATES: &str = "SELECT string_agg(state, ' ' ORDER BY rank) FROM sys.ranks";

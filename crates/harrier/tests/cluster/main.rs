@@ -10,9 +10,9 @@ mod command;
 mod host_failures;
 mod low_bandwidth;
 mod namespace_hosts;
-#[path = "../support/served.rs"]
-mod served;
 mod slurm;
+#[path = "../support/test_server.rs"]
+mod test_server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

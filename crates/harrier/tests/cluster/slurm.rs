@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use crate::served::{Client, signal};
+use crate::test_server::{Client, signal};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use crate::denial_of_service::{beside_others, low};
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 const ROWS: u64 = 400_000;
 

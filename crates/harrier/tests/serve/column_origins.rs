@@ -1,6 +1,6 @@
 //! Of which tables the columns of a result are, as RowDescription tells clients.
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 /// The numbers of the table and of the column that each column of a result is of.
 fn described(client: &mut Client, sql: &str) -> Vec<(u32, i16)> {

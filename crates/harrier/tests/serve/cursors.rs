@@ -1,6 +1,6 @@
 //! Cursors that go back: FETCH in every direction, as PostgreSQL does it, and where their rows are kept.
 
-use crate::served::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

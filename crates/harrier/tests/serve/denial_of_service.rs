@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 /// Levels may be nested as far as the parser lets them.
 const NO_LIMIT: &str = "SET datafusion.sql_parser.recursion_limit = 1000000000";

@@ -16,7 +16,7 @@ use harrier_testkit::differential::{
     Answer, Outcome, Rewrite, Statement, compare, shrink, shrink_rewrite, tables,
 };
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 /// Of a run of the test suite, on one process and on ranks.
 const STATEMENTS: u64 = 200;

@@ -22,7 +22,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 const SESSIONS: usize = 6;
 

@@ -1,6 +1,6 @@
 //! What sessions wait for: an error of the extended protocol before Sync, and advisory locks of one another.
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

@@ -19,11 +19,11 @@ mod prepared_statements;
 mod protocol;
 mod retry;
 mod returning;
-#[path = "../support/served.rs"]
-mod served;
 mod server_operation;
 mod sessions;
 mod slow_reader;
 mod standby;
+#[path = "../support/test_server.rs"]
+mod test_server;
 #[path = "../support/trace_check.rs"]
 mod trace_check;

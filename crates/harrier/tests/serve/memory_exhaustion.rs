@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use harrier_testkit::peak;
 
 use crate::denial_of_service::{beside_others, low};
-use crate::served::Served;
+use crate::test_server::Served;
 
 /// What the server and its ranks may take for statements, all together.
 const MEMORY: &str = "512MiB";

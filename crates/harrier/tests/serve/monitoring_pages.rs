@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::served::{Client, PATIENCE, Served, page};
+use crate::test_server::{Client, PATIENCE, Served, page};
 use crate::trace_check;
 
 /// Two ranks that take every scan of a file.

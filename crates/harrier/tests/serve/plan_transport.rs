@@ -1,6 +1,6 @@
 //! Plans on their way from `harrier serve` to its gang: they arrive whole.
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 /// Two ranks that take every scan of a file.
 const GANG: &[&str] = &["--ranks", "2", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::served::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, Served};
 
 const HISTORIES: u64 = 12;
 const STEPS: usize = 60;

@@ -2,7 +2,7 @@
 //! of the same columns, and fail where they are not, instead of sending rows that the client reads as
 //! something else.
 
-use crate::served::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

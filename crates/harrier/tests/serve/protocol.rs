@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::served::{Client, PATIENCE, Served};
+use crate::test_server::{Client, PATIENCE, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

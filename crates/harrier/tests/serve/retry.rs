@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::served::{Client, PATIENCE, Served, page, signal};
+use crate::test_server::{Client, PATIENCE, Served, page, signal};
 
 const GANG: &[&str] =
     &["--ranks", "2", "--spares", "1", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];

@@ -1,6 +1,6 @@
 //! RETURNING as clients prepare it: columns described beforehand, parameters, tags, portals, privileges.
 
-use crate::served::{Client, Served};
+use crate::test_server::{Client, Served};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 

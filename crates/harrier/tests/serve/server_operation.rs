@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::served::{Client, PATIENCE, Served, page, signal};
+use crate::test_server::{Client, PATIENCE, Served, page, signal};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::served::{Client, PATIENCE, Served, page, signal};
+use crate::test_server::{Client, PATIENCE, Served, page, signal};
 
 /// Runs until somebody ends it.
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 10000000000000) s(x) WHERE x % 2 = 3";

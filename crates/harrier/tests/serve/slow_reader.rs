@@ -10,7 +10,7 @@
 
 use std::process::Command;
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 const RANKS: u64 = 2;
 const THREADS: u64 = 2;

@@ -13,7 +13,7 @@ use harrier_servers::{ACCESS_KEY, Fault, Proxy, REGION, Rule, S3, SECRET_KEY};
 use harrier_testkit::session::{Configuration, Session};
 use tempfile::TempDir;
 
-use crate::served::{PATIENCE, Served};
+use crate::test_server::{PATIENCE, Served};
 
 const DIVISION_BY_ZERO: &str = "22012";
 const BAD_NUMBER: &str = "22P02";
@@ -280,7 +280,7 @@ fn check_cancel(place: &Place, existing: bool) {
         assert!(Instant::now() < deadline, "the copy does not begin");
         std::thread::sleep(Duration::from_millis(5));
     }
-    crate::served::signal(child.id(), "INT");
+    crate::test_server::signal(child.id(), "INT");
     assert!(!child.wait().unwrap().success());
     assert!(place.files() == before, "{:?}", place.files().keys());
     assert_eq!(place.uploads(), 0);

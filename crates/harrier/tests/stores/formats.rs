@@ -6,7 +6,7 @@ use harrier_launch::Launcher;
 use harrier_servers::{ACCESS_KEY, Fault, Proxy, REGION, Rule, S3, SECRET_KEY};
 use harrier_testkit::session::{Configuration, Session};
 
-use crate::served::PATIENCE;
+use crate::test_server::PATIENCE;
 
 const FILES: [&str; 6] = ["x.parquet", "x.csv", "x.json", "x.arrow", "x.orc", "x.avro"];
 

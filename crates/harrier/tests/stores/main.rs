@@ -15,9 +15,9 @@ mod namenode_failover;
 mod object_names;
 mod replaced_objects;
 mod request_counts;
-#[path = "../support/served.rs"]
-mod served;
 mod store_options;
+#[path = "../support/test_server.rs"]
+mod test_server;
 mod warehouses;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

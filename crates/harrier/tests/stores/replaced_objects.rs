@@ -10,7 +10,7 @@ use harrier_servers::{Fault, Proxy, Request, Rule, S3};
 use harrier_testkit::session::{Configuration, Session};
 
 use crate::failed_copies::environment;
-use crate::served::PATIENCE;
+use crate::test_server::PATIENCE;
 
 /// So long a request is held back.
 const HELD: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use harrier_launch::Launcher;
 use harrier_servers::{ACCESS_KEY, REGION, S3, SECRET_KEY};
 use harrier_testkit::session::{Answer, Configuration, Failure, Session};
 
-use crate::served::Served;
+use crate::test_server::Served;
 
 /// With it nothing is found: nobody listens there.
 const ELSEWHERE: [(&str, &str); 6] = [
