@@ -18,7 +18,7 @@ use harrier_error::SqlState;
 use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks;
 use harrier_exec::frontend::link::Link;
-use harrier_exec::frontend::server::Desk;
+use harrier_exec::frontend::server::PlanService;
 use harrier_exec::monitor::statement_history::History;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_resources::fair_merge_pool::FairMergePool;
@@ -300,9 +300,9 @@ impl Engine {
     }
 
     /// On rank 0, once attached: the service that executes plans of front ends.
-    pub fn desk(&self, threads: usize) -> Option<Desk> {
+    pub fn plan_service(&self, threads: usize) -> Option<PlanService> {
         let gang = self.gang()?.clone();
-        Some(Desk::new(gang, threads, explain_text::rank_lines))
+        Some(PlanService::new(gang, threads, explain_text::rank_lines))
     }
 
     /// Lets this rank take part in statements, with this engine's memory and folders. Does nothing without a

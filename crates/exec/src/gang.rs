@@ -69,7 +69,7 @@ const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
 
 /// How long resources of a statement may stay in use after its end: tasks are dropped at their next await,
 /// and the ends of streams cross the network.
-const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
+const LEDGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Immediate polls of a ledger that is not clear yet, before polling with pauses: resources are usually
 /// released within microseconds, and timers cannot pause for less than a millisecond.
@@ -274,7 +274,7 @@ impl Gang {
 
     /// The rows of the last statement begun by [`Gang::statement`], until one of its ranks is lost: then an
     /// error (57P02). A plan that stays on this rank is not affected.
-    pub fn until_loss(
+    pub fn fail_on_rank_loss(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         rows: SendableRecordBatchStream,
@@ -298,7 +298,7 @@ impl Gang {
                 known = losses.len();
             }
         };
-        rank_loss::until(loss.boxed(), rows)
+        rank_loss::fail_on_rank_loss(loss.boxed(), rows)
     }
 
     /// All ranks, by number; empty for a gang inside one process.
@@ -539,7 +539,7 @@ impl Gang {
 
     /// Checks that ended statements have released everything on every rank except `retained`: streams,
     /// frames, memory, lent blocks. Call it while none runs. Ranks that were clear and have not been used
-    /// since are skipped. Anything left after [`LEDGER_PATIENCE`] is logged and an error, until it is
+    /// since are skipped. Anything left after [`LEDGER_TIMEOUT`] is logged and an error, until it is
     /// released. A rank that is lost meanwhile has nothing left.
     ///
     /// Errors: something is left (XX000).
@@ -547,7 +547,7 @@ impl Gang {
         let Links::Processes(interconnect) = &self.inner.links else {
             return Ok(());
         };
-        let deadline = Instant::now() + LEDGER_PATIENCE;
+        let deadline = Instant::now() + LEDGER_TIMEOUT;
         let gang = self;
         if gang.uses(interconnect) != gang.inner.clear_at.load(Ordering::Relaxed) {
             let checks = interconnect.members().into_iter().skip(1).map(|rank| {

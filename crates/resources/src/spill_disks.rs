@@ -13,6 +13,8 @@
 //!
 //! # Errors
 //! A write fails when no disk is left for it, with the error of the last one, so that full disks give 53100.
+//! Beyond the spill limit of its statement (`resources/src/statement_limits.rs`) it fails with 53400
+//! (configuration_limit_exceeded), beyond that of the process with [`io::ErrorKind::QuotaExceeded`].
 //! Data on a disk that failed after the write cannot be read back; the statement that reads it fails.
 //!
 //! # Crash

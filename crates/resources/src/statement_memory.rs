@@ -1,4 +1,5 @@
-//! Current and peak reserved memory of a statement, on every process that works for it.
+//! Current and peak reserved memory of a statement, on every process that works for it. The limits that are
+//! enforced on it are in `resources/src/statement_limits.rs`.
 //!
 //! Each process counts in a pool in front of the pool that enforces limits ([`CountedPool`]). Ranks report to
 //! the coordinator when their slice ends, with its metrics, and whenever the statement is inspected.

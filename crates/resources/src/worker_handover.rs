@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     /// Enough for the slowest machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn tasks_of_a_busy_worker_move_to_another() {
@@ -76,7 +76,7 @@ mod tests {
         let seen = Arc::clone(&is_over);
         let computing = runtime.spawn(async move {
             let began = Instant::now();
-            while !seen.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+            while !seen.load(Ordering::Relaxed) && began.elapsed() < TIMEOUT {
                 hand_over();
             }
             seen.load(Ordering::Relaxed)

@@ -89,7 +89,7 @@ impl Session {
             None => limits::limit_rows(stream, self.limits().rows),
         };
         let stream = match self.engine().gang() {
-            Some(gang) => gang.until_loss(&plan, stream),
+            Some(gang) => gang.fail_on_rank_loss(&plan, stream),
             None => stream,
         };
         let stream = match history {

@@ -2,15 +2,15 @@
 //! over a local socket, and receives their rows.
 //!
 //! ```text
-//!   front end: statement ─► one-rank plan ─► GangExec ══ local socket ══► Desk (server.rs): slices and motions ─► ranks
-//!                             │ too small, or not for ranks                  rows, lines, failure ◄──────────────┘
+//!   front end: statement ─► one-rank plan ─► GangExec ══ local socket ══► PlanService: motions ─► ranks
+//!                             │ too small, or not for ranks            rows, lines, failure ◄──────┘
 //!                             └─► runs here
 //! ```
 //!
 //! One connection carries one request. Backpressure is the socket's: rows are read on demand.
 //!
 //! # Cancellation
-//! Dropping the rows closes the connection; the desk then drops the plan.
+//! Dropping the rows closes the connection; the plan service then drops the plan.
 //!
 //! # Crash
 //! A connection that closes without an end frame means that the gang is lost (57P02). The front end survives,
@@ -61,7 +61,7 @@ pub use self::retry::RetryReads;
 pub struct Hold(UnixStream);
 
 impl Hold {
-    /// Takes hold of the gang with its desk at `path`. Errors: it does not exist, or not yet.
+    /// Takes hold of the gang with its plan service at `path`. Errors: it does not exist, or not yet.
     pub async fn take(path: &Path) -> Result<Self> {
         send_request(path, &Request { kind: RequestKind::Hold.into(), ..Request::default() }).await.map(Self)
     }
@@ -124,7 +124,7 @@ impl FrontPlanner {
             let here = physical_plan(logical_plan, session, 1).await?;
             let (partitions, ranks) = {
                 let inner = self.link.inner.borrow();
-                match inner.desk {
+                match inner.plan_service {
                     Some(_) => (inner.partitions, inner.ranks),
                     None => return Ok(here),
                 }
@@ -231,8 +231,8 @@ impl GangExec {
         let request =
             Request { kind: RequestKind::Snapshot.into(), run: self.request.run, ..Request::default() };
         let response = async {
-            let desk = self.link.inner.borrow().desk.clone()?;
-            let mut stream = send_request(&desk.path, &request).await.ok()?;
+            let address = self.link.inner.borrow().plan_service.clone()?;
+            let mut stream = send_request(&address.path, &request).await.ok()?;
             match read_frame(&mut stream).await {
                 Ok(Some((kind::SNAPSHOT, bytes))) => decode::<QueryProfile>(&bytes).ok(),
                 _ => None,

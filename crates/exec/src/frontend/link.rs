@@ -11,25 +11,25 @@ use tokio::sync::watch;
 
 use crate::frontend::protocol::{Request, send_request};
 
-/// The socket of a gang's desk, and the number of statements running there.
+/// The socket of a gang's plan service, and the number of statements running there.
 #[derive(Debug)]
-pub struct DeskAddress {
+pub struct PlanServiceAddress {
     pub(super) path: PathBuf,
     running: AtomicUsize,
 }
 
-impl DeskAddress {
+impl PlanServiceAddress {
     /// Statements that the gang runs for this process.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 }
 
-/// Counts a statement at a desk until dropped.
-pub(super) struct RunningGuard(pub(super) Arc<DeskAddress>);
+/// Counts a statement at a plan service until dropped.
+pub(super) struct RunningGuard(pub(super) Arc<PlanServiceAddress>);
 
 impl RunningGuard {
-    fn new(place: Arc<DeskAddress>) -> Self {
+    fn new(place: Arc<PlanServiceAddress>) -> Self {
         place.running.fetch_add(1, Ordering::Relaxed);
         Self(place)
     }
@@ -52,7 +52,7 @@ pub struct Link {
 #[derive(Debug, Default)]
 pub(super) struct LinkState {
     /// `None` while there is no gang.
-    pub(super) desk: Option<Arc<DeskAddress>>,
+    pub(super) plan_service: Option<Arc<PlanServiceAddress>>,
     /// Output partitions of plans for the gang.
     pub(super) partitions: usize,
     /// Number of ranks of the gang.
@@ -62,11 +62,11 @@ pub(super) struct LinkState {
 }
 
 impl Link {
-    /// Routes later plans to the desk at `path`, planned for `ranks` of `threads`.
-    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<DeskAddress> {
-        let place = Arc::new(DeskAddress { path: path.to_path_buf(), running: AtomicUsize::new(0) });
+    /// Routes later plans to the plan service at `path`, planned for `ranks` of `threads`.
+    pub fn up(&self, path: &Path, ranks: usize, threads: usize) -> Arc<PlanServiceAddress> {
+        let place = Arc::new(PlanServiceAddress { path: path.to_path_buf(), running: AtomicUsize::new(0) });
         self.inner.send_modify(|inner| {
-            inner.desk = Some(Arc::clone(&place));
+            inner.plan_service = Some(Arc::clone(&place));
             // With one partition there is no redistribution that could become a motion.
             inner.partitions = threads.max(2);
             inner.ranks = ranks;
@@ -77,24 +77,24 @@ impl Link {
     /// Runs later plans in this process.
     pub fn down(&self, reason: &str) {
         self.inner.send_modify(|inner| {
-            inner.desk = None;
+            inner.plan_service = None;
             inner.reason = reason.to_string();
         });
     }
 
     pub fn is_up(&self) -> bool {
-        self.inner.borrow().desk.is_some()
+        self.inner.borrow().plan_service.is_some()
     }
 
-    /// Sends a request to the gang's desk.
+    /// Sends a request to the gang's plan service.
     ///
     /// Errors: the gang is lost.
     pub(super) async fn send(&self, request: &Request) -> Result<(UnixStream, RunningGuard)> {
-        let desk = self.inner.borrow().desk.clone();
-        let Some(desk) = desk else {
+        let address = self.inner.borrow().plan_service.clone();
+        let Some(address) = address else {
             return Err(self.gang_lost());
         };
-        let running_guard = RunningGuard::new(desk);
+        let running_guard = RunningGuard::new(address);
         let stream = send_request(&running_guard.0.path, request).await.map_err(|_| self.gang_lost())?;
         Ok((stream, running_guard))
     }

@@ -25,6 +25,7 @@ use harrier_session_api::query_profile::QueryProfile;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -52,7 +53,7 @@ use harrier_resources::statement_memory::StatementMemory;
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
 /// How long a gang without a front end waits for one.
-const HOLD_PATIENCE: Duration = Duration::from_secs(60);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -63,20 +64,20 @@ const STATUS_TICK: Duration = Duration::from_millis(50);
 const STATUS_TICKS: u32 = 20;
 
 /// The deadline for reports of ranks; after that their last reports are sent again.
-const REPORT_PATIENCE: Duration = Duration::from_secs(1);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The deadline for the metrics of a statement after its last row.
-const METRICS_PATIENCE: Duration = Duration::from_secs(1);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The deadline for the resource usage of a failed statement.
-const FAILED_PATIENCE: Duration = Duration::from_millis(100);
+const FAILED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Formats a plan, and its resource usage if it ran. The last argument: verbose.
 pub type FormatPlan = fn(&[Slice], Option<&ResourceUsage>, bool) -> Vec<String>;
 
 /// The service that accepts plans for a gang.
 #[derive(Clone)]
-pub struct Desk {
+pub struct PlanService {
     gang: Gang,
     threads: usize,
     format_plan: FormatPlan,
@@ -118,7 +119,7 @@ impl Drop for RunRegistration {
     }
 }
 
-impl Desk {
+impl PlanService {
     /// Call it on rank 0, with the gang attached.
     pub fn new(gang: Gang, threads: usize, format_plan: FormatPlan) -> Self {
         Self {
@@ -131,17 +132,17 @@ impl Desk {
         }
     }
 
-    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. Call
-    /// it in a runtime of its own: statements run on the threads of `work`, all of which may compute for
-    /// seconds without a pause.
+    /// Serves until the front end releases its lease on the gang, or no front end takes one for
+    /// [`HOLD_TIMEOUT`]. Call it in a runtime of its own: statements run on the threads of `work`, all of
+    /// which may compute for seconds without a pause.
     pub async fn serve(self, listener: UnixListener, work: Handle) {
-        let (held, mut holds) = mpsc::channel(1);
+        let (lease_sender, mut leases) = mpsc::channel(1);
         let accept = async {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let (desk, held, work) = (self.clone(), held.clone(), work.clone());
-                        tokio::spawn(async move { desk.connection(stream, held, work).await });
+                        let (service, leases, work) = (self.clone(), lease_sender.clone(), work.clone());
+                        tokio::spawn(async move { service.serve_connection(stream, leases, work).await });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a plan");
@@ -151,8 +152,8 @@ impl Desk {
             }
         };
         let released = async {
-            if let Ok(Some(hold)) = tokio::time::timeout(HOLD_PATIENCE, holds.recv()).await {
-                let _: std::result::Result<(), _> = hold.await;
+            if let Ok(Some(lease)) = tokio::time::timeout(HOLD_TIMEOUT, leases.recv()).await {
+                let _: std::result::Result<(), _> = lease.await;
             }
         };
         tokio::select! {
@@ -161,56 +162,68 @@ impl Desk {
         }
     }
 
-    async fn connection(
+    /// Reads the request of a connection and serves it until the client closes the connection.
+    async fn serve_connection(
         self,
         mut stream: UnixStream,
-        held: mpsc::Sender<oneshot::Receiver<()>>,
+        lease_sender: mpsc::Sender<oneshot::Receiver<()>>,
         work: Handle,
     ) {
         let Ok(request) = read_request(&mut stream).await else {
             return;
         };
         let (mut closed, out) = stream.into_split();
-        let gone = async move {
+        let disconnect = async move {
             // The client sends nothing more: any read is the end of the connection.
             let mut byte = [0];
             let _ = closed.read(&mut byte).await;
         };
         match request.kind() {
             RequestKind::Hold => {
-                let (hold, released) = oneshot::channel();
+                let (lease, released) = oneshot::channel();
                 // Dropped with the connection.
-                let _hold = held.send(released).await.is_ok().then_some(hold);
-                self.serve_request(request, out, gone).await;
+                let _lease = lease_sender.send(released).await.is_ok().then_some(lease);
+                self.serve_request(request, out, disconnect).await;
             }
-            RequestKind::MarkDown | RequestKind::Snapshot => self.serve_request(request, out, gone).await,
-            _ => {
-                let canceled = CancelFlag::default();
-                let (is_gone, told) = oneshot::channel::<()>();
-                let ended = canceled.cancel_on_drop();
-                let answered = work.spawn(canceled.scope(async move {
-                    let _ended = ended;
-                    self.serve_request(request, out, told.map(drop)).await;
-                }));
-                tokio::select! {
-                    () = gone => canceled.set(Reason::Request),
-                    _ = answered => {}
-                }
-                drop(is_gone);
+            RequestKind::MarkDown | RequestKind::Snapshot => {
+                self.serve_request(request, out, disconnect).await;
             }
+            _ => self.run_request(request, out, disconnect, &work).await,
         }
     }
 
-    /// Answers a request, until the client has `gone`.
+    /// Serves a request on the threads of `work`. `disconnect` sets the statement's cancellation flag.
+    async fn run_request(
+        self,
+        request: Request,
+        out: OwnedWriteHalf,
+        disconnect: impl Future<Output = ()>,
+        work: &Handle,
+    ) {
+        let cancel_flag = CancelFlag::default();
+        let (disconnect_sender, disconnect_receiver) = oneshot::channel::<()>();
+        let cancel_guard = cancel_flag.cancel_on_drop();
+        let task = work.spawn(cancel_flag.scope(async move {
+            let _cancel_guard = cancel_guard;
+            self.serve_request(request, out, disconnect_receiver.map(drop)).await;
+        }));
+        tokio::select! {
+            () = disconnect => cancel_flag.set(Reason::Request),
+            _ = task => {}
+        }
+        drop(disconnect_sender);
+    }
+
+    /// Answers a request, until `disconnect` completes.
     async fn serve_request(
         &self,
         request: Request,
         mut out: impl AsyncWriteExt + Unpin,
-        gone: impl Future<Output = ()>,
+        disconnect: impl Future<Output = ()>,
     ) {
         let runs = matches!(request.kind(), RequestKind::Run | RequestKind::Explain | RequestKind::Analyze);
         let _busy = runs.then(|| self.audit.begin());
-        let answered = async {
+        let send_answer = async {
             let answer = std::panic::AssertUnwindSafe(self.answer(&request, &mut out)).catch_unwind().await;
             let failure = match answer {
                 Ok(Ok(())) => return write_frame(&mut out, kind::END, &[]).await,
@@ -225,8 +238,8 @@ impl Desk {
             write_frame(&mut out, kind::FAILURE, &failure.encode_to_vec()).await
         };
         tokio::select! {
-            _ = answered => {}
-            () = gone => {}
+            _ = send_answer => {}
+            () = disconnect => {}
         }
         self.gang.release_ended();
     }
@@ -262,20 +275,20 @@ impl Desk {
         let planned = self.snapshot_of(&slices(&plan), &run).await;
         write_frame(out, kind::SNAPSHOT, &planned.encode_to_vec()).await?;
         self.running.lock().insert(request.run, run.clone());
-        let shown = RunRegistration { running: Arc::clone(&self.running), run: request.run };
+        let registration = RunRegistration { running: Arc::clone(&self.running), run: request.run };
         let sent = send_rows(rows, out).await;
-        drop(shown);
+        drop(registration);
         if sent.is_err() {
             // The resource usage is part of the failure report.
-            let told = self.gang.task_metrics(request.run, &run.memory);
-            let _ = tokio::time::timeout(FAILED_PATIENCE, told).await;
+            let metrics = self.gang.task_metrics(request.run, &run.memory);
+            let _ = tokio::time::timeout(FAILED_TIMEOUT, metrics).await;
             let snapshot = self.snapshot_of(&slices(&plan), &run).await;
             write_frame(out, kind::SNAPSHOT, &snapshot.encode_to_vec()).await?;
             return sent;
         }
         // All rows have been sent: a rank that can no longer report its metrics is no failure of the
         // statement.
-        if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
+        if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_TIMEOUT, with_metrics(plan)).await {
             let snapshot = self.snapshot_of(&slices(&measured), &run).await;
             write_frame(out, kind::SNAPSHOT, &snapshot.encode_to_vec()).await?;
         }
@@ -309,15 +322,15 @@ impl Desk {
 
     /// Sends the gang's status until the client has gone.
     async fn hold(&self, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let mut known = None;
+        let mut membership = None;
         loop {
             let status = self.status().await;
             write_frame(out, kind::STATUS, &status.encode_to_vec()).await?;
             // Membership changes are sent at once, everything else periodically.
             for _ in 0..STATUS_TICKS {
-                let present = Some((self.gang.losses().len(), self.gang.marked_down()));
-                if present != known {
-                    known = present;
+                let current = Some((self.gang.losses().len(), self.gang.marked_down()));
+                if current != membership {
+                    membership = current;
                     break;
                 }
                 tokio::time::sleep(STATUS_TICK).await;
@@ -350,10 +363,10 @@ impl Desk {
         }
         let wall = started.elapsed();
         let measured = with_metrics(plan).await?;
-        let took = before.usage(Some(&self.gang), wall).await?;
+        let usage = before.usage(Some(&self.gang), wall).await?;
         let mut measured = slices(&measured);
         copy_descriptions(&mut measured, &slices(&as_planned));
-        self.send_lines(&measured, Some(&took), request.verbose, out).await
+        self.send_lines(&measured, Some(&usage), request.verbose, out).await
     }
 
     async fn start(&self, request: &Request) -> Result<StartedPlan> {
@@ -363,7 +376,7 @@ impl Desk {
         let plan = cancelable_joins::cancelable_in(Arc::clone(&as_planned), &context)?;
         let (context, files) = AtomicSinkFiles::of(&plan, context)?;
         let rows = execute_stream(Arc::clone(&plan), context)?;
-        let rows = self.gang.until_loss(&plan, rows);
+        let rows = self.gang.fail_on_rank_loss(&plan, rows);
         let rows = match files {
             Some(files) => files.publish_after(rows),
             None => rows,
@@ -399,30 +412,33 @@ impl Desk {
         Ok((plan, state))
     }
 
-    async fn status(&self) -> Status {
-        // A rank that is lost during the request has no report; losses are read afterwards. A busy rank
-        // responds when it has time: until then its last report counts.
-        let told = tokio::time::timeout(REPORT_PATIENCE, self.gang.reports()).await;
-        let reports = match told {
-            Ok(reports) => {
-                let reports = reports.unwrap_or_default();
-                if let Some((at, report)) = self.audit.check(&reports) {
-                    let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
-                    let rank = self.gang.members().get(at).copied();
-                    tracing::error!(
-                        rank,
-                        streams_open,
-                        frames_pending,
-                        reserved_bytes,
-                        blocks_lent,
-                        "statements that have ended left something behind"
-                    );
-                }
-                self.reports.lock().clone_from(&reports);
-                reports
-            }
-            Err(_) => self.reports.lock().clone(),
+    /// Collects the reports of ranks, and logs resources that finished statements have leaked. A busy rank
+    /// responds when it has time: until then its last report counts.
+    async fn collect_reports(&self) -> Vec<RankReport> {
+        let Ok(reports) = tokio::time::timeout(REPORT_TIMEOUT, self.gang.reports()).await else {
+            return self.reports.lock().clone();
         };
+        let reports = reports.unwrap_or_default();
+        if let Some((at, report)) = self.audit.check(&reports) {
+            let RankReport { streams_open, frames_pending, reserved_bytes, blocks_lent, .. } = report;
+            let rank = self.gang.members().get(at).copied();
+            tracing::error!(
+                rank,
+                streams_open,
+                frames_pending,
+                reserved_bytes,
+                blocks_lent,
+                "statements that have ended left something behind"
+            );
+        }
+        self.reports.lock().clone_from(&reports);
+        reports
+    }
+
+    /// The status of every rank, the lost ones included.
+    async fn status(&self) -> Status {
+        // A rank that is lost during the request has no report; losses are read afterwards.
+        let reports = self.collect_reports().await;
         let clocks = self.gang.clocks().await;
         let members = self.gang.members();
         let losses = self.gang.losses();

@@ -1,4 +1,4 @@
-//! Fails a statement's rows as soon as one of its ranks is lost.
+//! Failure propagation: fails a statement's rows as soon as one of its ranks is lost.
 //!
 //! Otherwise the loss is noticed only when an operator next polls the lost rank, and a computing operator may
 //! not poll for seconds.
@@ -12,7 +12,7 @@ use harrier_interconnect::StreamError;
 use std::task::Poll;
 
 /// Passes `rows` through until `loss` resolves to a rank and the reason: then fails (57P02) and drops `rows`.
-pub fn until(
+pub fn fail_on_rank_loss(
     loss: BoxFuture<'static, (usize, String)>,
     rows: SendableRecordBatchStream,
 ) -> SendableRecordBatchStream {

@@ -1,7 +1,7 @@
 //! History of the last statements of this process, with the metrics of every rank.
 //!
 //! A statement ends when its last row has been taken. The ranks then still report their metrics: these are
-//! awaited in the background, at most [`METRICS_PATIENCE`].
+//! awaited in the background, at most [`METRICS_TIMEOUT`].
 //!
 //! # Memory bound
 //! [`STATEMENTS_MAX`] snapshots, which do not grow with the data; plans are not retained.
@@ -32,7 +32,7 @@ use tokio::sync::watch;
 const STATEMENTS_MAX: usize = 100;
 
 /// The deadline for the metrics of an ended statement.
-const METRICS_PATIENCE: Duration = Duration::from_secs(1);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An ended statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,12 +172,10 @@ impl RunningStatement {
             let RunningStatement { history, text, began_ns, plan, members, gang } = self;
             let plan = match failed {
                 true => plan,
-                false => {
-                    match tokio::time::timeout(METRICS_PATIENCE, with_metrics(Arc::clone(&plan))).await {
-                        Ok(Ok(measured)) => measured,
-                        _ => plan,
-                    }
-                }
+                false => match tokio::time::timeout(METRICS_TIMEOUT, with_metrics(Arc::clone(&plan))).await {
+                    Ok(Ok(measured)) => measured,
+                    _ => plan,
+                },
             };
             let measured = slices(&plan);
             // The plan holds the hash tables of joins.

@@ -109,7 +109,7 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     if let Some(scope) = scope {
         scope.write(&mut headers);
     }
-    // A desk has no setting that begins with harrier., so the text contains none.
+    // A plan service has no setting that begins with harrier., so the text contains none.
     if let Some(codec) = RowCodec::of(config) {
         headers.insert(CODEC, HeaderValue::from_static(codec.name()));
     }

@@ -29,7 +29,7 @@ use std::time::{Duration, SystemTime};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use harrier_error::SqlState;
 use harrier_exec::frontend::client::{Hold, mark_down};
-use harrier_exec::frontend::link::{DeskAddress, Link};
+use harrier_exec::frontend::link::{Link, PlanServiceAddress};
 use harrier_exec::frontend::protocol::Status;
 use harrier_mpi::process;
 use parking_lot::RwLock;
@@ -441,7 +441,7 @@ impl Supervisor {
     }
 
     /// Waits for the statements still running on a gang, with a time limit.
-    async fn finish(&self, place: &Arc<DeskAddress>, hold: &mut Hold) {
+    async fn finish(&self, place: &Arc<PlanServiceAddress>, hold: &mut Hold) {
         let deadline = Instant::now() + REPLACE_PATIENCE;
         while place.running() > 0 && Instant::now() < deadline {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 takes plans at its desk; the
+//! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 runs the plan service; the
 //! others work for it.
 
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use harrier_engine::{Engine, EngineOptions};
-use harrier_exec::frontend::server::Desk;
+use harrier_exec::frontend::server::PlanService;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -67,11 +67,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
-    let Some(desk) = engine.desk(threads) else {
+    let Some(service) = engine.plan_service(threads) else {
         eprintln!("ERROR 22023: harrier rank is for launchers: it is one rank of a gang of two or more");
         return exit::USAGE;
     };
-    let served = match open(desk, path.to_path_buf()) {
+    let served = match open(service, path.to_path_buf()) {
         Ok(served) => served,
         Err(error) => {
             eprintln!("ERROR 58030: cannot take plans at \"{}\": {error}", path.display());
@@ -83,9 +83,10 @@ async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
     exit::DONE
 }
 
-/// Opens the desk on a separate thread, so that the front end gets status updates while statements compute.
-/// The receiver completes when the desk has closed.
-fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
+/// Starts the plan service on a separate thread, so that the front end gets status updates while statements
+/// compute.
+/// The receiver completes when the service has ended.
+fn open(service: PlanService, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let work = Handle::current();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
@@ -102,7 +103,7 @@ fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     };
     let (closed, served) = oneshot::channel();
     std::thread::Builder::new().name("harrier-desk".to_string()).spawn(move || {
-        runtime.block_on(desk.serve(listener, work));
+        runtime.block_on(service.serve(listener, work));
         let _ = closed.send(());
     })?;
     Ok(served)

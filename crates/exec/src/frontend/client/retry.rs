@@ -30,13 +30,13 @@ use tokio::time::timeout;
 
 use crate::data_files::WriteFilesExec;
 use crate::frontend::admission::Admit;
-use crate::frontend::link::{DeskAddress, Link, RunningGuard};
+use crate::frontend::link::{Link, PlanServiceAddress, RunningGuard};
 use crate::frontend::protocol::{Request, decode, decode_failure, kind, read_frame};
 use harrier_session_api::query_profile::QueryProfile;
 
 /// How long a plan waits for the gang to restart, which takes a second or two. Together with the detection of
 /// a silent host (5 s) it stays below the 10 s after which users take a statement for stuck.
-const GANG_PATIENCE: Duration = Duration::from_secs(3);
+const GANG_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether a read-only plan is retried once if a rank is lost before its first row. An extension of the
 /// session's settings.
@@ -75,7 +75,7 @@ impl From<DataFusionError> for RunError {
     }
 }
 
-/// A plan running at a desk.
+/// A plan running at a plan service.
 struct ActiveRun {
     stream: UnixStream,
     running_guard: RunningGuard,
@@ -166,15 +166,17 @@ async fn first_or_next(
 }
 
 /// Retries the plan as soon as there is a gang other than `gone`. `None`: there was none in time.
-async fn retry_run(run: &PlanRun, mut gone: Option<Arc<DeskAddress>>) -> Option<ActiveRun> {
+async fn retry_run(run: &PlanRun, mut gone: Option<Arc<PlanServiceAddress>>) -> Option<ActiveRun> {
     let mut changes = run.link.inner.subscribe();
     let again = async {
         loop {
             let place = {
-                let is_there =
-                    |place: &Arc<DeskAddress>| gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(place, gone));
-                let state = changes.wait_for(|state| state.desk.as_ref().is_some_and(is_there)).await.ok()?;
-                state.desk.clone()?
+                let is_there = |place: &Arc<PlanServiceAddress>| {
+                    gone.as_ref().is_none_or(|gone| !Arc::ptr_eq(place, gone))
+                };
+                let state =
+                    changes.wait_for(|state| state.plan_service.as_ref().is_some_and(is_there)).await.ok()?;
+                state.plan_service.clone()?
             };
             run.last_snapshot.lock().with_rows = 0;
             match ActiveRun::begin(run).await {
@@ -183,7 +185,7 @@ async fn retry_run(run: &PlanRun, mut gone: Option<Arc<DeskAddress>>) -> Option<
             }
         }
     };
-    timeout(GANG_PATIENCE, again).await.ok().flatten()
+    timeout(GANG_TIMEOUT, again).await.ok().flatten()
 }
 
 pub(super) type SharedSnapshot = Arc<Mutex<LastSnapshot>>;
