@@ -36,8 +36,8 @@ enum Split {
 /// Tests run by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// Name for people: `sql::slt::three_ranks`, `warehouse::maintenance_concurrency`, `interconnect::simulated::sim`, `exec
-    /// (unit tests)`.
+    /// Name for people: `sql::slt::three_ranks`, `warehouse::maintenance_concurrency`,
+    /// `interconnect::simulated::sim`, `exec (unit tests)`.
     pub name: String,
     pub program: Program,
     /// The names of its tests, unless it is the whole program.

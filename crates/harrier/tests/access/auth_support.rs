@@ -1,27 +1,26 @@
-//! How tests come into a server whose rules ask them for something: psql, clients of Flight SQL,
-//! certificates.
+//! Helpers for authentication tests: psql, Flight SQL clients, rules (`hba.conf`) and TLS certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::test_server::{Client, PATIENCE, Served, signal};
+use crate::test_server::{Client, PATIENCE, TestServer, signal};
 
-/// Whether it worked, and what was said.
-pub type Said = (bool, String);
+/// Whether the client logged in, and its output.
+pub type LoginResult = (bool, String);
 
-fn said(output: Output) -> Said {
+fn login_result(output: Output) -> LoginResult {
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).trim().to_string())
 }
 
-/// Asks psql who it is, as a role with a password; `options` are libpq's.
-pub fn psql(served: &Served, role: &str, password: &str, options: &str) -> Said {
-    // As libpq reads a value with whatever is in it.
+/// Runs psql as a role with a password and selects `current_user`; `options` are libpq's.
+pub fn psql(test_server: &TestServer, role: &str, password: &str, options: &str) -> LoginResult {
+    // Escapes the value for a libpq connection string.
     let quoted = role.replace('\\', "\\\\").replace('\'', "\\'");
     let connection = format!(
         "host=127.0.0.1 port={} dbname=warehouse connect_timeout=40 user='{quoted}' {options}",
-        served.port
+        test_server.port
     );
     let output = Command::new("psql")
         .args(["-X", "-w", "-A", "-t", "-c", "SELECT current_user", &connection])
@@ -30,17 +29,17 @@ pub fn psql(served: &Served, role: &str, password: &str, options: &str) -> Said 
         .env_remove("PGSSLMODE")
         .output()
         .unwrap_or_else(|error| panic!("psql: {error}; scripts/postgres.sh installs it"));
-    said(output)
+    login_result(output)
 }
 
-/// Runs `tests/clients/flight_login.py` with the clients' Python; `None`, said loudly, where there is none.
-pub fn flight(arguments: &[&str]) -> Option<Said> {
+/// Runs `tests/clients/flight_login.py` with the clients' Python; `None`, with a message, if it is not
+/// installed.
+pub fn flight(arguments: &[&str]) -> Option<LoginResult> {
     python("flight_login.py", arguments)
 }
 
-/// Runs a script of `tests/clients` with the drivers that are installed for it. `None`: tests leave servers
-/// out.
-pub fn python(script: &str, arguments: &[&str]) -> Option<Said> {
+/// Runs a script of `tests/clients` with its installed drivers. `None`: servers and clients are skipped.
+pub fn python(script: &str, arguments: &[&str]) -> Option<LoginResult> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = harrier_servers::clients_python()?;
     let output = Command::new(python)
@@ -50,17 +49,17 @@ pub fn python(script: &str, arguments: &[&str]) -> Option<Said> {
         .env_remove("https_proxy")
         .output()
         .unwrap();
-    Some(said(output))
+    Some(login_result(output))
 }
 
-/// The rules of a server, which it reads again whenever they change.
+/// The server's authentication rules, which it reloads when they change.
 pub struct Rules {
     folder: PathBuf,
 }
 
 impl Rules {
-    /// Writes `hba.conf` and a configuration with it into a folder. Returns the path of the configuration,
-    /// too.
+    /// Writes `hba.conf` and a configuration that names it into a folder. Also returns the path of the
+    /// configuration.
     pub fn write(folder: &Path, rules: &str, server: &str) -> (Self, String) {
         fs::write(folder.join("hba.conf"), rules).unwrap();
         let config = folder.join("harrier.toml");
@@ -68,33 +67,33 @@ impl Rules {
         (Self { folder: folder.to_path_buf() }, config.display().to_string())
     }
 
-    /// Has the server take other rules.
-    pub fn set(&self, served: &Served, rules: &str) {
-        let taken = || served.log().matches("the configuration was read again").count();
-        let before = taken();
+    /// Replaces the rules and waits until the server has reloaded them.
+    pub fn set(&self, test_server: &TestServer, rules: &str) {
+        let reload_count = || test_server.log().matches("the configuration was read again").count();
+        let before = reload_count();
         fs::write(self.folder.join("hba.conf"), rules).unwrap();
-        signal(served.pid(), "HUP");
-        let begun = std::time::Instant::now();
-        while taken() == before {
-            assert!(begun.elapsed() < PATIENCE, "the rules were not taken over: {}", served.log());
+        signal(test_server.pid(), "HUP");
+        let start = std::time::Instant::now();
+        while reload_count() == before {
+            assert!(start.elapsed() < PATIENCE, "the rules were not taken over: {}", test_server.log());
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 }
 
-/// The user of the operating system that runs the tests, and the server.
+/// User of the operating system that runs the tests and the server.
 pub fn own_user() -> String {
     let output = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim().to_string()
 }
 
-/// A client as that user.
-pub fn admin(served: &Served) -> Client {
-    Client::connect(served.port, &[("user", &own_user())]).unwrap()
+/// Connects as that user.
+pub fn admin(test_server: &TestServer) -> Client {
+    Client::connect(test_server.port, &[("user", &own_user())]).unwrap()
 }
 
-/// An authority, a server's certificate for 127.0.0.1, and one of each of these roles, as `NAME.crt` and
-/// `NAME.key`.
+/// Creates a certificate authority, a server certificate for 127.0.0.1, and a client certificate for each
+/// role, as `NAME.crt` and `NAME.key`.
 pub fn certificates(folder: &Path, roles: &[&str]) {
     let openssl = |arguments: &str| {
         let output =

@@ -1,5 +1,6 @@
-//! What the documentation shows for a server is true: every configuration and every file of rules starts one,
-//! and the doctor finds nothing wrong with it; statements that only a server has end as the reference says.
+//! Examples of the server documentation: every configuration and every file of authentication rules starts a
+//! server, `harrier doctor` finds nothing wrong with it, and statements that need a server end as the
+//! reference says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::auth_support::{admin, certificates, own_user};
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
@@ -30,7 +31,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// Fenced blocks of a page, also those of lists: where they begin, their language and their text.
+/// Fenced blocks of a page, also those in lists: start line, language, text.
 fn blocks(page: &Path) -> Vec<(String, String, String)> {
     let text = fs::read_to_string(page).unwrap();
     let mut blocks: Vec<(String, String, String)> = Vec::new();
@@ -59,8 +60,8 @@ fn blocks(page: &Path) -> Vec<(String, String, String)> {
     blocks
 }
 
-/// A folder with all that the examples name: certificates, a password, rules.
-fn prepared() -> TempDir {
+/// Creates a folder with everything that the examples name: certificates, a password, rules.
+fn create_example_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path(), &[]);
     fs::write(folder.path().join("pages.password"), "a password of the pages\n").unwrap();
@@ -71,39 +72,39 @@ fn prepared() -> TempDir {
     folder
 }
 
-/// For a server at an address and no local socket.
+/// Rule for a server that listens at an address without a local socket.
 const RULES: &str = "host all all 127.0.0.1/32 peer\n";
 
-/// What the doctor says is wrong or could be better.
-fn complaints(folder: &Path, arguments: &[&str]) -> BTreeSet<String> {
+/// Lines of `harrier doctor` that report a problem or a possible improvement.
+fn doctor_problems(folder: &Path, arguments: &[&str]) -> BTreeSet<String> {
     let output =
         Command::new(BINARY).arg("doctor").args(arguments).current_dir(folder).stdin(Stdio::null()).output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
     let found = text.lines().filter(|line| line.starts_with("WRONG") || line.starts_with("NOTE"));
-    // Another server may have the port that a configuration names by saying nothing.
+    // The default port may be in use by another server.
     let found = found.filter(|line| !line.contains(" is in use;"));
     found.map(str::to_owned).collect()
 }
 
-/// Starts a server with a configuration, and compares what the doctor says of it with what it says of the
-/// machine. `more`: what only the doctor is told, since tests have servers listen at ports that are free.
-fn starts(place: &str, folder: TempDir, configuration: &str, more: &str, asks_others: bool) {
+/// Starts a server with a configuration, and compares the doctor's report with its report on the machine
+/// alone. `more`: configuration that only the doctor reads, because servers of tests listen at free ports.
+fn assert_server_starts(place: &str, folder: TempDir, configuration: &str, more: &str, asks_others: bool) {
     let path = folder.path().join("harrier.toml");
     fs::write(&path, format!("{configuration}{more}")).unwrap();
-    let told = complaints(folder.path(), &["--config", path.to_str().unwrap()]);
-    let of_machine = complaints(folder.path(), &[]);
-    let own: Vec<&String> = told.difference(&of_machine).collect();
+    let problems = doctor_problems(folder.path(), &["--config", path.to_str().unwrap()]);
+    let of_machine = doctor_problems(folder.path(), &[]);
+    let own: Vec<&String> = problems.difference(&of_machine).collect();
     assert!(own.is_empty() || asks_others, "{place}: the doctor says {own:#?}\n{configuration}");
     fs::write(&path, configuration).unwrap();
     let path = path.to_str().unwrap().to_owned();
-    let served = Served::start_in(folder, &["--launcher", "none", "--config", &path]);
+    let server = TestServer::start_in(folder, &["--launcher", "none", "--config", &path]);
     if !asks_others {
-        assert_eq!(admin(&served).one("SELECT 1").as_deref(), Ok("1"), "{place}\n{}", served.log());
+        assert_eq!(admin(&server).one("SELECT 1").as_deref(), Ok("1"), "{place}\n{}", server.log());
     }
 }
 
 #[test]
-fn configurations_of_the_documentation_start_a_server() {
+fn documented_configurations_start_a_server() {
     let mut all = Vec::new();
     pages(&docs(), &mut all);
     let mut count = 0;
@@ -111,22 +112,22 @@ fn configurations_of_the_documentation_start_a_server() {
         if language != "toml" || text.contains("[dependencies]") || text.contains("[package]") {
             continue;
         }
-        let folder = prepared();
-        // Where the examples have their files, and a port that is free.
+        let folder = create_example_folder();
+        // Sets the paths of the examples and a free port.
         let here = format!("{}/", folder.path().display());
         if text.contains("tls_certificate") {
             let rules = format!("{RULES}hostssl all all all scram-sha-256\n");
             fs::write(folder.path().join("pg_hba.conf"), rules).unwrap();
         }
         let text = text.replace("/etc/harrier/", &here).replace("/var/log/harrier/", &here);
-        starts(&place, folder, &text.replace("0.0.0.0:5433", "0.0.0.0:0"), "", false);
+        assert_server_starts(&place, folder, &text.replace("0.0.0.0:5433", "0.0.0.0:0"), "", false);
         count += 1;
     }
     assert!(count >= 7, "{count} configurations");
 }
 
 #[test]
-fn rules_of_the_documentation_start_a_server() {
+fn documented_authentication_rules_start_a_server() {
     let mut all = Vec::new();
     pages(&docs(), &mut all);
     let mut count = 0;
@@ -138,32 +139,32 @@ fn rules_of_the_documentation_start_a_server() {
         if language != "text" || !text.lines().all(is_rule) || text.is_empty() {
             continue;
         }
-        let folder = prepared();
+        let folder = create_example_folder();
         let user = own_user();
-        // Who reads the page writes their own name there.
+        // Readers replace this name with their own.
         fs::write(folder.path().join("pg_hba.conf"), text.replace(" maria ", &format!(" {user} "))).unwrap();
         let tls = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\n";
         let configuration = format!("[server]\n{tls}hba_file = \"pg_hba.conf\"\n");
-        // The directories of the examples are nowhere.
-        starts(&place, folder, &configuration, "unix_socket = \".\"\n", text.contains("ldap"));
+        // The directories of the examples do not exist.
+        assert_server_starts(&place, folder, &configuration, "unix_socket = \".\"\n", text.contains("ldap"));
         count += 1;
     }
     assert!(count >= 4, "{count} files of rules");
 }
 
-/// They build on one another, and each ends with the name that the page has for it, or a beginning of it.
+/// The statements depend on one another. Each ends with the SQLSTATE name on the page, or a prefix of it.
 #[test]
-fn statements_of_a_server_run() {
+fn documented_server_statements_run() {
     let page = docs().join("reference/statements.md");
     let text = fs::read_to_string(&page).unwrap();
     let start =
         text.lines().position(|line| line == "## In a server only").expect("the page has the section");
-    let served = Served::start(&["--launcher", "none"]);
-    let mut client = served.client();
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut client = server.client();
     let mut count = 0;
     let mut name = String::new();
     let mut lines: Vec<&str> = text.lines().skip(start).collect();
-    // A session of `harrier sql` has it, too; there the statements of all sections run.
+    // A session of `harrier sql` supports it too; there the statements of all sections run.
     let discard = text.lines().skip_while(|line| *line != "### DISCARD");
     lines.extend(
         discard.enumerate().take_while(|(at, line)| *at == 0 || !line.starts_with('#')).map(|(_, line)| line),

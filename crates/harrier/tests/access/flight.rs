@@ -1,13 +1,13 @@
-//! Who may come in over Flight SQL, and what a role may do there: ADBC's driver and PyArrow's client, with
-//! certificates and passwords.
+//! Authentication and privileges over Flight SQL: ADBC's driver and PyArrow's client, with certificates and
+//! passwords.
 
 use crate::auth_support::{self, Rules, own_user};
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
 const TLS: &str = "tls_certificate = \"server.crt\"\ntls_key = \"server.key\"\ntls_client_ca = \"ca.crt\"\n";
 
 #[test]
-fn certificates_of_clients_are_asked_for_as_in_the_rules() {
+fn rules_require_client_certificates() {
     let folder = tempfile::tempdir().unwrap();
     auth_support::certificates(folder.path(), &["dora", "ann", "nora"]);
     let strangers = tempfile::tempdir().unwrap();
@@ -30,37 +30,36 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
     let nora = ["--certificate", &others[2], "--key", &others[3]];
     let forged = ["--certificate", &forged[0], "--key", &forged[1]];
     let home = tempfile::tempdir().unwrap();
-    let served =
-        Served::start_in(home, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
-    let uri = format!("grpc+tls://127.0.0.1:{}", served.flight);
+    let server =
+        TestServer::start_in(home, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
+    let uri = format!("grpc+tls://127.0.0.1:{}", server.flight);
     let comes = |client: &[&str], options: &[&str]| {
         auth_support::flight(&[client, options, &["--ca", &authority, &uri, "SELECT current_user"]].concat())
     };
-    // As long as there are no roles, only the user that runs the server comes in, whatever a certificate
-    // says.
-    let Some((came_in, said)) = comes(&[], &dora) else { return };
-    assert!(!came_in && said.contains("role \"dora\" does not exist"), "{said}");
-    let mut admin = auth_support::admin(&served);
+    // Without roles, only the user that runs the server may log in, whatever a certificate says.
+    let Some((logged_in, reply)) = comes(&[], &dora) else { return };
+    assert!(!logged_in && reply.contains("role \"dora\" does not exist"), "{reply}");
+    let mut admin = auth_support::admin(&server);
     admin.query("CREATE ROLE dora LOGIN; CREATE ROLE ann LOGIN PASSWORD 'right'; CREATE ROLE bob LOGIN PASSWORD 'bobs'").unwrap();
 
     let user = |name, password| ["--user", name, "--password", password];
     for client in [&[][..], &["--pyarrow"]] {
         let fails = |options: &[&str], why: &str| {
-            let (came_in, said) = comes(client, options).unwrap();
-            assert!(!came_in && said.contains(why), "{client:?} {options:?}: {said}");
+            let (logged_in, reply) = comes(client, options).unwrap();
+            assert!(!logged_in && reply.contains(why), "{client:?} {options:?}: {reply}");
         };
-        let works = |options: &[&str], role: &str| {
+        let assert_login = |options: &[&str], role: &str| {
             assert_eq!(
                 comes(client, options).unwrap(),
                 (true, format!("[[\"{role}\"]]")),
                 "{client:?} {options:?}"
             );
         };
-        // Who names nobody is whom the certificate names.
-        works(&dora, "dora");
-        works(&[&dora[..], &user("dora", "")].concat(), "dora");
-        works(&[&ann[..], &user("ann", "right")].concat(), "ann");
-        works(&[&dora[..], &user("bob", "bobs")].concat(), "bob");
+        // Without a user name, the certificate names the role.
+        assert_login(&dora, "dora");
+        assert_login(&[&dora[..], &user("dora", "")].concat(), "dora");
+        assert_login(&[&ann[..], &user("ann", "right")].concat(), "ann");
+        assert_login(&[&dora[..], &user("bob", "bobs")].concat(), "bob");
         fails(&user("dora", ""), "certificate authentication failed for user \"dora\"");
         fails(&[&ann[..], &user("dora", "")].concat(), "certificate authentication failed for user \"dora\"");
         fails(
@@ -71,16 +70,16 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
         fails(&[&ann[..], &user("ann", "wrong")].concat(), "password authentication failed for user \"ann\"");
         fails(&user("bob", "bobs"), "certificate authentication failed for user \"bob\"");
         fails(&nora, "role \"nora\" does not exist");
-        // Somebody else has signed it, so that the connection does not come about.
-        let (came_in, said) = comes(client, &forged).unwrap();
-        assert!(!came_in && !said.contains("dora\" does not exist"), "{said}");
+        // A certificate of another authority: the TLS handshake fails.
+        let (logged_in, reply) = comes(client, &forged).unwrap();
+        assert!(!logged_in && !reply.contains("dora\" does not exist"), "{reply}");
     }
-    // Nobody comes unencrypted.
-    let plain = format!("grpc://127.0.0.1:{}", served.flight);
-    let (came_in, said) =
+    // Unencrypted connections are refused.
+    let plain = format!("grpc://127.0.0.1:{}", server.flight);
+    let (logged_in, reply) =
         auth_support::flight(&["--user", "ann", "--password", "right", &plain, "SELECT 1"]).unwrap();
-    assert!(!came_in, "{said}");
-    // The same rules, the same certificates, and the other protocol.
+    assert!(!logged_in, "{reply}");
+    // The same rules and certificates over the PostgreSQL protocol.
     let options = |name: &str| {
         format!(
             "sslmode=verify-full sslrootcert={authority} sslcert={} sslkey={}",
@@ -88,19 +87,19 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
             path(&format!("{name}.key"))
         )
     };
-    assert_eq!(auth_support::psql(&served, "dora", "", &options("dora")), (true, "dora".to_string()));
-    assert!(!auth_support::psql(&served, "dora", "", &options("ann")).0);
+    assert_eq!(auth_support::psql(&server, "dora", "", &options("dora")), (true, "dora".to_string()));
+    assert!(!auth_support::psql(&server, "dora", "", &options("ann")).0);
 }
 
 #[test]
-fn what_a_role_may_do_is_the_same_over_flight() {
+fn privileges_over_flight_equal_those_over_postgresql() {
     let folder = tempfile::tempdir().unwrap();
     let rules =
         format!("host all {} 127.0.0.1/32 peer\nhost all all 127.0.0.1/32 scram-sha-256\n", own_user());
     let (_, config) = Rules::write(folder.path(), &rules, "");
-    let served =
-        Served::start_in(folder, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
-    let mut admin = auth_support::admin(&served);
+    let server =
+        TestServer::start_in(folder, &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config]);
+    let mut admin = auth_support::admin(&server);
     for statement in [
         "CREATE TABLE t (x int, secret text); INSERT INTO t VALUES (1, 'geheim'), (2, 'geheim')",
         "CREATE TABLE u (x int); INSERT INTO u VALUES (1)",
@@ -113,23 +112,23 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     ] {
         admin.query(statement).expect(statement);
     }
-    let uri = format!("grpc://127.0.0.1:{}", served.flight);
+    let uri = format!("grpc://127.0.0.1:{}", server.flight);
     let run = |client: &[&str], statements: &[&str]| {
         let login = ["--user", "ann", "--password", "right", &uri];
-        let (came_in, said) = auth_support::flight(&[client, &login, statements].concat())?;
-        assert!(came_in, "{said}");
-        Some(said.lines().map(str::to_string).collect::<Vec<_>>())
+        let (logged_in, reply) = auth_support::flight(&[client, &login, statements].concat())?;
+        assert!(logged_in, "{reply}");
+        Some(reply.lines().map(str::to_string).collect::<Vec<_>>())
     };
     for client in [&[][..], &["--pyarrow"]] {
-        let Some(said) = run(client, &["SELECT current_user", "SELECT x FROM t", "SELECT count(*) FROM v"])
+        let Some(reply) = run(client, &["SELECT current_user", "SELECT x FROM t", "SELECT count(*) FROM v"])
         else {
             return;
         };
-        assert_eq!(said, ["[[\"ann\"]]", "[[2]]", "[[2]]"], "{client:?}");
+        assert_eq!(reply, ["[[\"ann\"]]", "[[2]]", "[[2]]"], "{client:?}");
         let refused =
             ["SELECT secret FROM t", "SELECT * FROM t", "SELECT * FROM u", "SELECT * FROM '/etc/hosts.csv'"];
-        for (statement, said) in refused.iter().zip(run(client, &refused).unwrap()) {
-            assert!(said.contains("permission denied"), "{client:?} {statement}: {said}");
+        for (statement, reply) in refused.iter().zip(run(client, &refused).unwrap()) {
+            assert!(reply.contains("permission denied"), "{client:?} {statement}: {reply}");
         }
     }
     let refused = [
@@ -143,13 +142,13 @@ fn what_a_role_may_do_is_the_same_over_flight() {
         "CREATE ROLE eve",
         "SET ROLE mute",
     ];
-    let said = run(&[], &refused).unwrap();
-    assert_eq!(said.len(), refused.len(), "{said:?}");
-    for (statement, said) in refused.iter().zip(said) {
-        assert!(said.contains("permission denied"), "{statement}: {said}");
+    let reply = run(&[], &refused).unwrap();
+    assert_eq!(reply.len(), refused.len(), "{reply:?}");
+    for (statement, reply) in refused.iter().zip(reply) {
+        assert!(reply.contains("permission denied"), "{statement}: {reply}");
     }
-    // What is granted works, in a session whose role changes, and not when it has changed.
-    let said = run(
+    // Granted privileges work in a session that changes its role, and not after it has changed back.
+    let reply = run(
         &[],
         &[
             "ingest w",
@@ -161,9 +160,9 @@ fn what_a_role_may_do_is_the_same_over_flight() {
             "SELECT x FROM t",
         ],
     );
-    let said = said.unwrap();
-    assert_eq!((said[3].as_str(), said[6].as_str()), ("[[2]]", "[[2]]"), "{said:?}");
-    assert!(said[4].contains("permission denied"), "{said:?}");
+    let reply = reply.unwrap();
+    assert_eq!((reply[3].as_str(), reply[6].as_str()), ("[[2]]", "[[2]]"), "{reply:?}");
+    assert!(reply[4].contains("permission denied"), "{reply:?}");
     assert_eq!(admin.one("SELECT string_agg(x::text, ',' ORDER BY x) FROM w").as_deref(), Ok("7,8"));
     assert_eq!(admin.one("SELECT string_agg(x::text, ',') FROM u").as_deref(), Ok("1"));
     for (user, password, why) in [
@@ -171,24 +170,24 @@ fn what_a_role_may_do_is_the_same_over_flight() {
         ("mute", "mute", "not permitted to log in"),
         ("nosuch", "x", "password authentication failed"),
     ] {
-        let (came_in, said) =
+        let (logged_in, reply) =
             auth_support::flight(&["--user", user, "--password", password, &uri, "SELECT 1"]).unwrap();
-        assert!(!came_in && said.contains(why), "{user}: {said}");
+        assert!(!logged_in && reply.contains(why), "{user}: {reply}");
     }
     admin.query("REVOKE SELECT (x) ON t FROM ann").unwrap();
-    let said = run(&[], &["SELECT x FROM t"]).unwrap();
-    assert!(said[0].contains("permission denied"), "{said:?}");
+    let reply = run(&[], &["SELECT x FROM t"]).unwrap();
+    assert!(reply[0].contains("permission denied"), "{reply:?}");
 }
 
-/// As over PostgreSQL's protocol (`serve/prepared_statements.rs`): rows that have begun are those of before, and a
-/// prepared statement gives rows of the columns that it was described with, or fails.
+/// Same as over the PostgreSQL protocol (`serve/prepared_statements.rs`): results that have started keep the
+/// old columns, and a prepared statement returns the columns it was described with, or fails.
 #[test]
-fn tables_are_altered_below_statements() {
-    let served = Served::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
+fn alter_table_during_flight_statements() {
+    let server = TestServer::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
     let before = r#"{"a": [1], "b": [2]}"#;
     let changed = "\"0A000\"";
     let changes = [
-        // The columns change places, and one of them its values.
+        // The columns change places, and one changes its values.
         ("ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN a INT DEFAULT 9", changed),
         ("ALTER TABLE t ALTER COLUMN a TYPE BIGINT", changed),
         ("ALTER TABLE t ADD COLUMN z INT DEFAULT 7", changed),
@@ -201,13 +200,13 @@ fn tables_are_altered_below_statements() {
         ),
         ("ALTER TABLE t ADD COLUMN z INT; ALTER TABLE t DROP COLUMN z", before),
     ];
-    let uri = format!("grpc://127.0.0.1:{}", served.flight);
+    let uri = format!("grpc://127.0.0.1:{}", server.flight);
     let arguments: Vec<&str> =
         std::iter::once(uri.as_str()).chain(changes.iter().map(|(change, _)| *change)).collect();
-    let Some((is_done, said)) = auth_support::python("flight_altered.py", &arguments) else { return };
-    assert!(is_done, "{said}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), changes.len(), "{said}");
+    let Some((is_done, reply)) = auth_support::python("flight_altered.py", &arguments) else { return };
+    assert!(is_done, "{reply}");
+    let lines: Vec<&str> = reply.lines().collect();
+    assert_eq!(lines.len(), changes.len(), "{reply}");
     for ((change, after), line) in changes.iter().zip(lines) {
         assert_eq!(line, format!("[{before}, {before}, {after}]"), "{change}");
     }

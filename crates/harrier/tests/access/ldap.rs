@@ -1,5 +1,5 @@
-//! Passwords that an LDAP directory knows: OpenLDAP's server, psql and clients of Flight SQL, and all that
-//! has to be refused.
+//! LDAP authentication against OpenLDAP's server, with psql and Flight SQL clients, including every login
+//! that must be refused.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,10 +8,10 @@ use std::process::Command;
 
 use harrier_servers::Ldap;
 
-use crate::auth_support::{self, Rules, Said, own_user};
-use crate::test_server::{PATIENCE, Served};
+use crate::auth_support::{self, LoginResult, Rules, own_user};
+use crate::test_server::{PATIENCE, TestServer};
 
-/// The directory's entries. Passwords are told by their first words in [`SECRETS`].
+/// The directory's entries. [`SECRETS`] lists the first words of their passwords.
 const ENTRIES: &str = r"dn: dc=example,dc=org
 objectClass: dcObject
 objectClass: organization
@@ -87,55 +87,55 @@ const SECRETS: [&str; 7] =
 
 const ANN: &str = "annwort, with 'quotes'";
 
-/// A server with roles that asks the directory, with an audit log and Flight SQL.
-struct Asked {
+/// A server with roles that authenticates by LDAP, with an audit log and Flight SQL.
+struct LdapServer {
     directory: Ldap,
-    served: Served,
+    test_server: TestServer,
     rules: Rules,
 }
 
-impl Asked {
+impl LdapServer {
     fn start() -> Option<Self> {
         let directory = Ldap::start(ENTRIES)?;
         let folder = tempfile::tempdir().unwrap();
         let (rules, config) =
-            Rules::write(folder.path(), &before(), "audit_log = \"audit\"\naudit_statements = \"all\"\n");
+            Rules::write(folder.path(), &admin_rule(), "audit_log = \"audit\"\naudit_statements = \"all\"\n");
         let authority = directory.authority().display().to_string();
-        let served = Served::start_with(
+        let test_server = TestServer::start_with(
             folder,
             &["--launcher", "none", "--flight", "127.0.0.1:0", "--config", &config],
             &[("LDAPTLS_CACERT", &authority)],
         );
-        let mut admin = auth_support::admin(&served);
+        let mut admin = auth_support::admin(&test_server);
         for role in ["ann", "\"o,dd\"", "\"st(a)r*\"", "\"*\"", "twin", "carl", "\"ann,ou=people\""] {
             admin.query(&format!("CREATE ROLE {role} LOGIN")).unwrap();
         }
-        Some(Self { directory, served, rules })
+        Some(Self { directory, test_server, rules })
     }
 
-    /// Has others than the server's user come in with what the directory knows; `options` are those of the
-    /// rule.
-    fn ask(&self, options: &str) {
-        self.rules.set(&self.served, &format!("{}host all all 127.0.0.1/32 ldap {options}\n", before()));
+    /// Sets the LDAP rule for all users except the server's own; `options` are those of the rule.
+    fn set_ldap_rule(&self, options: &str) {
+        self.rules
+            .set(&self.test_server, &format!("{}host all all 127.0.0.1/32 ldap {options}\n", admin_rule()));
     }
 
-    fn psql(&self, role: &str, password: &str) -> Said {
-        auth_support::psql(&self.served, role, password, "")
+    fn psql(&self, role: &str, password: &str) -> LoginResult {
+        auth_support::psql(&self.test_server, role, password, "")
     }
 
-    fn comes_in(&self, role: &str, password: &str) {
-        assert_eq!(self.psql(role, password), (true, role.to_string()), "{}", self.served.log());
+    fn assert_login(&self, role: &str, password: &str) {
+        assert_eq!(self.psql(role, password), (true, role.to_string()), "{}", self.test_server.log());
     }
 
-    fn refused(&self, role: &str, password: &str) {
-        let (came_in, said) = self.psql(role, password);
+    fn assert_refused(&self, role: &str, password: &str) {
+        let (logged_in, message) = self.psql(role, password);
         let expected = format!("LDAP authentication failed for user \"{role}\"");
-        assert!(!came_in && said.contains(&expected), "{role}: {said}");
+        assert!(!logged_in && message.contains(&expected), "{role}: {message}");
     }
 }
 
-/// The rule by which tests look after the server.
-fn before() -> String {
+/// Rule by which the tests themselves log in.
+fn admin_rule() -> String {
     format!("host all {} 127.0.0.1/32 peer\n", own_user())
 }
 
@@ -143,119 +143,123 @@ const SEARCH: &str = "ldapbasedn=\"dc=example,dc=org\"";
 const READER: &str = "ldapbinddn=\"cn=reader,dc=example,dc=org\" ldapbindpasswd=\"lesewort\"";
 
 #[test]
-fn passwords_are_those_of_the_directory() {
-    let Some(asked) = Asked::start() else { return };
-    let server = format!("ldapserver=127.0.0.1 ldapport={}", asked.directory.port());
+fn ldap_passwords_log_in() {
+    let Some(fixture) = LdapServer::start() else { return };
+    let server = format!("ldapserver=127.0.0.1 ldapport={}", fixture.directory.port());
     let direct = format!("{server} ldapprefix=\"uid=\" ldapsuffix=\",ou=people,dc=example,dc=org\"");
     let plain = format!("{server} {SEARCH}");
 
-    // The name of the entry is made of the role's.
-    asked.ask(&direct);
-    asked.comes_in("ann", ANN);
-    asked.comes_in("o,dd", "kommawort");
+    // The DN of the entry is built from the role name.
+    fixture.set_ldap_rule(&direct);
+    fixture.assert_login("ann", ANN);
+    fixture.assert_login("o,dd", "kommawort");
     for (role, password) in
         [("ann", "wrong"), ("ann", "bobwort"), ("nobody", "x"), ("carl", "carlwort"), ("ann,ou=people", ANN)]
     {
-        asked.refused(role, password);
+        fixture.assert_refused(role, password);
     }
-    // Right, but no role of the warehouse.
-    let (came_in, said) = asked.psql("bob", "bobwort");
-    assert!(!came_in && said.contains("role \"bob\" does not exist"), "{said}");
-    // A directory lets in whoever has no password, as nobody.
-    assert_eq!(empty_password(&asked.served, "ann"), "28P01 empty password returned by client");
+    // Correct password, but no such role in the warehouse.
+    let (logged_in, message) = fixture.psql("bob", "bobwort");
+    assert!(!logged_in && message.contains("role \"bob\" does not exist"), "{message}");
+    // LDAP accepts a bind with an empty password as anonymous.
+    assert_eq!(empty_password(&fixture.test_server, "ann"), "28P01 empty password returned by client");
 
-    // The entry is searched for, by anybody.
-    asked.ask(&plain);
-    asked.comes_in("ann", ANN);
-    asked.comes_in("st(a)r*", "sternwort");
+    // Searches for the entry with an anonymous bind.
+    fixture.set_ldap_rule(&plain);
+    fixture.assert_login("ann", ANN);
+    fixture.assert_login("st(a)r*", "sternwort");
     for (role, password) in [("ann", "wrong"), ("*", ANN), ("twin", "zwillingswort"), ("carl", "carlwort")] {
-        asked.refused(role, password);
+        fixture.assert_refused(role, password);
     }
 
-    // By an account that may see more, and among some only.
-    asked.ask(&format!("{plain} {READER}"));
-    asked.comes_in("carl", "carlwort");
-    asked.comes_in("ann", ANN);
-    asked.refused("carl", "lesewort");
-    asked.ask(&format!("{plain} {READER} ldapsearchfilter=\"(&(uid=$username)(ou:dn:=hidden))\""));
-    asked.comes_in("carl", "carlwort");
-    asked.refused("ann", ANN);
-    asked.ask(&format!("{plain} {READER} ldapsearchattribute=sn"));
-    asked.comes_in("ann", ANN);
-    let url = format!("\"ldapurl=ldap://127.0.0.1:{}/ou=people,dc=example,dc=org", asked.directory.port());
-    asked.ask(&format!("{url}?uid?one\""));
-    asked.comes_in("ann", ANN);
-    // Only the entry itself.
-    asked.ask(&format!("{url}?uid\""));
-    asked.refused("ann", ANN);
-    asked.ask(&format!("{plain} {}", READER.replace("lesewort", "verlesen")));
-    asked.refused("carl", "carlwort");
+    // Searches with an account that sees more, and with a filter.
+    fixture.set_ldap_rule(&format!("{plain} {READER}"));
+    fixture.assert_login("carl", "carlwort");
+    fixture.assert_login("ann", ANN);
+    fixture.assert_refused("carl", "lesewort");
+    fixture
+        .set_ldap_rule(&format!("{plain} {READER} ldapsearchfilter=\"(&(uid=$username)(ou:dn:=hidden))\""));
+    fixture.assert_login("carl", "carlwort");
+    fixture.assert_refused("ann", ANN);
+    fixture.set_ldap_rule(&format!("{plain} {READER} ldapsearchattribute=sn"));
+    fixture.assert_login("ann", ANN);
+    let url = format!("\"ldapurl=ldap://127.0.0.1:{}/ou=people,dc=example,dc=org", fixture.directory.port());
+    fixture.set_ldap_rule(&format!("{url}?uid?one\""));
+    fixture.assert_login("ann", ANN);
+    // The entry itself is the base of the search.
+    fixture.set_ldap_rule(&format!("{url}?uid\""));
+    fixture.assert_refused("ann", ANN);
+    fixture.set_ldap_rule(&format!("{plain} {}", READER.replace("lesewort", "verlesen")));
+    fixture.assert_refused("carl", "carlwort");
 
-    let audit = fs::read_to_string(asked.served.folder.path().join("audit")).unwrap();
-    let told = asked.served.log();
-    assert!(told.contains("it refuses ldapbinddn"), "{told}");
+    let audit = fs::read_to_string(fixture.test_server.folder.path().join("audit")).unwrap();
+    let log_text = fixture.test_server.log();
+    assert!(log_text.contains("it refuses ldapbinddn"), "{log_text}");
     for secret in SECRETS.iter().chain(&["verlesen"]) {
-        assert!(!told.contains(secret), "the log tells {secret}: {told}");
+        assert!(!log_text.contains(secret), "the log tells {secret}: {log_text}");
         assert!(!audit.contains(secret), "the audit log tells {secret}: {audit}");
     }
     assert!(audit.contains("LDAP authentication failed"), "{audit}");
 }
 
 #[test]
-fn directories_are_asked_over_tls_and_in_turn() {
-    let Some(asked) = Asked::start() else { return };
-    let (port, tls_port) = (asked.directory.port(), asked.directory.tls_port());
+fn ldap_servers_are_tried_in_order_over_tls() {
+    let Some(fixture) = LdapServer::start() else { return };
+    let (port, tls_port) = (fixture.directory.port(), fixture.directory.tls_port());
     let people = "ldapprefix=\"uid=\" ldapsuffix=\",ou=people,dc=example,dc=org\"";
     for options in [
         format!("ldapserver=127.0.0.1 ldapport={port} ldaptls=1 {people}"),
         format!("ldapserver=127.0.0.1 ldapport={tls_port} ldapscheme=ldaps {people}"),
         format!("ldapserver=127.0.0.1 ldapport={port} ldaptls=1 {SEARCH} {READER}"),
-        // Nobody listens at the first.
+        // Nothing listens at the first address.
         format!("ldapserver=\"127.0.0.2 127.0.0.1\" ldapport={port} {people}"),
     ] {
-        asked.ask(&options);
-        asked.comes_in("ann", ANN);
-        asked.refused("ann", "wrong");
+        fixture.set_ldap_rule(&options);
+        fixture.assert_login("ann", ANN);
+        fixture.assert_refused("ann", "wrong");
     }
-    // One that listens and says nothing is waited for only so long.
+    // A server that accepts and does not answer is given up after a timeout.
     let silent = TcpListener::bind(("127.0.0.3", port)).unwrap();
-    asked.ask(&format!("ldapserver=\"127.0.0.3 127.0.0.1\" ldapport={port} {people}"));
-    asked.comes_in("ann", ANN);
+    fixture.set_ldap_rule(&format!("ldapserver=\"127.0.0.3 127.0.0.1\" ldapport={port} {people}"));
+    fixture.assert_login("ann", ANN);
     drop(silent);
-    // The certificate is not for this name; and nobody is there at all.
-    asked.ask(&format!("ldapserver=localhost ldapport={port} ldaptls=1 {people}"));
-    asked.refused("ann", ANN);
-    asked.ask(&format!("ldapserver=127.0.0.2 ldapport={port} {people}"));
-    asked.refused("ann", ANN);
-    let told = asked.served.log();
-    assert!(told.contains("TLS: ") && told.contains("cannot be reached"), "{told}");
+    // The certificate is for another name; and nothing listens at all.
+    fixture.set_ldap_rule(&format!("ldapserver=localhost ldapport={port} ldaptls=1 {people}"));
+    fixture.assert_refused("ann", ANN);
+    fixture.set_ldap_rule(&format!("ldapserver=127.0.0.2 ldapport={port} {people}"));
+    fixture.assert_refused("ann", ANN);
+    let log_text = fixture.test_server.log();
+    assert!(log_text.contains("TLS: ") && log_text.contains("cannot be reached"), "{log_text}");
 }
 
 #[test]
-fn flight_asks_the_same_directory() {
-    let Some(asked) = Asked::start() else { return };
-    asked.ask(&format!("ldapserver=127.0.0.1 ldapport={} {SEARCH} {READER}", asked.directory.port()));
-    let uri = format!("grpc://127.0.0.1:{}", asked.served.flight);
+fn flight_logins_use_ldap() {
+    let Some(fixture) = LdapServer::start() else { return };
+    fixture.set_ldap_rule(&format!(
+        "ldapserver=127.0.0.1 ldapport={} {SEARCH} {READER}",
+        fixture.directory.port()
+    ));
+    let uri = format!("grpc://127.0.0.1:{}", fixture.test_server.flight);
     let login = |user: &str, password: &str, more: &[&str]| {
-        let given = ["--user", user, "--password", password, &uri, "SELECT current_user"];
-        auth_support::flight(&[more, &given].concat())
+        let login_options = ["--user", user, "--password", password, &uri, "SELECT current_user"];
+        auth_support::flight(&[more, &login_options].concat())
     };
     for more in [&[][..], &["--pyarrow"]] {
-        let Some(came_in) = login("carl", "carlwort", more) else { return };
-        assert_eq!(came_in, (true, "[[\"carl\"]]".to_string()));
+        let Some(logged_in) = login("carl", "carlwort", more) else { return };
+        assert_eq!(logged_in, (true, "[[\"carl\"]]".to_string()));
         for (user, password, why) in [
             ("carl", "wrong", "LDAP authentication failed"),
             ("bob", "bobwort", "does not exist"),
             ("carl", "", "empty password"),
         ] {
-            let (came_in, said) = login(user, password, more).unwrap();
-            assert!(!came_in && said.contains(why), "{user} {password}: {said}");
+            let (logged_in, message) = login(user, password, more).unwrap();
+            assert!(!logged_in && message.contains(why), "{user} {password}: {message}");
         }
     }
 }
 
 #[test]
-fn nobody_is_let_in_by_a_directory_before_there_are_roles() {
+fn ldap_is_refused_before_roles_exist() {
     let Some(directory) = Ldap::start(ENTRIES) else { return };
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -263,13 +267,13 @@ fn nobody_is_let_in_by_a_directory_before_there_are_roles() {
         directory.port()
     );
     let (_, config) = Rules::write(folder.path(), &text, "");
-    let served = Served::start_in(folder, &["--launcher", "none", "--config", &config]);
-    let (came_in, said) = auth_support::psql(&served, "ann", ANN, "");
-    assert!(!came_in && said.contains("role \"ann\" does not exist"), "{said}");
+    let test_server = TestServer::start_in(folder, &["--launcher", "none", "--config", &config]);
+    let (logged_in, message) = auth_support::psql(&test_server, "ann", ANN, "");
+    assert!(!logged_in && message.contains("role \"ann\" does not exist"), "{message}");
 }
 
 #[test]
-fn the_doctor_asks_directories_and_tells_no_passwords() {
+fn doctor_checks_ldap_and_prints_no_passwords() {
     let Some(directory) = Ldap::start(ENTRIES) else { return };
     let folder = tempfile::tempdir().unwrap();
     let (path, authority) = (folder.path(), directory.authority());
@@ -280,9 +284,9 @@ fn the_doctor_asks_directories_and_tells_no_passwords() {
             .env("LDAPTLS_CACERT", &authority)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(!said.contains("lesewort") && !said.contains("verlesen"), "{said}");
-        said
+        let message = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!message.contains("lesewort") && !message.contains("verlesen"), "{message}");
+        message
     };
     let server = format!("ldapserver=127.0.0.1 ldapport={}", directory.port());
     let open = doctor(&format!("host all all 127.0.0.1/32 ldap {server} {SEARCH} {READER}\n"), "");
@@ -293,32 +297,32 @@ fn the_doctor_asks_directories_and_tells_no_passwords() {
         wrong.contains("in line 1: it refuses ldapbinddn") && wrong.contains("invalid credentials"),
         "{wrong}"
     );
-    let gone = doctor("local all all ldap ldapserver=127.0.0.2 ldapport=1 ldapprefix=a\n", "");
-    assert!(gone.contains("127.0.0.2:1 of the rule in line 1: it cannot be reached"), "{gone}");
+    let unreachable = doctor("local all all ldap ldapserver=127.0.0.2 ldapport=1 ldapprefix=a\n", "");
+    assert!(unreachable.contains("127.0.0.2:1 of the rule in line 1: it cannot be reached"), "{unreachable}");
     let plain = doctor(&format!("host all all all ldap {server} {SEARCH}\n"), "");
     assert!(plain.contains("would send passwords as they are"), "{plain}");
-    // And the server refuses what the doctor calls wrong.
+    // The server refuses what the doctor reports as wrong.
     let (_, config) = Rules::write(path, &format!("host all all 0.0.0.0/0 ldap {server} {SEARCH}\n"), "");
     let output = Command::new(env!("CARGO_BIN_EXE_harrier"))
         .args(["serve", "--config", &config, "--listen", "127.0.0.1:0", "--http", "off"])
         .current_dir(path)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("would send passwords as they are"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("would send passwords as they are"), "{message}");
 }
 
-/// What the server says to an empty password, which psql would not send.
-fn empty_password(served: &Served, role: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+/// Sends an empty password, which psql would not send, and returns the server's error.
+fn empty_password(test_server: &TestServer, role: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", test_server.port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut body = 196_608_i32.to_be_bytes().to_vec();
     body.extend(format!("user\0{role}\0database\0warehouse\0\0").as_bytes());
     stream.write_all(&(body.len() as i32 + 4).to_be_bytes()).unwrap();
     stream.write_all(&body).unwrap();
-    let mut asked = [0; 9];
-    stream.read_exact(&mut asked).unwrap();
-    assert_eq!(asked, *b"R\0\0\0\x08\0\0\0\x03", "it does not ask for the password");
+    let mut request = [0; 9];
+    stream.read_exact(&mut request).unwrap();
+    assert_eq!(request, *b"R\0\0\0\x08\0\0\0\x03", "it does not ask for the password");
     stream.write_all(b"p\0\0\0\x05\0").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

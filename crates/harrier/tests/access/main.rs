@@ -1,5 +1,5 @@
-//! Who may come into a served warehouse, and what is shown to whom: roles over both protocols, passwords that
-//! a directory knows, and secrets.
+//! Access control of a served warehouse: authentication and roles over both protocols, LDAP, row filters, and
+//! secrets.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test access roles::`.

@@ -1,16 +1,17 @@
-//! Every way to read, write or remove rows, against every protection of them: whatever a role tries, rows
-//! that are hidden from it are told of in no message, and are there afterwards as they were.
+//! Every statement that reads, writes or deletes rows against every protection: privileges, column
+//! privileges, row filters (row-level security) and views. Hidden rows appear in no message and stay
+//! unchanged.
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
-/// What the hidden values of the table have in them.
+/// Text in all hidden values of the table.
 const SECRET: &str = "geheim";
 
-/// Rows that the role never sees, and columns that it may see.
+/// Rows that the role never sees, and columns that it may read.
 const HIDDEN: &str =
     "SELECT string_agg(id || tenant || secret, ',' ORDER BY id) FROM p WHERE tenant <> 'mine'";
 
-/// Statements that read `{t}`, a table or view of `id`, `tenant` and `secret`.
+/// Statements that read `{t}`, a table or view with the columns `id`, `tenant` and `secret`.
 const READS: &[&str] = &[
     "SELECT * FROM {t}",
     "SELECT secret FROM {t}",
@@ -78,7 +79,7 @@ const READS: &[&str] = &[
     "EXPLAIN INSERT INTO mine SELECT id, secret FROM {t} LIMIT 0",
 ];
 
-/// Statements that remove or change rows of the table `p` and of the view `v`.
+/// Statements that delete or change rows of the table `p` and of the view `v`.
 const WRITES: &[&str] = &[
     "DELETE FROM p",
     "DELETE FROM p WHERE tenant <> 'mine'",
@@ -138,7 +139,7 @@ const WRITES: &[&str] = &[
     "TRUNCATE v",
 ];
 
-/// What a session may have SET while it tries.
+/// Settings that the session may have while it tries.
 const SETTINGS: &[&str] = &[
     "RESET ALL",
     "SET datafusion.sql_parser.dialect = 'mysql'",
@@ -155,18 +156,18 @@ const SETTINGS: &[&str] = &[
     "SET DateStyle = 'ISO, DMY'",
 ];
 
-/// A warehouse with a table that a role may not see all of.
-struct Protected {
-    served: Served,
+/// A warehouse with a table that a role may read only in part.
+struct ProtectedTable {
+    server: TestServer,
     admin: Client,
     low: Client,
     hidden: String,
 }
 
-impl Protected {
+impl ProtectedTable {
     fn new(grants: &[&str]) -> Self {
-        let served = Served::start(&["--launcher", "none"]);
-        let mut admin = served.client();
+        let server = TestServer::start(&["--launcher", "none"]);
+        let mut admin = server.client();
         for statement in [
             "CREATE ROLE low LOGIN",
             "CREATE SCHEMA lab",
@@ -181,17 +182,17 @@ impl Protected {
         .iter()
         .chain(grants)
         {
-            done(&mut admin, statement);
+            execute(&mut admin, statement);
         }
-        let low = Client::connect(served.port, &[("user", "low")]).unwrap();
+        let low = Client::connect(server.port, &[("user", "low")]).unwrap();
         let hidden = admin.one(HIDDEN).unwrap();
         assert!(hidden.contains(SECRET));
-        let mut protected = Self { served, admin, low, hidden };
+        let mut protected = Self { server, admin, low, hidden };
         protected.restore();
         protected
     }
 
-    /// Puts the rows back that the role may have changed.
+    /// Restores the rows that the role may have changed.
     fn restore(&mut self) {
         for statement in [
             "DELETE FROM p WHERE tenant = 'mine'",
@@ -199,18 +200,18 @@ impl Protected {
             "DELETE FROM mine",
             "INSERT INTO mine VALUES (1, 'one'), (3, 'three')",
         ] {
-            done(&mut self.admin, statement);
+            execute(&mut self.admin, statement);
         }
     }
 
-    /// What the role is told, in whatever message; SQLSTATEs of what failed.
-    fn told(&mut self, sql: &str) -> (Vec<String>, String) {
-        let (mut states, mut told) = (Vec::new(), String::new());
+    /// Runs a statement as the role. Returns the SQLSTATEs of its failures, and all messages and rows.
+    fn run_and_collect_messages(&mut self, sql: &str) -> (Vec<String>, String) {
+        let (mut states, mut messages) = (Vec::new(), String::new());
         for statement in sql.split("; ") {
             self.low.ask(statement);
             loop {
                 let Some((kind, body)) = self.low.message() else {
-                    panic!("{sql}: the server has gone: {}", self.served.log())
+                    panic!("{sql}: the server has gone: {}", self.server.log())
                 };
                 match kind {
                     b'G' => {
@@ -225,21 +226,21 @@ impl Protected {
                     b'Z' => break,
                     _ => {}
                 }
-                told.push_str(&String::from_utf8_lossy(&body));
-                told.push('\n');
+                messages.push_str(&String::from_utf8_lossy(&body));
+                messages.push('\n');
             }
         }
         if self.low.state != b'I' {
             let _ = self.low.query("ROLLBACK");
         }
-        (states, told)
+        (states, messages)
     }
 
-    /// Nothing of what is hidden has been told or changed.
-    fn check(&mut self, sql: &str, told: &str) {
-        // What the statement says itself may be said again.
-        let own = told.replace("'geheim", "'");
-        assert!(!own.contains(SECRET), "{sql}: {told}");
+    /// Asserts that no hidden value was sent or changed.
+    fn check(&mut self, sql: &str, messages: &str) {
+        // A message may repeat the text of the statement.
+        let own = messages.replace("'geheim", "'");
+        assert!(!own.contains(SECRET), "{sql}: {messages}");
         assert_eq!(self.admin.one(HIDDEN), Ok(self.hidden.clone()), "{sql}");
     }
 
@@ -247,55 +248,55 @@ impl Protected {
         self.begin(setting);
         for statement in READS {
             let sql = statement.replace("{t}", table);
-            let (states, told) = self.told(&sql);
-            self.check(&format!("{setting}; {sql}"), &told);
+            let (states, messages) = self.run_and_collect_messages(&sql);
+            self.check(&format!("{setting}; {sql}"), &messages);
             expected(&sql, &states);
         }
         let _ = self.low.query("DROP VIEW own");
         let _ = self.low.query("DROP TABLE taken");
         for sql in WRITES {
-            let (_, told) = self.told(sql);
-            self.check(&format!("{setting}; {sql}"), &told);
+            let (_, messages) = self.run_and_collect_messages(sql);
+            self.check(&format!("{setting}; {sql}"), &messages);
             self.restore();
         }
     }
 
-    /// Has a new session of the role with one setting.
+    /// Starts a new session of the role with one setting.
     fn begin(&mut self, setting: &str) {
-        self.low = Client::connect(self.served.port, &[("user", "low")]).unwrap();
-        done(&mut self.low, setting);
+        self.low = Client::connect(self.server.port, &[("user", "low")]).unwrap();
+        execute(&mut self.low, setting);
     }
 }
 
-fn done(client: &mut Client, sql: &str) {
+fn execute(client: &mut Client, sql: &str) {
     client.query(sql).unwrap_or_else(|(state, message)| panic!("{sql}: {state} {message}"));
 }
 
-/// A statement that reads fails for want of a privilege, and only for that.
+/// Asserts that a reading statement fails for lack of privilege, and only for that.
 fn is_denied(sql: &str, states: &[String]) {
     let needs_nothing = ["DROP VIEW own", "DROP TABLE taken"].contains(&sql) || sql.contains("AS OF");
     assert!(needs_nothing || states.iter().any(|state| state == "42501"), "{sql}: {states:?}");
 }
 
 #[test]
-fn without_a_privilege_nothing_is_read_or_changed() {
-    let mut protected = Protected::new(&[]);
+fn statements_without_privileges_are_denied() {
+    let mut protected = ProtectedTable::new(&[]);
     protected.try_all("RESET ALL", "p", is_denied);
     protected.try_all("RESET ALL", "v", is_denied);
 }
 
 #[test]
-fn with_some_columns_the_others_are_not_read_or_changed() {
+fn column_privileges_protect_other_columns() {
     let columns = "(id, tenant)";
-    let mut protected = Protected::new(&[
+    let mut protected = ProtectedTable::new(&[
         &format!("GRANT SELECT {columns}, INSERT {columns} ON p TO low"),
         &format!("GRANT SELECT {columns} ON v TO low"),
     ]);
     for table in ["p", "v"] {
         for statement in READS {
             let sql = statement.replace("{t}", table);
-            let (states, told) = protected.told(&sql);
-            assert!(!told.replace("'geheim", "'").contains(SECRET), "{sql}: {told}");
+            let (states, messages) = protected.run_and_collect_messages(&sql);
+            assert!(!messages.replace("'geheim", "'").contains(SECRET), "{sql}: {messages}");
             is_denied(&sql, &states);
         }
         for sql in [
@@ -306,16 +307,16 @@ fn with_some_columns_the_others_are_not_read_or_changed() {
             "EXPLAIN (FORMAT JSON) SELECT id FROM {t}",
             "SELECT (SELECT max(id) FROM {t}), tenant FROM {t} a JOIN {t} b USING (id, tenant)",
         ] {
-            done(&mut protected.low, &sql.replace("{t}", table));
+            execute(&mut protected.low, &sql.replace("{t}", table));
         }
     }
 }
 
 #[test]
-fn a_row_filter_lets_nobody_past_it() {
-    let mut protected = Protected::new(&[
+fn row_filters_cannot_be_bypassed() {
+    let mut protected = ProtectedTable::new(&[
         "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON p TO low",
-        // In some dialects the name is a text, and the condition true for all rows.
+        // In some dialects the name is a string literal, so that the condition is true for all rows.
         "CREATE ROW FILTER ON p TO low USING (\"tenant\" <> 'other' /* \"tenant\" */)",
     ]);
     for setting in SETTINGS {
@@ -333,14 +334,14 @@ fn a_row_filter_lets_nobody_past_it() {
 }
 
 #[test]
-fn a_view_shows_its_rows_and_no_others() {
-    let mut protected = Protected::new(&["GRANT SELECT ON v TO low"]);
+fn views_hide_rows_of_their_tables() {
+    let mut protected = ProtectedTable::new(&["GRANT SELECT ON v TO low"]);
     for setting in SETTINGS {
         protected.try_all(setting, "v", |_, _| {});
     }
     protected.begin("RESET ALL");
     assert_eq!(protected.low.one("SELECT count(*) FROM v").as_deref(), Ok("2"));
-    // A value that does not convert is named in an error: rows that the view has not are not asked.
+    // Conversion errors name the value, so rows outside the view must not be evaluated.
     assert_eq!(
         protected.low.one("SELECT count(*) FROM v WHERE 1 / (id - 5) IS NOT NULL").as_deref(),
         Ok("2")
@@ -348,9 +349,9 @@ fn a_view_shows_its_rows_and_no_others() {
 }
 
 #[test]
-fn who_asks_is_who_has_the_session() {
-    let served = Served::start(&["--launcher", "none"]);
-    let mut admin = served.client();
+fn current_user_in_row_filters_is_the_session_role() {
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut admin = server.client();
     for statement in [
         "CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE maker LOGIN; CREATE ROLE staff",
         "GRANT staff TO ann",
@@ -360,9 +361,9 @@ fn who_asks_is_who_has_the_session() {
         "GRANT SELECT ON notes TO PUBLIC",
         "GRANT CREATE ON SCHEMA main TO maker",
     ] {
-        done(&mut admin, statement);
+        execute(&mut admin, statement);
     }
-    let client = |role: &str| Client::connect(served.port, &[("user", role)]).unwrap();
+    let client = |role: &str| Client::connect(server.port, &[("user", role)]).unwrap();
     let (mut ann, mut bob, mut maker) = (client("ann"), client("bob"), client("maker"));
     let notes = "SELECT string_agg(note, '' ORDER BY note) FROM notes";
     let names = ["current_user", "CURRENT_USER", "user", "current_role", "session_user", "(SELECT 1)"];
@@ -372,24 +373,24 @@ fn who_asks_is_who_has_the_session() {
             assert_eq!(admin.fails(&filter), "0A000");
             continue;
         }
-        done(&mut admin, &filter);
+        execute(&mut admin, &filter);
         assert_eq!(ann.one(notes).as_deref(), Ok("a"), "{name}");
         assert_eq!(bob.one(notes).as_deref(), Ok("b"), "{name}");
-        done(&mut ann, "SET ROLE 'staff'");
+        execute(&mut ann, "SET ROLE 'staff'");
         let expected = if name == "session_user" { "a" } else { "s" };
         assert_eq!(ann.one(notes).as_deref(), Ok(expected), "{name}");
-        done(&mut ann, "SET SESSION AUTHORIZATION DEFAULT");
+        execute(&mut ann, "SET SESSION AUTHORIZATION DEFAULT");
     }
-    // Behind a view, the filters of its owner are asked, with the name of who reads it.
-    done(&mut admin, "CREATE ROW FILTER ON notes TO PUBLIC USING (owner = current_user)");
-    done(&mut maker, "CREATE VIEW seen AS SELECT note, current_user AS reader FROM notes");
-    done(&mut maker, "GRANT SELECT ON seen TO PUBLIC");
+    // Behind a view, its owner's row filters apply, with the name of the session's role.
+    execute(&mut admin, "CREATE ROW FILTER ON notes TO PUBLIC USING (owner = current_user)");
+    execute(&mut maker, "CREATE VIEW seen AS SELECT note, current_user AS reader FROM notes");
+    execute(&mut maker, "GRANT SELECT ON seen TO PUBLIC");
     assert_eq!(ann.one("SELECT note || reader FROM seen").as_deref(), Ok("aann"));
     assert_eq!(bob.one("SELECT note || reader FROM seen").as_deref(), Ok("bbob"));
-    // Times in a filter are those of UTC, whatever zone is set.
-    done(&mut admin, "CREATE ROW FILTER ON notes TO PUBLIC USING (at < '2024-01-02'::timestamptz)");
+    // Times in a row filter are in UTC, whatever the session's time zone.
+    execute(&mut admin, "CREATE ROW FILTER ON notes TO PUBLIC USING (at < '2024-01-02'::timestamptz)");
     for zone in ["UTC", "Pacific/Kiritimati", "America/New_York"] {
-        done(&mut ann, &format!("SET TIME ZONE '{zone}'"));
+        execute(&mut ann, &format!("SET TIME ZONE '{zone}'"));
         assert_eq!(ann.one(notes).as_deref(), Ok("as"), "{zone}");
     }
     for (filter, state) in [

@@ -1,37 +1,37 @@
-//! What opens a store is shown to nobody: not in relations, messages, plans, pages, numbers or logs.
+//! Credentials of object stores appear in no relation, message, plan, page, metric or log.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use crate::test_server::{Served, page};
+use crate::test_server::{TestServer, page};
 
 const KEY: &str = "KEYOFTHESTORE";
 const SECRET: &str = "secret-of-the-store";
 const TOKEN: &str = "token-of-the-store";
 
-/// A store that refuses everything, and keeps what it was asked.
-fn store() -> (u16, Arc<Mutex<String>>) {
+/// Starts a store that refuses every request and records it.
+fn start_refusing_store() -> (u16, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let asked = Arc::new(Mutex::new(String::new()));
-    let heard = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(String::new()));
+    let received = Arc::clone(&requests);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             let mut request = [0; 16 << 10];
             let read = stream.read(&mut request).unwrap_or(0);
-            heard.lock().unwrap().push_str(&String::from_utf8_lossy(&request[..read]));
+            received.lock().unwrap().push_str(&String::from_utf8_lossy(&request[..read]));
             let _ =
                 stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         }
     });
-    (port, asked)
+    (port, requests)
 }
 
 #[test]
-fn keys_of_stores_are_shown_to_nobody() {
-    let (port, asked) = store();
+fn store_keys_appear_nowhere() {
+    let (port, requests) = start_refusing_store();
     let endpoint = format!("http://127.0.0.1:{port}");
     let environment = [
         ("AWS_ACCESS_KEY_ID", KEY),
@@ -42,12 +42,12 @@ fn keys_of_stores_are_shown_to_nobody() {
         ("AWS_ALLOW_HTTP", "true"),
         ("HARRIER_LOG", "debug"),
     ];
-    let served = Served::start_with(tempfile::tempdir().unwrap(), &["--launcher", "none"], &environment);
-    let mut client = served.client();
-    let mut shown = String::new();
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), &["--launcher", "none"], &environment);
+    let mut client = server.client();
+    let mut visible_text = String::new();
     let mut ask = |sql: &str| match client.query(sql) {
-        Ok(rows) => shown.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n")),
-        Err((state, message)) => shown.push_str(&format!("{state} {message}\n")),
+        Ok(rows) => visible_text.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n")),
+        Err((state, message)) => visible_text.push_str(&format!("{state} {message}\n")),
     };
     for sql in [
         "SELECT * FROM 's3://bucket/x.parquet'",
@@ -68,19 +68,19 @@ fn keys_of_stores_are_shown_to_nobody() {
         ask(&format!("SELECT * FROM sys.{table}"));
     }
     for path in ["/", "/statements", "/sessions", "/ranks", "/queues", "/tables", "/metrics", "/healthz"] {
-        let (status, body) = page(&served.pages, path, true);
+        let (status, body) = page(&server.pages, path, true);
         assert_eq!(status, 200, "{path}");
-        shown.push_str(&body);
+        visible_text.push_str(&body);
     }
     // The keys were used.
-    let asked = asked.lock().unwrap().clone();
-    assert!(asked.contains(&format!("Credential={KEY}/")) && asked.contains(TOKEN), "{asked}");
-    assert!(!asked.contains(SECRET), "{asked}");
-    // What was asked of the store is told, with what and nothing of how.
-    assert!(shown.contains("42501") && shown.contains("s3://bucket/"), "{shown}");
-    let log = served.log();
+    let requests = requests.lock().unwrap().clone();
+    assert!(requests.contains(&format!("Credential={KEY}/")) && requests.contains(TOKEN), "{requests}");
+    assert!(!requests.contains(SECRET), "{requests}");
+    // Errors name the object and the operation, and nothing of the credentials.
+    assert!(visible_text.contains("42501") && visible_text.contains("s3://bucket/"), "{visible_text}");
+    let log = server.log();
     assert!(log.len() > 100, "{log}");
-    for (what, text) in [("an answer", &shown), ("the log", &log)] {
+    for (what, text) in [("an answer", &visible_text), ("the log", &log)] {
         for secret in [SECRET, TOKEN] {
             let line = text.lines().find(|line| line.contains(secret));
             assert_eq!(line, None, "in {what}");
@@ -88,7 +88,7 @@ fn keys_of_stores_are_shown_to_nobody() {
     }
 }
 
-/// Statements with a secret in them, in whatever form, and whether they run.
+/// Statements that contain a secret in any form, and whether they succeed.
 const WITH_SECRETS: &[&str] = &[
     "SET s3.secret_access_key = clear_secret",
     "SET s3.session_token TO clear_secret",
@@ -118,12 +118,12 @@ const WITH_SECRETS: &[&str] = &[
 ];
 
 #[test]
-fn secrets_in_statements_are_kept_nowhere() {
+fn secrets_in_statements_are_redacted() {
     let folder = tempfile::tempdir().unwrap();
     let (log, config) = (folder.path().join("audit"), folder.path().join("config"));
     std::fs::write(&config, format!("[server]\naudit_log = {log:?}\naudit_statements = \"all\"\n")).unwrap();
-    let served = Served::start_in(folder, &["--launcher", "none", "--config", config.to_str().unwrap()]);
-    let mut client = served.client();
+    let server = TestServer::start_in(folder, &["--launcher", "none", "--config", config.to_str().unwrap()]);
+    let mut client = server.client();
     for sql in WITH_SECRETS {
         let _ = client.query(sql);
         // In the extended protocol as well.
@@ -132,20 +132,22 @@ fn secrets_in_statements_are_kept_nowhere() {
         let _ = client.answer();
     }
     assert_eq!(client.fails("selec 1"), "42601");
-    let mut shown = String::new();
+    let mut visible_text = String::new();
     for sql in ["SELECT * FROM sys.statements", "SELECT query FROM pg_stat_activity", "SELECT 'the end'"] {
         let rows = client.query(sql).unwrap_or_default();
-        shown.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n"));
+        visible_text.extend(rows.into_iter().flatten().flatten().map(|value| value + "\n"));
     }
     for path in ["/", "/statements", "/sessions"] {
-        shown.push_str(&page(&served.pages, path, true).1);
+        visible_text.push_str(&page(&server.pages, path, true).1);
     }
     let audit = std::fs::read_to_string(&log).unwrap();
     assert!(audit.contains("\"selec 1\"") && audit.contains("\"42601\""), "{audit}");
     for secret in ["set_config", "PASSWORD '***'", "s3.secret_access_key = '***'", "me:***@localhost"] {
         assert!(audit.contains(secret), "{secret}: {audit}");
     }
-    for (what, text) in [("what is shown", &shown), ("the audit log", &audit), ("the log", &served.log())] {
+    for (what, text) in
+        [("what is shown", &visible_text), ("the audit log", &audit), ("the log", &server.log())]
+    {
         for secret in ["clear_secret", "clear", "_secret'"] {
             let line = text.lines().find(|line| line.contains(secret));
             assert_eq!(line, None, "in {what}");

@@ -1,12 +1,12 @@
-//! Sequences and the columns that take values from them, for roles: what is allowed, what is refused and what
-//! is shown is PostgreSQL 15's.
+//! Privileges of sequences and of columns that take values from them: allowed, refused and visible as in
+//! PostgreSQL 15.
 
-use crate::roles::{allowed, client_of, denied};
-use crate::test_server::{Client, Served};
+use crate::roles::{assert_allowed, assert_denied, client_of};
+use crate::test_server::{Client, TestServer};
 
-fn with_sequences() -> (Served, Client) {
-    let served = Served::start(&["--launcher", "none"]);
-    let mut admin = served.client();
+fn start_with_sequences() -> (TestServer, Client) {
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut admin = server.client();
     for statement in [
         "CREATE ROLE ann LOGIN",
         "CREATE ROLE bob LOGIN",
@@ -19,17 +19,17 @@ fn with_sequences() -> (Served, Client) {
         "CREATE TABLE def (id BIGINT DEFAULT nextval('s'), x INT)",
         "SELECT nextval('s')",
     ] {
-        allowed(&mut admin, statement);
+        assert_allowed(&mut admin, statement);
     }
-    (served, admin)
+    (server, admin)
 }
 
-fn answers(client: &mut Client, sql: &str, expected: &str) {
+fn assert_value(client: &mut Client, sql: &str, expected: &str) {
     assert_eq!(client.one(sql).as_deref(), Ok(expected), "{sql}");
 }
 
 #[test]
-fn each_privilege_allows_its_own_functions() {
+fn sequence_privileges_allow_their_functions() {
     const CALLS: [&str; 5] = [
         "SELECT nextval('s')",
         "SELECT currval('s')",
@@ -37,72 +37,72 @@ fn each_privilege_allows_its_own_functions() {
         "SELECT last_value FROM s",
         "SELECT setval('s', 50)",
     ];
-    let (served, mut admin) = with_sequences();
-    let mut ann = client_of(&served, "ann");
+    let (server, mut admin) = start_with_sequences();
+    let mut ann = client_of(&server, "ann");
     for call in CALLS {
-        // Nothing was given out yet: that is said first.
+        // No value yet: this error comes first.
         match call.contains("lastval") {
             true => assert_eq!(ann.fails(call), "55000"),
-            false => denied(&mut ann, call),
+            false => assert_denied(&mut ann, call),
         }
     }
-    // So that there is a value to be told of.
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann");
-    allowed(&mut ann, "SELECT nextval('s')");
-    allowed(&mut admin, "REVOKE USAGE ON SEQUENCE s FROM ann");
+    // Creates a value that the functions could reveal.
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann");
+    assert_allowed(&mut ann, "SELECT nextval('s')");
+    assert_allowed(&mut admin, "REVOKE USAGE ON SEQUENCE s FROM ann");
     for (privilege, may) in [
         ("USAGE", [true, true, true, false, false]),
         ("SELECT", [false, true, true, true, false]),
         ("UPDATE", [true, false, false, false, true]),
         ("ALL", [true; 5]),
     ] {
-        allowed(&mut admin, &format!("GRANT {privilege} ON SEQUENCE s TO ann"));
+        assert_allowed(&mut admin, &format!("GRANT {privilege} ON SEQUENCE s TO ann"));
         for (call, may) in CALLS.into_iter().zip(may) {
             println!("{privilege}: {call}");
-            if may { allowed(&mut ann, call) } else { denied(&mut ann, call) }
+            if may { assert_allowed(&mut ann, call) } else { assert_denied(&mut ann, call) }
         }
-        allowed(&mut admin, "REVOKE ALL ON SEQUENCE s FROM ann");
-        CALLS.iter().for_each(|call| denied(&mut ann, call));
+        assert_allowed(&mut admin, "REVOKE ALL ON SEQUENCE s FROM ann");
+        CALLS.iter().for_each(|call| assert_denied(&mut ann, call));
     }
-    // A schema is one more door; the privileges of tables are none of sequences.
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE lab.hidden TO ann");
-    denied(&mut ann, "SELECT nextval('lab.hidden')");
-    allowed(&mut admin, "GRANT USAGE ON SCHEMA lab TO ann");
-    answers(&mut ann, "SELECT nextval('lab.hidden')", "1");
-    allowed(&mut admin, "GRANT ALL ON ALL TABLES IN SCHEMA public TO bob");
-    let mut bob = client_of(&served, "bob");
-    denied(&mut bob, "SELECT nextval('s')");
-    allowed(&mut admin, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO bob");
+    // USAGE on the schema is needed too; privileges on tables do not apply to sequences.
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE lab.hidden TO ann");
+    assert_denied(&mut ann, "SELECT nextval('lab.hidden')");
+    assert_allowed(&mut admin, "GRANT USAGE ON SCHEMA lab TO ann");
+    assert_value(&mut ann, "SELECT nextval('lab.hidden')", "1");
+    assert_allowed(&mut admin, "GRANT ALL ON ALL TABLES IN SCHEMA public TO bob");
+    let mut bob = client_of(&server, "bob");
+    assert_denied(&mut bob, "SELECT nextval('s')");
+    assert_allowed(&mut admin, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO bob");
     for sequence in ["s", "ser_id_seq", "ida_id_seq"] {
-        allowed(&mut bob, &format!("SELECT nextval('{sequence}')"));
+        assert_allowed(&mut bob, &format!("SELECT nextval('{sequence}')"));
     }
-    denied(&mut bob, "SELECT nextval('lab.hidden')");
-    allowed(&mut admin, "REVOKE USAGE ON ALL SEQUENCES IN SCHEMA public FROM bob");
+    assert_denied(&mut bob, "SELECT nextval('lab.hidden')");
+    assert_allowed(&mut admin, "REVOKE USAGE ON ALL SEQUENCES IN SCHEMA public FROM bob");
     for call in
         ["SELECT nextval('s')", "SELECT nextval('ida_id_seq')", "SELECT currval('s')", "SELECT lastval()"]
     {
-        denied(&mut bob, call);
+        assert_denied(&mut bob, call);
     }
     assert_eq!(admin.fails("GRANT INSERT ON SEQUENCE s TO ann"), "0LP01");
     assert_eq!(admin.fails("GRANT USAGE ON SEQUENCE ser TO ann"), "42809");
-    // Whoever may grant it does, and what was granted so goes with it.
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann WITH GRANT OPTION");
-    allowed(&mut ann, "GRANT USAGE ON SEQUENCE s TO bob");
-    allowed(&mut bob, "SELECT nextval('s')");
+    // WITH GRANT OPTION, and REVOKE … CASCADE.
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann WITH GRANT OPTION");
+    assert_allowed(&mut ann, "GRANT USAGE ON SEQUENCE s TO bob");
+    assert_allowed(&mut bob, "SELECT nextval('s')");
     assert_eq!(admin.fails("REVOKE USAGE ON SEQUENCE s FROM ann"), "2BP01");
-    allowed(&mut admin, "REVOKE USAGE ON SEQUENCE s FROM ann CASCADE");
-    denied(&mut bob, "SELECT nextval('s')");
-    denied(&mut ann, "GRANT USAGE ON SEQUENCE s TO bob");
-    // A view reads a sequence for its owner; its functions are called for whoever asks.
-    allowed(&mut admin, "CREATE VIEW next_one AS SELECT nextval('s') AS n");
-    allowed(&mut admin, "CREATE VIEW last_one AS SELECT last_value AS n FROM s");
-    allowed(&mut admin, "GRANT SELECT ON next_one, last_one TO bob");
-    denied(&mut bob, "SELECT n FROM next_one");
-    allowed(&mut bob, "SELECT n FROM last_one");
-    allowed(&mut admin, "GRANT UPDATE ON SEQUENCE s TO PUBLIC");
-    allowed(&mut bob, "SELECT n FROM next_one");
+    assert_allowed(&mut admin, "REVOKE USAGE ON SEQUENCE s FROM ann CASCADE");
+    assert_denied(&mut bob, "SELECT nextval('s')");
+    assert_denied(&mut ann, "GRANT USAGE ON SEQUENCE s TO bob");
+    // A view reads a sequence with its owner's privileges; its functions run with the caller's.
+    assert_allowed(&mut admin, "CREATE VIEW next_one AS SELECT nextval('s') AS n");
+    assert_allowed(&mut admin, "CREATE VIEW last_one AS SELECT last_value AS n FROM s");
+    assert_allowed(&mut admin, "GRANT SELECT ON next_one, last_one TO bob");
+    assert_denied(&mut bob, "SELECT n FROM next_one");
+    assert_allowed(&mut bob, "SELECT n FROM last_one");
+    assert_allowed(&mut admin, "GRANT UPDATE ON SEQUENCE s TO PUBLIC");
+    assert_allowed(&mut bob, "SELECT n FROM next_one");
     for statement in ["BEGIN READ ONLY", "ROLLBACK"] {
-        allowed(&mut bob, statement);
+        assert_allowed(&mut bob, statement);
         if bob.state == b'T' {
             assert_eq!(bob.fails("SELECT nextval('s')"), "25006");
         }
@@ -111,9 +111,9 @@ fn each_privilege_allows_its_own_functions() {
 
 #[test]
 fn identity_columns_need_no_privilege_on_their_sequences() {
-    let (served, mut admin) = with_sequences();
-    let (mut ann, mut bob) = (client_of(&served, "ann"), client_of(&served, "bob"));
-    allowed(&mut admin, "GRANT INSERT, SELECT ON ser, ida, idd, def TO ann");
+    let (server, mut admin) = start_with_sequences();
+    let (mut ann, mut bob) = (client_of(&server, "ann"), client_of(&server, "bob"));
+    assert_allowed(&mut admin, "GRANT INSERT, SELECT ON ser, ida, idd, def TO ann");
     for statement in [
         "INSERT INTO ida (x) VALUES (1)",
         "INSERT INTO ida (id, x) VALUES (DEFAULT, 2)",
@@ -121,18 +121,18 @@ fn identity_columns_need_no_privilege_on_their_sequences() {
         "INSERT INTO ida OVERRIDING SYSTEM VALUE VALUES (100, 4)",
         "INSERT INTO idd (x) VALUES (1), (2)",
         "INSERT INTO idd (id, x) VALUES (7, 3)",
-        // Of the others the value that is said is taken, and none from the sequence.
+        // Explicit values of the other columns take nothing from the sequence.
         "INSERT INTO ser VALUES (7, 1)",
         "INSERT INTO def VALUES (7, 1)",
     ] {
-        allowed(&mut ann, statement);
+        assert_allowed(&mut ann, statement);
     }
     for statement in [
         "INSERT INTO ser (x) VALUES (1)",
         "INSERT INTO ser (id, x) VALUES (DEFAULT, 1)",
         "INSERT INTO ser (x) SELECT 1",
         "INSERT INTO def (x) VALUES (1)",
-        // What a column was given tells nothing of its sequence.
+        // The values of a column reveal nothing of its sequence.
         "SELECT lastval()",
         "SELECT currval('idd_id_seq')",
         "SELECT nextval('ida_id_seq')",
@@ -141,29 +141,32 @@ fn identity_columns_need_no_privilege_on_their_sequences() {
         "SELECT last_value FROM ida_id_seq",
         "UPDATE ida SET id = DEFAULT",
     ] {
-        denied(&mut ann, statement);
+        assert_denied(&mut ann, statement);
     }
-    answers(&mut ann, "SELECT string_agg(id::text, ',' ORDER BY x) FROM ida", "1,2,3,100");
-    answers(&mut ann, "SELECT string_agg(id::text, ',' ORDER BY x) FROM idd", "1,2,7");
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE ser_id_seq TO ann");
-    allowed(&mut ann, "INSERT INTO ser (x) VALUES (2)");
-    answers(&mut ann, "SELECT lastval()", "1");
-    // By the column: the values are the table's to give.
-    allowed(&mut admin, "GRANT INSERT (x) ON ida TO bob");
-    allowed(&mut bob, "INSERT INTO ida (x) VALUES (5)");
-    denied(&mut bob, "INSERT INTO ida (id, x) VALUES (DEFAULT, 5)");
-    denied(&mut bob, "INSERT INTO ida (id, x) OVERRIDING SYSTEM VALUE VALUES (5, 5)");
-    allowed(&mut admin, "GRANT UPDATE ON ida, ser TO ann; REVOKE USAGE ON SEQUENCE ser_id_seq FROM ann");
-    allowed(&mut ann, "UPDATE ida SET id = DEFAULT WHERE x = 1");
-    denied(&mut ann, "UPDATE ser SET id = DEFAULT WHERE x = 1");
-    answers(&mut admin, "SELECT string_agg(id::text, ',' ORDER BY x) FROM ida", "5,2,3,100,4");
+    assert_value(&mut ann, "SELECT string_agg(id::text, ',' ORDER BY x) FROM ida", "1,2,3,100");
+    assert_value(&mut ann, "SELECT string_agg(id::text, ',' ORDER BY x) FROM idd", "1,2,7");
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE ser_id_seq TO ann");
+    assert_allowed(&mut ann, "INSERT INTO ser (x) VALUES (2)");
+    assert_value(&mut ann, "SELECT lastval()", "1");
+    // For an identity column the privilege on the table suffices.
+    assert_allowed(&mut admin, "GRANT INSERT (x) ON ida TO bob");
+    assert_allowed(&mut bob, "INSERT INTO ida (x) VALUES (5)");
+    assert_denied(&mut bob, "INSERT INTO ida (id, x) VALUES (DEFAULT, 5)");
+    assert_denied(&mut bob, "INSERT INTO ida (id, x) OVERRIDING SYSTEM VALUE VALUES (5, 5)");
+    assert_allowed(
+        &mut admin,
+        "GRANT UPDATE ON ida, ser TO ann; REVOKE USAGE ON SEQUENCE ser_id_seq FROM ann",
+    );
+    assert_allowed(&mut ann, "UPDATE ida SET id = DEFAULT WHERE x = 1");
+    assert_denied(&mut ann, "UPDATE ser SET id = DEFAULT WHERE x = 1");
+    assert_value(&mut admin, "SELECT string_agg(id::text, ',' ORDER BY x) FROM ida", "5,2,3,100,4");
 }
 
 #[test]
-fn sequences_are_altered_by_their_owners() {
-    let (served, mut admin) = with_sequences();
-    let (mut ann, mut bob) = (client_of(&served, "ann"), client_of(&served, "bob"));
-    allowed(
+fn alter_sequence_needs_ownership() {
+    let (server, mut admin) = start_with_sequences();
+    let (mut ann, mut bob) = (client_of(&server, "ann"), client_of(&server, "bob"));
+    assert_allowed(
         &mut admin,
         "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO ann; GRANT ALL ON ALL TABLES IN SCHEMA public TO ann",
     );
@@ -184,22 +187,22 @@ fn sequences_are_altered_by_their_owners() {
         "ALTER TABLE ida ALTER COLUMN id SET GENERATED BY DEFAULT",
         "ALTER TABLE ida ALTER COLUMN id DROP IDENTITY",
     ] {
-        denied(&mut ann, statement);
+        assert_denied(&mut ann, statement);
     }
-    allowed(&mut admin, "INSERT INTO ser (x) VALUES (1), (2)");
-    denied(&mut ann, "TRUNCATE ser RESTART IDENTITY");
-    answers(&mut ann, "SELECT count(*) FROM ser", "2");
-    allowed(&mut ann, "TRUNCATE ser");
-    // A column may take values that its owner may not: who writes rows is asked.
-    allowed(&mut admin, "GRANT CREATE ON SCHEMA public TO ann; REVOKE ALL ON SEQUENCE s FROM ann");
-    allowed(
+    assert_allowed(&mut admin, "INSERT INTO ser (x) VALUES (1), (2)");
+    assert_denied(&mut ann, "TRUNCATE ser RESTART IDENTITY");
+    assert_value(&mut ann, "SELECT count(*) FROM ser", "2");
+    assert_allowed(&mut ann, "TRUNCATE ser");
+    // A column may use a sequence that the table's owner may not: the privileges of the writer count.
+    assert_allowed(&mut admin, "GRANT CREATE ON SCHEMA public TO ann; REVOKE ALL ON SEQUENCE s FROM ann");
+    assert_allowed(
         &mut ann,
         "CREATE TABLE own (id INT, k INT DEFAULT nextval('s'), g SERIAL, i INT GENERATED ALWAYS AS IDENTITY)",
     );
-    denied(&mut ann, "INSERT INTO own (id) VALUES (1)");
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann");
-    allowed(&mut ann, "INSERT INTO own (id) VALUES (1)");
-    // In the transaction that makes it, too.
+    assert_denied(&mut ann, "INSERT INTO own (id) VALUES (1)");
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO ann");
+    assert_allowed(&mut ann, "INSERT INTO own (id) VALUES (1)");
+    // Also in the transaction that creates it.
     for statement in [
         "BEGIN",
         "CREATE TABLE fresh (id SERIAL, k INT GENERATED ALWAYS AS IDENTITY, x INT)",
@@ -207,18 +210,18 @@ fn sequences_are_altered_by_their_owners() {
         "INSERT INTO fresh (x) SELECT nextval('fresh_s')",
         "COMMIT",
     ] {
-        allowed(&mut ann, statement);
+        assert_allowed(&mut ann, statement);
     }
-    // A sequence of a column is that of its table's owner.
-    allowed(&mut ann, "CREATE SEQUENCE mine");
-    denied(&mut bob, "SELECT nextval('mine')");
-    allowed(&mut ann, "GRANT USAGE ON SEQUENCE mine TO bob");
-    answers(&mut bob, "SELECT nextval('mine')", "1");
+    // A sequence that belongs to a column has the owner of its table.
+    assert_allowed(&mut ann, "CREATE SEQUENCE mine");
+    assert_denied(&mut bob, "SELECT nextval('mine')");
+    assert_allowed(&mut ann, "GRANT USAGE ON SEQUENCE mine TO bob");
+    assert_value(&mut bob, "SELECT nextval('mine')", "1");
     assert_eq!(ann.fails("ALTER SEQUENCE mine OWNED BY ser.id"), "55000");
     assert_eq!(ann.fails("CREATE SEQUENCE other OWNED BY ser.id"), "55000");
     assert_eq!(admin.fails("ALTER SEQUENCE s OWNED BY own.id"), "55000");
     assert_eq!(admin.fails("CREATE SEQUENCE other OWNED BY own.id"), "55000");
-    allowed(&mut ann, "ALTER SEQUENCE mine OWNED BY own.id");
+    assert_allowed(&mut ann, "ALTER SEQUENCE mine OWNED BY own.id");
     for statement in [
         "ALTER SEQUENCE mine OWNER TO bob",
         "ALTER TABLE own_i_seq OWNER TO bob",
@@ -227,67 +230,70 @@ fn sequences_are_altered_by_their_owners() {
         assert_eq!(admin.fails(statement), "0A000", "{statement}");
         assert_eq!(ann.fails(statement), "0A000", "{statement}");
     }
-    allowed(&mut ann, "ALTER SEQUENCE mine OWNER TO ann");
-    allowed(&mut admin, "ALTER TABLE own OWNER TO bob");
+    assert_allowed(&mut ann, "ALTER SEQUENCE mine OWNER TO ann");
+    assert_allowed(&mut admin, "ALTER TABLE own OWNER TO bob");
     let owners = "SELECT string_agg(sequencename || '=' || sequenceowner, ' ' ORDER BY sequencename) FROM pg_sequences \
                   WHERE sequencename LIKE 'own%' OR sequencename = 'mine'";
-    answers(&mut admin, owners, "mine=bob own_g_seq=bob own_i_seq=bob");
+    assert_value(&mut admin, owners, "mine=bob own_g_seq=bob own_i_seq=bob");
     for statement in [
         "SELECT nextval('own_g_seq')",
         "ALTER SEQUENCE own_g_seq RESTART",
         "SELECT nextval('mine')",
         "DROP SEQUENCE mine",
     ] {
-        denied(&mut ann, statement);
+        assert_denied(&mut ann, statement);
     }
     for statement in [
         "ALTER SEQUENCE own_g_seq RESTART WITH 5",
         "ALTER TABLE own ALTER COLUMN i RESTART WITH 9",
         "SELECT nextval('mine')",
     ] {
-        allowed(&mut bob, statement);
+        assert_allowed(&mut bob, statement);
     }
     assert_eq!(bob.fails("DROP SEQUENCE own_g_seq"), "2BP01");
     assert_eq!(bob.fails("DROP SEQUENCE own_i_seq CASCADE"), "2BP01");
-    denied(&mut bob, "INSERT INTO own (id) VALUES (2)");
-    allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO bob");
-    allowed(&mut bob, "INSERT INTO own (id) VALUES (2)");
-    answers(&mut bob, "SELECT g || ' ' || i FROM own WHERE id = 2", "5 9");
-    allowed(&mut bob, "DROP TABLE own");
+    assert_denied(&mut bob, "INSERT INTO own (id) VALUES (2)");
+    assert_allowed(&mut admin, "GRANT USAGE ON SEQUENCE s TO bob");
+    assert_allowed(&mut bob, "INSERT INTO own (id) VALUES (2)");
+    assert_value(&mut bob, "SELECT g || ' ' || i FROM own WHERE id = 2", "5 9");
+    assert_allowed(&mut bob, "DROP TABLE own");
     assert_eq!(bob.fails("SELECT nextval('mine')"), "42P01");
-    allowed(&mut admin, "ALTER SEQUENCE s OWNER TO bob");
-    allowed(&mut bob, "ALTER SEQUENCE s RESTART WITH 3");
+    assert_allowed(&mut admin, "ALTER SEQUENCE s OWNER TO bob");
+    assert_allowed(&mut bob, "ALTER SEQUENCE s RESTART WITH 3");
     assert_eq!(admin.fails("DROP ROLE bob"), "2BP01");
-    allowed(&mut admin, "REASSIGN OWNED BY bob TO ann; DROP OWNED BY bob; DROP ROLE bob");
-    answers(&mut ann, "SELECT nextval('s')", "3");
+    assert_allowed(&mut admin, "REASSIGN OWNED BY bob TO ann; DROP OWNED BY bob; DROP ROLE bob");
+    assert_value(&mut ann, "SELECT nextval('s')", "3");
 }
 
 #[test]
-fn catalogs_tell_of_values_only_whom_they_are_for() {
-    let (served, mut admin) = with_sequences();
-    let (mut ann, mut bob) = (client_of(&served, "ann"), client_of(&served, "bob"));
-    allowed(
+fn pg_sequences_hides_values_without_privilege() {
+    let (server, mut admin) = start_with_sequences();
+    let (mut ann, mut bob) = (client_of(&server, "ann"), client_of(&server, "bob"));
+    assert_allowed(
         &mut admin,
         "SELECT setval('s', 70), nextval('lab.hidden'), nextval('ser_id_seq'), nextval('ida_id_seq')",
     );
-    allowed(&mut admin, "GRANT SELECT ON SEQUENCE s TO ann; GRANT UPDATE ON SEQUENCE ser_id_seq TO ann");
-    allowed(&mut admin, "GRANT INSERT ON ida TO bob");
+    assert_allowed(
+        &mut admin,
+        "GRANT SELECT ON SEQUENCE s TO ann; GRANT UPDATE ON SEQUENCE ser_id_seq TO ann",
+    );
+    assert_allowed(&mut admin, "GRANT INSERT ON ida TO bob");
     let values = "SELECT string_agg(sequencename || '=' || coalesce(last_value::text, '-'), ' ' ORDER BY sequencename) FROM pg_sequences";
-    answers(&mut admin, values, "hidden=1 ida_id_seq=1 idd_id_seq=- s=70 ser_id_seq=1");
-    answers(&mut ann, values, "hidden=- ida_id_seq=- idd_id_seq=- s=70 ser_id_seq=-");
-    answers(&mut bob, values, "hidden=- ida_id_seq=- idd_id_seq=- s=- ser_id_seq=-");
-    // Those of identity columns are not told of at all.
+    assert_value(&mut admin, values, "hidden=1 ida_id_seq=1 idd_id_seq=- s=70 ser_id_seq=1");
+    assert_value(&mut ann, values, "hidden=- ida_id_seq=- idd_id_seq=- s=70 ser_id_seq=-");
+    assert_value(&mut bob, values, "hidden=- ida_id_seq=- idd_id_seq=- s=- ser_id_seq=-");
+    // Sequences of identity columns are not listed at all.
     let names =
         "SELECT string_agg(sequence_name, ' ' ORDER BY sequence_name) FROM information_schema.sequences";
-    answers(&mut admin, names, "hidden s ser_id_seq");
-    answers(&mut ann, names, "s ser_id_seq");
-    answers(&mut bob, names, "");
+    assert_value(&mut admin, names, "hidden s ser_id_seq");
+    assert_value(&mut ann, names, "s ser_id_seq");
+    assert_value(&mut bob, names, "");
     let last = "SELECT coalesce(pg_sequence_last_value('s'::regclass)::text, '-')";
-    answers(&mut admin, last, "70");
-    answers(&mut ann, last, "70");
-    answers(&mut bob, last, "-");
+    assert_value(&mut admin, last, "70");
+    assert_value(&mut ann, last, "70");
+    assert_value(&mut bob, last, "-");
     let may = "SELECT has_sequence_privilege('s', 'SELECT') || ' ' || has_sequence_privilege('s', 'USAGE') || ' ' || \
                has_sequence_privilege('s', 'USAGE, SELECT') || ' ' || has_sequence_privilege('ann', 'ser_id_seq', 'UPDATE')";
-    answers(&mut ann, may, "true false true true");
-    answers(&mut bob, may, "false false false true");
+    assert_value(&mut ann, may, "true false true true");
+    assert_value(&mut bob, may, "false false false true");
 }

@@ -1,22 +1,22 @@
-//! What a role may SET for its session, and what it is told of itself.
+//! SET of a role, and settings that report on the role itself (`is_superuser`, `row_security`).
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
-fn client_of(served: &Served, role: &str) -> Client {
-    Client::connect(served.port, &[("user", role)]).unwrap()
+fn client_of(server: &TestServer, role: &str) -> Client {
+    Client::connect(server.port, &[("user", role)]).unwrap()
 }
 
-fn with_a_role() -> (Served, Client, Client) {
-    let served = Served::start(&["--launcher", "none"]);
-    let mut admin = served.client();
+fn start_with_role() -> (TestServer, Client, Client) {
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut admin = server.client();
     admin.query("CREATE ROLE low LOGIN; CREATE ROLE boss SUPERUSER; GRANT boss TO low").unwrap();
-    let low = client_of(&served, "low");
-    (served, admin, low)
+    let low = client_of(&server, "low");
+    (server, admin, low)
 }
 
 #[test]
-fn settings_that_concern_others_are_for_superusers() {
-    let (served, mut admin, mut low) = with_a_role();
+fn settings_for_superusers() {
+    let (server, mut admin, mut low) = start_with_role();
     for (name, value) in [
         ("datafusion.optimizer.max_passes", "9"),
         ("datafusion.optimizer.repartition_joins", "false"),
@@ -30,8 +30,8 @@ fn settings_that_concern_others_are_for_superusers() {
     ] {
         assert_eq!(low.fails(&format!("SET {name} = {value}")), "42501", "{name}");
         assert_eq!(low.fails(&format!("ALTER ROLE low SET {name} = {value}")), "42501", "{name}");
-        let asked = Client::connect(served.port, &[("user", "low"), (name, value.trim_matches('\''))]);
-        assert_eq!(asked.err().map(|(state, _)| state).as_deref(), Some("42501"), "{name}");
+        let connection = Client::connect(server.port, &[("user", "low"), (name, value.trim_matches('\''))]);
+        assert_eq!(connection.err().map(|(state, _)| state).as_deref(), Some("42501"), "{name}");
     }
     for sql in [
         "SET datafusion.sql_parser.parse_float_as_decimal = true",
@@ -48,10 +48,10 @@ fn settings_that_concern_others_are_for_superusers() {
         [("datafusion.optimizer.max_passes", "9"), ("datafusion.execution.batch_size", "100")]
     {
         admin.query(&format!("SET {name} = {value}; ALTER ROLE low SET {name} = {value}")).unwrap();
-        let shown = client_of(&served, "low").query(&format!("SHOW {name}")).unwrap();
-        assert_eq!(shown[0].last().cloned().flatten().as_deref(), Some(value), "{name}");
+        let answer_text = client_of(&server, "low").query(&format!("SHOW {name}")).unwrap();
+        assert_eq!(answer_text[0].last().cloned().flatten().as_deref(), Some(value), "{name}");
     }
-    // What is too deep is so for everybody.
+    // Nesting limits hold for every role.
     for client in [&mut admin, &mut low] {
         client.query("SET datafusion.sql_parser.recursion_limit = 250").unwrap();
         let nested = format!("SELECT {}1{}", "(".repeat(1000), ")".repeat(1000));
@@ -63,10 +63,10 @@ fn settings_that_concern_others_are_for_superusers() {
 }
 
 #[test]
-fn a_session_knows_whether_it_may_do_everything() {
-    let (_served, admin, mut low) = with_a_role();
-    let told = |client: &Client| client.parameters.get("is_superuser").cloned();
-    assert_eq!((told(&admin).as_deref(), told(&low).as_deref()), (Some("on"), Some("off")));
+fn is_superuser_follows_the_role() {
+    let (_served, admin, mut low) = start_with_role();
+    let is_superuser = |client: &Client| client.parameters.get("is_superuser").cloned();
+    assert_eq!((is_superuser(&admin).as_deref(), is_superuser(&low).as_deref()), (Some("on"), Some("off")));
     for (sql, expected) in [
         ("SELECT 1", "off"),
         ("SET ROLE boss", "on"),
@@ -79,7 +79,7 @@ fn a_session_knows_whether_it_may_do_everything() {
         ("RESET SESSION AUTHORIZATION", "off"),
     ] {
         low.query(sql).unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
-        assert_eq!(told(&low).as_deref(), Some(expected), "{sql}");
+        assert_eq!(is_superuser(&low).as_deref(), Some(expected), "{sql}");
         assert_eq!(low.one("SHOW is_superuser").as_deref(), Ok(expected), "{sql}");
         assert_eq!(low.one("SELECT current_setting('is_superuser')").as_deref(), Ok(expected), "{sql}");
     }
@@ -87,8 +87,8 @@ fn a_session_knows_whether_it_may_do_everything() {
 }
 
 #[test]
-fn views_stand_in_the_way_of_nobody_who_does_not_ask_for_them() {
-    let (served, mut admin, mut low) = with_a_role();
+fn unrelated_views_do_not_fail_statements() {
+    let (server, mut admin, mut low) = start_with_role();
     for sql in [
         "CREATE TABLE t (a int, b text)",
         "CREATE TABLE gone (a int)",
@@ -119,7 +119,7 @@ fn views_stand_in_the_way_of_nobody_who_does_not_ask_for_them() {
     low.query("SET ROLE boss").unwrap();
     assert_eq!(low.one("SELECT a || b || c FROM who").as_deref(), Ok("bosslowboss"));
     assert_eq!(
-        served.client().one("SELECT count(*) FROM pg_views WHERE viewname = 'who'").as_deref(),
+        server.client().one("SELECT count(*) FROM pg_views WHERE viewname = 'who'").as_deref(),
         Ok("1")
     );
 }

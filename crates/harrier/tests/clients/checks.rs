@@ -1,33 +1,32 @@
-//! The real clients of PostgreSQL and of Arrow Flight SQL, as their users use them, with `harrier serve`
-//! (tests/clients).
+//! Client drivers and tools of PostgreSQL and Arrow Flight SQL against `harrier serve` (`tests/clients`).
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::PoisonError;
 
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
-/// Checks of `tests/clients/run.py`, each with one client.
+/// Runs checks of `tests/clients/run.py`, each with one client.
 fn run(clients: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     if harrier_servers::installation("clients.sh").is_none() {
         return;
     }
     let _shared = crate::MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    let served = Served::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
+    let server = TestServer::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
     let mut command = Command::new("python3");
     command.arg(root.join("tests/clients/run.py"));
-    command.args(["127.0.0.1", &served.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
+    command.args(["127.0.0.1", &server.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
     command.arg("--known").arg(root.join("tests/clients/differences.tsv"));
-    command.args(["--flight", &served.flight.to_string()]);
+    command.args(["--flight", &server.flight.to_string()]);
     for client in clients {
         command.args(["--only", client]);
     }
     let output = command.output().unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{shown}\n{errors}\n{}", served.log());
+    assert!(output.status.success(), "{output_text}\n{errors}\n{}", server.log());
 }
 
 #[test]

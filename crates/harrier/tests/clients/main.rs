@@ -1,4 +1,4 @@
-//! Clients as their users have them, and what PostgreSQL's own regression suite says of a served warehouse.
+//! Client drivers and tools, and PostgreSQL's regression suite, against a served warehouse.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test clients checks::`.
@@ -12,6 +12,6 @@ mod test_server;
 
 use std::sync::RwLock;
 
-/// Shared by the checks of clients. Statements of the regression suite have limits of time: it runs beside
-/// none of these.
+/// Read lock: checks of clients. Write lock: the regression suite, whose statements have timeouts and must
+/// run alone.
 static MACHINE: RwLock<()> = RwLock::new(());

@@ -1,5 +1,5 @@
-//! ORC files that COPY and external tables write, read by pyorc and PyArrow (`tests/clients/orc_files.py`):
-//! they say what Parquet files of the same rows say.
+//! ORC files written by COPY and external tables, read by pyorc and PyArrow (`tests/clients/orc_files.py`):
+//! same rows as the Parquet files.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 use harrier_launch::Launcher;
 use harrier_testkit::session::{Configuration, Session};
 
-/// Rows of all types: with nulls, in runs of every kind, with values far from the others, and nested. Runs
-/// are cut after 512 values, and groups of rows after 10 000.
+/// Rows of all types: NULLs, runs of every encoding, outliers, nested values. The writer cuts runs after 512
+/// values and row groups after 10 000.
 fn rows(count: u32) -> String {
     format!(
         "SELECT v AS id,
@@ -50,14 +50,19 @@ fn run(session: &mut Session, statement: &str) {
 fn check(python: &Path, orc: &Path, parquet: &Path, values_min: u64) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/orc_files.py");
     let output = Command::new(python).arg(script).args([orc, parquet]).output().unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}: {shown}{}", orc.display(), String::from_utf8_lossy(&output.stderr));
-    let compared: u64 = shown.trim().parse().unwrap();
-    assert!(compared >= values_min, "{compared} values were compared");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{}: {output_text}{}",
+        orc.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let value_count: u64 = output_text.trim().parse().unwrap();
+    assert!(value_count >= values_min, "{value_count} values were compared");
 }
 
 #[test]
-fn others_read_what_copy_writes() {
+fn pyorc_and_pyarrow_read_copied_orc() {
     let Some(python) = harrier_servers::clients_python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::start(&Configuration::embedded()).unwrap();
@@ -70,7 +75,7 @@ fn others_read_what_copy_writes() {
         run(&mut session, &format!("COPY ({}) TO '{}' {options}", rows(count), orc.display()));
         check(&python, &orc, &parquet, u64::from(count) * 60);
     }
-    // No rows at all.
+    // An empty file.
     for name in ["empty.parquet", "empty.orc"] {
         let path = folder.path().join(name);
         run(
@@ -82,7 +87,7 @@ fn others_read_what_copy_writes() {
 }
 
 #[test]
-fn others_read_what_ranks_insert() {
+fn pyorc_and_pyarrow_read_orc_of_ranks() {
     let Some(python) = harrier_servers::clients_python() else { return };
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
@@ -98,7 +103,7 @@ fn others_read_what_ranks_insert() {
     let mut session = Session::start(&configuration).unwrap();
     let parquet = folder.path().join("rows.parquet");
     run(&mut session, &format!("COPY ({}) TO '{}'", rows(3_000), parquet.display()));
-    // The table's columns are those of its first file.
+    // The table takes its columns from its first file.
     let orc = folder.path().join("orc");
     std::fs::create_dir(&orc).unwrap();
     run(&mut session, &format!("COPY ({}) TO '{}/first.orc'", rows(500), orc.display()));

@@ -1,5 +1,4 @@
-//! A warehouse written down by pg_dump and restored into PostgreSQL, and read by PostgreSQL through
-//! postgres_fdw.
+//! pg_dump of a warehouse restored into PostgreSQL, and postgres_fdw reading a warehouse.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use harrier_servers::Postgres;
 
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
 const TABLES: &str = r#"
 CREATE SCHEMA "Sales";
@@ -26,18 +25,18 @@ CREATE VIEW "Sales".of_both AS WITH own AS (SELECT "Key" FROM "Sales"."Mixed Cas
 "#;
 
 struct Pair {
-    served: Served,
+    server: TestServer,
     postgres: &'static Postgres,
     database: String,
 }
 
 impl Pair {
-    /// `None`, said loudly, where PostgreSQL cannot be installed.
+    /// `None`, with a message, if PostgreSQL cannot be installed.
     fn start() -> Option<Self> {
         let postgres = Postgres::shared()?;
-        let served = Served::start(&["--launcher", "none"]);
-        let pair = Self { served, postgres, database: postgres.new_database() };
-        pair.ask(TABLES);
+        let server = TestServer::start(&["--launcher", "none"]);
+        let pair = Self { server, postgres, database: postgres.new_database() };
+        pair.query_warehouse(TABLES);
         Some(pair)
     }
 
@@ -45,7 +44,7 @@ impl Pair {
         Command::new(self.postgres.programs().join(name))
     }
 
-    /// Of a program that talks to the warehouse.
+    /// A client program that connects to the warehouse.
     fn of_warehouse(&self, name: &str) -> Command {
         let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
         let mut command = self.program(name);
@@ -53,7 +52,7 @@ impl Pair {
             "-h",
             "127.0.0.1",
             "-p",
-            &self.served.port.to_string(),
+            &self.server.port.to_string(),
             "-U",
             &user,
             "-d",
@@ -62,19 +61,19 @@ impl Pair {
         command
     }
 
-    /// The answer of the warehouse.
-    fn ask(&self, sql: &str) -> String {
+    /// The warehouse's answer.
+    fn query_warehouse(&self, sql: &str) -> String {
         run(self.of_warehouse("psql").args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql]))
     }
 
-    /// The answer of PostgreSQL.
-    fn compare(&self, sql: &str) -> String {
+    /// PostgreSQL's answer.
+    fn query_postgres(&self, sql: &str) -> String {
         self.postgres.psql(&self.database, sql)
     }
 
-    /// What pg_dump writes, as a file of the server's folder.
+    /// Writes pg_dump's output to a file in the server's folder.
     fn dump(&self, arguments: &[&str]) -> std::path::PathBuf {
-        let path = self.served.folder.path().join("dump.sql");
+        let path = self.server.folder.path().join("dump.sql");
         run(self
             .of_warehouse("pg_dump")
             .args(["--no-owner", "--no-privileges", "-f"])
@@ -109,17 +108,17 @@ fn a_warehouse_is_dumped_and_restored() {
          WHERE table_schema IN ('public', 'Sales') ORDER BY table_name, ordinal_position",
         "SELECT obj_description('public.kinds'::regclass), col_description('public.kinds'::regclass, 7)",
     ] {
-        assert_eq!(pair.ask(sql), pair.compare(sql), "{sql}");
+        assert_eq!(pair.query_warehouse(sql), pair.query_postgres(sql), "{sql}");
     }
 }
 
 #[test]
-fn parts_of_a_warehouse_are_dumped() {
+fn schemas_and_tables_of_a_warehouse_are_dumped() {
     let Some(pair) = Pair::start() else { return };
     let text = |arguments: &[&str]| fs::read_to_string(pair.dump(arguments)).unwrap();
     let schema = text(&["--schema-only"]);
     assert!(schema.contains("CREATE TABLE public.kinds") && !schema.contains("COPY"), "{schema}");
-    // The default of a query is not the one of the session that it is restored in.
+    // The session that restores has another default for the setting.
     assert!(schema.contains("public.summed") && schema.contains("FROM public.kinds k"), "{schema}");
     for one in ["kinds", "public.kinds", "main.kinds"] {
         let one = text(&["--table", one, "--schema-only"]);
@@ -132,30 +131,33 @@ fn parts_of_a_warehouse_are_dumped() {
 }
 
 #[test]
-fn postgresql_reads_a_warehouse() {
+fn postgres_fdw_reads_a_warehouse() {
     let Some(pair) = Pair::start() else { return };
-    // The server of PostgreSQL runs as somebody else.
+    // PostgreSQL's server runs as another user.
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
-    pair.ask(&format!("CREATE ROLE \"{user}\" LOGIN SUPERUSER"));
-    pair.ask("CREATE ROLE wrapper LOGIN SUPERUSER PASSWORD 'not a secret'");
-    let port = pair.served.port;
-    pair.compare("CREATE EXTENSION postgres_fdw");
-    pair.compare(&format!(
+    pair.query_warehouse(&format!("CREATE ROLE \"{user}\" LOGIN SUPERUSER"));
+    pair.query_warehouse("CREATE ROLE wrapper LOGIN SUPERUSER PASSWORD 'not a secret'");
+    let port = pair.server.port;
+    pair.query_postgres("CREATE EXTENSION postgres_fdw");
+    pair.query_postgres(&format!(
         "CREATE SERVER lake FOREIGN DATA WRAPPER postgres_fdw \
          OPTIONS (host '127.0.0.1', port '{port}', dbname 'warehouse', use_remote_estimate 'true')"
     ));
-    pair.compare(
+    pair.query_postgres(
         "CREATE USER MAPPING FOR harrier SERVER lake OPTIONS (user 'wrapper', password 'not a secret')",
     );
-    pair.compare("IMPORT FOREIGN SCHEMA public LIMIT TO (kinds, summed) FROM SERVER lake INTO public");
-    pair.compare("CREATE SCHEMA named; IMPORT FOREIGN SCHEMA main FROM SERVER lake INTO named");
+    pair.query_postgres("IMPORT FOREIGN SCHEMA public LIMIT TO (kinds, summed) FROM SERVER lake INTO public");
+    pair.query_postgres("CREATE SCHEMA named; IMPORT FOREIGN SCHEMA main FROM SERVER lake INTO named");
     let columns = "SELECT string_agg(column_name || ' ' || data_type, ', ' ORDER BY ordinal_position) \
                    FROM information_schema.columns WHERE table_name = 'kinds' AND table_schema = 'public'";
-    assert_eq!(pair.compare(columns), pair.ask(columns));
+    assert_eq!(pair.query_postgres(columns), pair.query_warehouse(columns));
     let sql = "SELECT price, name FROM public.kinds WHERE n = 2";
-    assert_eq!(pair.compare(sql), pair.ask(sql));
-    assert_eq!(pair.compare("SELECT count(*) FROM named.kinds k JOIN public.summed s ON s.n = k.n"), "2");
-    // It plans by the costs that the warehouse tells.
-    let plan = pair.compare("EXPLAIN SELECT count(*) FROM public.kinds WHERE n > 1");
+    assert_eq!(pair.query_postgres(sql), pair.query_warehouse(sql));
+    assert_eq!(
+        pair.query_postgres("SELECT count(*) FROM named.kinds k JOIN public.summed s ON s.n = k.n"),
+        "2"
+    );
+    // Its planner uses the costs that the warehouse reports.
+    let plan = pair.query_postgres("EXPLAIN SELECT count(*) FROM public.kinds WHERE n > 1");
     assert!(plan.contains("Foreign Scan"), "{plan}");
 }

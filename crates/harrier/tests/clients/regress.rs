@@ -1,8 +1,8 @@
-//! PostgreSQL's own regression suite, run through psql against `harrier serve` and a real PostgreSQL,
-//! statement by statement; what differs has to be listed (`tests/regress`).
+//! PostgreSQL's regression suite through psql, on `harrier serve` and on PostgreSQL, compared statement by
+//! statement; differences must be listed (`tests/regress`).
 //!
-//! `HARRIER_REGRESS=join` runs only the files with that in their names. `HARRIER_REGRESS_UPDATE=1` writes the
-//! list and the counts anew. `HARRIER_REGRESS_SHOW=FOLDER` writes down both outcomes of each statement that
+//! `HARRIER_REGRESS=join` runs only the files with that in their names. `HARRIER_REGRESS_UPDATE=1` rewrites
+//! the list and the counts. `HARRIER_REGRESS_SHOW=FOLDER` writes both outcomes of each statement that
 //! differs.
 
 mod classes;
@@ -28,9 +28,9 @@ use list::{Counts, Entry};
 use psql::{Address, Outcome};
 use script::{Part, Statement};
 
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
-/// The files of the suite that are run: SELECT and its clauses, then types.
+/// Files of the suite to run: SELECT and its clauses, then types.
 const FILES: [&str; 43] = [
     "test_setup",
     "select",
@@ -77,7 +77,7 @@ const FILES: [&str; 43] = [
     "random",
 ];
 
-/// What one file came to.
+/// Result of one file.
 struct Result {
     counts: Counts,
     entries: Vec<Entry>,
@@ -90,11 +90,11 @@ fn regression_suite() {
     let _alone = crate::MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let root = checkout().join("tests/regress");
     let classes = classes::read(&fs::read_to_string(root.join("classes.txt")).unwrap());
-    let wanted = env::var("HARRIER_REGRESS").unwrap_or_default();
-    let files: Vec<&str> = FILES.into_iter().filter(|file| file.contains(&wanted)).collect();
-    assert!(!files.is_empty(), "no file has {wanted} in its name");
+    let file_filter = env::var("HARRIER_REGRESS").unwrap_or_default();
+    let files: Vec<&str> = FILES.into_iter().filter(|file| file.contains(&file_filter)).collect();
+    assert!(!files.is_empty(), "no file has {file_filter} in its name");
 
-    // A server that is another user copies from it.
+    // PostgreSQL's server, another user, copies from it.
     let shared = tempfile::tempdir().unwrap();
     fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
     copy_folder(&suite.join("data"), &shared.path().join("data"));
@@ -145,28 +145,27 @@ fn regression_suite() {
     );
 }
 
-/// Runs a file, after the tables of the suite were made, against both servers, each with a database of its
-/// own.
+/// Runs a file on both servers, each with a new database, after creating the tables of the suite.
 fn run_file(file: &str, suite: &Path, shared: &Path, postgres: &Postgres, classes: &[Class]) -> Result {
     let text = |name: &str| {
         let bytes = fs::read(suite.join("sql").join(format!("{name}.sql"))).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let setup = setup::adapted(script::parts(&text("test_setup")));
+    let setup = setup::adapt_tables(script::parts(&text("test_setup")));
     let parts = script::parts(&text(file));
     let (parts, left_out) = match file {
         "test_setup" => (Vec::new(), 0),
-        _ => setup::kept(parts),
+        _ => setup::filter_statements(parts),
     };
     let all: Vec<&Part> = setup.iter().chain(&parts).collect();
 
-    let served = Served::start(&["--launcher", "none"]);
+    let server = TestServer::start(&["--launcher", "none"]);
     let data = shared.display().to_string();
     let user = env::var("USER").unwrap_or_else(|_| "root".to_string());
     let database = "warehouse".to_string();
-    // Recursions without an end are known to run until then.
-    let address = Address { port: served.port, user, database, data: data.clone(), time_limit: 30 };
-    let harrier = psql::run(&address, &all, served.folder.path());
+    // Infinite recursions run until this timeout.
+    let address = Address { port: server.port, user, database, data: data.clone(), time_limit: 30 };
+    let harrier = psql::run(&address, &all, server.folder.path());
     let database = postgres.new_database();
     let user = "harrier".to_string();
     let address = Address { port: postgres.port(), user, database, data, time_limit: 300 };
@@ -182,18 +181,19 @@ fn run_file(file: &str, suite: &Path, shared: &Path, postgres: &Postgres, classe
     let mut turns: HashMap<String, usize> = HashMap::new();
     let mut entries = Vec::new();
     for (at, statement) in statements.iter().enumerate() {
-        let found = compare::difference(&statement.text, &harrier[at], &expected[at]);
+        let difference = compare::difference(&statement.text, &harrier[at], &expected[at]);
         if at < begin {
-            // It is listed where it is run for its own sake, and spoils its table here too.
-            found.inspect(|found| drop(classifier.class(classes, "test_setup", statement, found)));
+            // The difference is listed with the file that tests it; here it also spoils the tables.
+            difference
+                .inspect(|difference| drop(classifier.class(classes, "test_setup", statement, difference)));
             continue;
         }
         let turn = turns.entry(statement.hash()).or_default();
         *turn += 1;
-        let Some(found) = found else { continue };
-        let class = classifier.class(classes, file, statement, &found);
+        let Some(difference) = difference else { continue };
+        let class = classifier.class(classes, file, statement, &difference);
         show(file, statement, &class, &harrier[at], &expected[at]);
-        entries.push(Entry::of(file, statement, *turn, class, found.kind));
+        entries.push(Entry::of(file, statement, *turn, class, difference.kind));
     }
     Result { counts: Counts { run: statements.len() - begin, left_out }, entries }
 }
@@ -205,7 +205,7 @@ fn statement(part: &Part) -> Option<&Statement> {
     }
 }
 
-/// Writes both outcomes down for whoever looks into a difference.
+/// Writes both outcomes to a file for investigation.
 fn show(file: &str, statement: &Statement, class: &str, harrier: &Outcome, postgres: &Outcome) {
     let Some(folder) = env::var_os("HARRIER_REGRESS_SHOW") else { return };
     let outcome = |outcome: &Outcome| match outcome {
@@ -221,8 +221,8 @@ fn show(file: &str, statement: &Statement, class: &str, harrier: &Outcome, postg
         outcome(postgres)
     );
     let path = Path::new(&folder).join(file);
-    let mut shown = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    std::io::Write::write_all(&mut shown, text.as_bytes()).unwrap();
+    let mut writer = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap();
 }
 
 const BEGIN: &str = "<!-- counts, written by the test -->\n";
@@ -242,7 +242,7 @@ fn tables(results: &HashMap<&str, Result>, entries: &[Entry], classes: &[Class])
     list::tables(&counts, entries, &reasons)
 }
 
-/// PostgreSQL 15; `None`, said loudly, where there is none.
+/// Starts PostgreSQL 15; `None`, with a message, if it is not available.
 fn postgres() -> Option<&'static Postgres> {
     // The suite changes roles, which all databases of a server share.
     let postgres: &'static Postgres = Box::leak(Box::new(Postgres::dedicated()?));
@@ -254,14 +254,14 @@ fn postgres() -> Option<&'static Postgres> {
     Some(postgres)
 }
 
-/// The suite's folder; `None`, said loudly, where it cannot be had.
+/// The suite's folder; `None`, with a message, if it cannot be downloaded.
 fn suite() -> Option<PathBuf> {
-    let found = Command::new(checkout().join("scripts/regress.sh")).output().unwrap();
-    if !found.status.success() {
-        skip(String::from_utf8_lossy(&found.stderr).trim());
+    let download = Command::new(checkout().join("scripts/regress.sh")).output().unwrap();
+    if !download.status.success() {
+        skip(String::from_utf8_lossy(&download.stderr).trim());
         return None;
     }
-    Some(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
+    Some(PathBuf::from(String::from_utf8_lossy(&download.stdout).trim()))
 }
 
 fn skip(why: &str) {

@@ -1,19 +1,19 @@
-//! Everything around a served warehouse is killed, stopped, cut off, filled or starved at random while 16
-//! clients write and read, and nothing that was acknowledged is lost, nothing that was refused is there,
-//! every answer is right, and nothing hangs or stays behind.
+//! Chaos test of a served warehouse: processes are killed, stopped, cut off from the network or starved of
+//! disk and memory at random while 16 clients write and read. No acknowledged write is lost, no refused write
+//! is visible, every answer is correct, and nothing hangs or leaks.
 //!
-//! `HARRIER_CHAOS_SECONDS` says for how long (60; half an hour by hand), `HARRIER_SEED` repeats the choices
-//! of a run, though not its moments, `HARRIER_CHAOS_FAULTS` names the only faults,
-//! `HARRIER_CHAOS_HANG_SECONDS` how long a statement may take (20). Prints how often what was done to whom,
-//! what statements came to, and how long it took until the next right answer.
+//! `HARRIER_CHAOS_SECONDS` sets the duration (60; half an hour by hand), `HARRIER_SEED` repeats the choices
+//! of a run, though not their timing, `HARRIER_CHAOS_FAULTS` restricts the faults,
+//! `HARRIER_CHAOS_HANG_SECONDS` is the maximum time of a statement (20). Prints the number of faults by kind,
+//! outcomes of statements, and the recovery times until the next correct answer.
 //!
 //! ```text
 //! HARRIER_CHAOS_SECONDS=1800 HARRIER_CHAOS_HANG_SECONDS=10 \
 //!     cargo test --release --workspace --test cluster chaos:: -- --nocapture
 //! ```
 //!
-//! An outcome may be unknown only where the connection broke, or 40003 says so, while something was
-//! committed: then it is looked up, and has to be all or nothing and to stay so.
+//! An outcome may be unknown only if the connection broke or SQLSTATE 40003 was sent during a commit. The
+//! client then looks the outcome up: the change must be there as a whole or not at all, and stay so.
 
 mod client;
 mod service;
@@ -35,28 +35,27 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use service::{RANKS, Rank, Service, empty, fill, signal};
-use worker::{FACTS, HANG_SECONDS, SUM, Shared, Worker, sum};
+use worker::{FACTS, HANG_SECONDS, SUM, SharedState, Worker, sum};
 
 const CLIENTS: usize = 16;
 
-/// Of a run of the test suite.
+/// Duration in a run of the test suite.
 const SECONDS: u64 = 60;
 
-/// How long the service may take to be whole again.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Timeout for the service to be complete again.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Descriptors that the front end may have more of at the end than before the load: connections of its pool
-/// to the catalog.
+/// Descriptors that the front end may gain during the load: connections of its pool to the catalog.
 const DESCRIPTORS_MORE: usize = 40;
 
-/// Bytes of memory that it may have more of, some seconds after the load: freed memory is given back after a
-/// while only.
+/// Bytes of memory that the front end may gain, some seconds after the load: the allocator returns freed
+/// memory with a delay.
 const MEMORY_MORE: u64 = 512 << 20;
 
-/// Bytes a rank may take when its memory is short.
+/// Memory limit of a rank, in bytes, while its memory is short.
 const RANK_BYTES: u64 = 24 << 20;
 
-/// How long a host is cut off at least, when it is to be found out.
+/// Minimum time that a host is cut off so that the failure detector notices.
 const CUT_OFF: Duration = Duration::from_secs(6);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,20 +63,20 @@ enum Fault {
     KillRank,
     StopRank,
     KillTwoRanks,
-    /// One that is on another host, which nobody on this one can watch.
+    /// A rank on another host, which no process on this host can watch.
     KillFarRank,
     KillLauncher,
     KillFrontEnd,
     KillCatalog,
-    /// Nothing comes to it or from it any more, for some seconds.
+    /// Drops the host's network traffic for some seconds.
     CutOffHost,
-    /// All processes on it end at once.
+    /// Kills all processes on the host at once.
     KillHost,
     FullSpillDisk,
     FullDataDisk,
     FullHostDisk,
     FullMemory,
-    /// All ranks of this host share what there is.
+    /// Limits the memory of all ranks of this host together.
     FullHostMemory,
 }
 
@@ -99,13 +98,13 @@ const FAULTS: [Fault; 14] = [
 ];
 
 #[test]
-fn the_service_bears_what_comes() {
+fn random_faults_lose_no_acknowledged_write() {
     if env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let Some(postgres) = Postgres::dedicated() else { return };
     let postgres: &'static Postgres = Box::leak(Box::new(postgres));
-    let _turn = crate::turn();
+    let _turn = crate::exclusive_cluster();
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let seed = harrier_launch::seed();
     let seconds = number("HARRIER_CHAOS_SECONDS").unwrap_or(SECONDS);
@@ -113,14 +112,14 @@ fn the_service_bears_what_comes() {
     let mut random = StdRng::seed_from_u64(seed);
     let service = Service::start(postgres);
     make_tables(&service);
-    wait_until_whole(&service);
-    let faults = possible(&service);
+    wait_for_recovery(&service);
+    let faults = available_faults(&service);
     let descriptors = service.descriptors();
     let memory = service.memory();
     let first_pid = service.pid();
 
     let hang = Duration::from_secs(number("HARRIER_CHAOS_HANG_SECONDS").unwrap_or(HANG_SECONDS));
-    let shared = Arc::new(Shared { hang, ..Shared::default() });
+    let shared = Arc::new(SharedState { hang, ..SharedState::default() });
     let workers: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let worker = Worker::new(Arc::clone(&shared), service.port, number, seed);
@@ -132,27 +131,27 @@ fn the_service_bears_what_comes() {
     while Instant::now() < end {
         thread::sleep(Duration::from_millis(random.random_range(500..3000)));
         let Some(fault) = faults.choose(&mut random).copied() else { break };
-        // None: there was no such rank at that moment.
-        if let Some(answered) = inject(fault, &service, &shared, &mut random) {
-            figures.entry(fault).or_default().push(answered);
+        // There was no such rank at that moment.
+        if let Some(recovery_time) = inject(fault, &service, &shared, &mut random) {
+            figures.entry(fault).or_default().push(recovery_time);
         }
     }
     for disk in service.disks.values() {
         disk.empty();
     }
-    wait_until_whole(&service);
+    wait_for_recovery(&service);
     shared.stop.store(true, Ordering::Relaxed);
     for worker in workers {
         worker.join().expect("no client panics");
     }
     print(&figures, &shared);
-    leaves_nothing(&service, (descriptors, memory), first_pid, &shared);
+    assert_no_leaks(&service, (descriptors, memory), first_pid, &shared);
     let violations = shared.violations.lock().expect("no panic holds it");
     assert!(violations.is_empty(), "seed {seed}: {violations:#?}\n{}", service::tail(&service.log()));
 }
 
 fn make_tables(service: &Service) {
-    let mut client = Client::connect(service.port, PATIENCE).expect("the service is up");
+    let mut client = Client::connect(service.port, RECOVERY_TIMEOUT).expect("the service is up");
     for sql in [
         "CREATE TABLE ledger (client int, n bigint, amount bigint)".to_string(),
         "CREATE TABLE left_side (client int, n bigint, amount bigint)".to_string(),
@@ -163,16 +162,16 @@ fn make_tables(service: &Service) {
     }
 }
 
-/// Until all ranks work, and a statement of theirs is answered.
-fn wait_until_whole(service: &Service) {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until all ranks work and answer a distributed statement.
+fn wait_for_recovery(service: &Service) {
+    let deadline = Instant::now() + RECOVERY_TIMEOUT;
     while service.ranks().len() < RANKS || answer(service).is_none() {
         assert!(Instant::now() < deadline, "the gang is not whole again\n{}", service.diagnosis());
         thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The right answer of what all ranks work for; `None` is any other outcome but a wrong answer.
+/// Runs a statement that needs all ranks; `None` for any failure except a wrong answer.
 fn answer(service: &Service) -> Option<()> {
     let mut client = Client::connect(service.port, Duration::from_secs(20)).ok()?;
     let answer = client.one(SUM).ok()?;
@@ -180,10 +179,10 @@ fn answer(service: &Service) -> Option<()> {
     Some(())
 }
 
-/// Faults that can be done here; says which cannot, and why.
-fn possible(service: &Service) -> Vec<Fault> {
+/// Faults that can be injected here; prints which cannot, and why.
+fn available_faults(service: &Service) -> Vec<Fault> {
     let only = env::var("HARRIER_CHAOS_FAULTS").ok();
-    let wanted = |fault: &Fault| {
+    let is_enabled = |fault: &Fault| {
         only.as_ref().is_none_or(|names| names.split(',').any(|name| name == format!("{fault:?}")))
     };
     let can = |fault: &Fault| match fault {
@@ -197,7 +196,7 @@ fn possible(service: &Service) -> Vec<Fault> {
     };
     FAULTS
         .into_iter()
-        .filter(wanted)
+        .filter(is_enabled)
         .filter(|fault| {
             let can = can(fault);
             if !can {
@@ -208,9 +207,9 @@ fn possible(service: &Service) -> Vec<Fault> {
         .collect()
 }
 
-/// Does something bad, undoes it, and waits until the service is well. Returns the time from the moment it
-/// could be well to the next right answer of a statement that was asked after it.
-fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng) -> Option<Duration> {
+/// Injects a fault, undoes it, and waits for recovery. Returns the time from the undo to the next correct
+/// answer of a statement sent after it.
+fn inject(fault: Fault, service: &Service, shared: &SharedState, random: &mut StdRng) -> Option<Duration> {
     println!("{fault:?}");
     let ranks = service.ranks();
     let here: Vec<Rank> = ranks.iter().copied().filter(|rank| rank.host == 1).collect();
@@ -218,7 +217,7 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
     let some_rank = here.choose(random).map(|rank| rank.pid);
     let hold = Duration::from_millis(random.random_range(200..2500));
     let mut since = Instant::now();
-    let mut answered = None;
+    let mut recovery_time = None;
     match fault {
         Fault::KillRank => signal(some_rank?, Signal::SIGKILL),
         Fault::StopRank => signal(some_rank?, Signal::SIGSTOP),
@@ -246,7 +245,7 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
         Fault::CutOffHost => {
             let network = service.network.as_ref()?;
             let host = far.choose(random)?.host;
-            // Long enough to be found out (5 s), or too short for that.
+            // Either longer than the failure detector's 5 s, or too short for it.
             let hold = if random.random_ratio(3, 4) { hold + CUT_OFF } else { hold };
             thread::scope(|scope| {
                 network.cut(host);
@@ -254,7 +253,7 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
                     thread::sleep(hold);
                     network.repair(host);
                 });
-                answered = Some(until_answered(fault, service, since));
+                recovery_time = Some(time_to_answer(fault, service, since));
             });
         }
         Fault::KillHost => service.network.as_ref()?.kill_all(far.choose(random)?.host),
@@ -281,18 +280,18 @@ fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng)
             thread::sleep(hold + Duration::from_secs(1));
         }
     }
-    let answered = answered.unwrap_or_else(|| until_answered(fault, service, since));
-    println!("{fault:?}: the next right answer after {answered:.3?}");
-    // One fault after the other: two at a time are several ranks, or several runs.
+    let recovery_time = recovery_time.unwrap_or_else(|| time_to_answer(fault, service, since));
+    println!("{fault:?}: the next right answer after {recovery_time:.3?}");
+    // One fault at a time: two at once may affect several ranks or exceed the retries.
     if random.random_ratio(2, 3) {
-        wait_until_whole(service);
+        wait_for_recovery(service);
     }
-    Some(answered)
+    Some(recovery_time)
 }
 
-/// Waits for the next right answer; the time since `since`.
-fn until_answered(fault: Fault, service: &Service, since: Instant) -> Duration {
-    let deadline = since + PATIENCE;
+/// Waits for the next correct answer; returns the time since `since`.
+fn time_to_answer(fault: Fault, service: &Service, since: Instant) -> Duration {
+    let deadline = since + RECOVERY_TIMEOUT;
     while answer(service).is_none() {
         assert!(Instant::now() < deadline, "no right answer after {fault:?}\n{}", service.diagnosis());
         thread::sleep(Duration::from_millis(5));
@@ -300,8 +299,8 @@ fn until_answered(fault: Fault, service: &Service, since: Instant) -> Duration {
     since.elapsed()
 }
 
-/// While this runs, the service has a reason not to answer.
-fn outage(shared: &Shared, bad: impl FnOnce()) {
+/// Records an outage: failures during it are excused.
+fn outage(shared: &SharedState, bad: impl FnOnce()) {
     let number = {
         let mut outages = shared.outages.lock().expect("no panic holds it");
         outages.push((Instant::now(), None));
@@ -311,7 +310,7 @@ fn outage(shared: &Shared, bad: impl FnOnce()) {
     shared.outages.lock().expect("no panic holds it")[number].1 = Some(Instant::now());
 }
 
-/// A control group whose members get little memory, of either version.
+/// A cgroup (version 1 or 2) that limits the memory of its processes.
 struct Cgroup {
     folder: PathBuf,
     root: &'static Path,
@@ -328,7 +327,7 @@ impl Cgroup {
         Some(group)
     }
 
-    /// What a process has already does not count; what it takes from now on does.
+    /// Limits memory that the process allocates from now on.
     fn take(&self, pid: u32) {
         let _ = fs::write(self.folder.join("cgroup.procs"), pid.to_string());
     }
@@ -344,14 +343,14 @@ impl Drop for Cgroup {
     }
 }
 
-/// What was done with how long it took until the next right answer each time, and what came of it.
-fn print(figures: &BTreeMap<Fault, Vec<Duration>>, shared: &Shared) {
+/// Prints faults with their recovery times, and outcomes of statements.
+fn print(figures: &BTreeMap<Fault, Vec<Duration>>, shared: &SharedState) {
     println!("\nfault                times   median  longest  until the next right answer");
-    for (fault, answered) in figures {
-        let (count, mut answered) = (answered.len(), answered.clone());
-        answered.sort();
-        let median = answered.get(answered.len() / 2).copied().unwrap_or_default();
-        let longest = answered.last().copied().unwrap_or_default();
+    for (fault, recovery_times) in figures {
+        let (count, mut times) = (recovery_times.len(), recovery_times.clone());
+        times.sort();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        let longest = times.last().copied().unwrap_or_default();
         println!(
             "{:<20} {count:>5} {:>8.3} {:>8.3}",
             format!("{fault:?}"),
@@ -377,10 +376,15 @@ fn print(figures: &BTreeMap<Fault, Vec<Duration>>, shared: &Shared) {
     println!("longest, in seconds: {}", slowest.join(", "));
 }
 
-/// Nothing of the service grows without bound, and nothing stays when it has ended.
-fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_pid: u32, shared: &Shared) {
-    let deadline = Instant::now() + PATIENCE;
-    // Connections of clients that have gone are noticed soon, and memory that was freed is given back.
+/// Asserts that the service leaked no memory, descriptors, files or processes.
+fn assert_no_leaks(
+    service: &Service,
+    (descriptors, memory): (usize, u64),
+    first_pid: u32,
+    shared: &SharedState,
+) {
+    let deadline = Instant::now() + RECOVERY_TIMEOUT;
+    // The server notices closed connections soon, and the allocator returns memory.
     let is_much =
         || service.descriptors() > descriptors + DESCRIPTORS_MORE || service.memory() > memory + MEMORY_MORE;
     while is_much() && Instant::now() < deadline {
@@ -410,7 +414,7 @@ fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_
     while !service.others().is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
-    // A daemon of Open MPI whose launcher was killed while its host was cut off learns that from TCP, minutes
+    // An Open MPI daemon whose launcher was killed while its host was cut off learns it from TCP minutes
     // later.
     let (daemons, others): (Vec<_>, Vec<_>) = service.others().into_iter().partition(|(_, name)| {
         service.network.is_some() && ["orted", "bash", "unshare"].contains(&name.as_str())
@@ -424,25 +428,25 @@ fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_
     };
     for folder in ["tmp", "spill"] {
         let entries = fs::read_dir(service.folder().join(folder)).into_iter().flatten().flatten();
-        let left: Vec<String> = entries
+        let leftovers: Vec<String> = entries
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .filter(|name| !is_launchers(name))
             .collect();
-        if !left.is_empty() {
-            shared.violate(format!("temporary files are left in {folder}: {left:?}"));
+        if !leftovers.is_empty() {
+            shared.violate(format!("temporary files are left in {folder}: {leftovers:?}"));
         }
     }
-    // What others have left at this moment, they remove.
+    // Abandoned segments are removed by other gangs.
     while !abandoned_segments().is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
-    let left = abandoned_segments();
-    if !left.is_empty() {
-        shared.violate(format!("shared memory is left: {left:?}"));
+    let leftovers = abandoned_segments();
+    if !leftovers.is_empty() {
+        shared.violate(format!("shared memory is left: {leftovers:?}"));
     }
 }
 
-/// Folders of gangs for shared memory, of this service or of another one, that nobody uses any more.
+/// Folders of shared memory of any gang that no process uses.
 fn abandoned_segments() -> Vec<PathBuf> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let is_gangs = |path: &PathBuf| {

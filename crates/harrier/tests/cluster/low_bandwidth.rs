@@ -1,8 +1,8 @@
-//! Ranks on two hosts with a line between them that is narrow and long (`scripts/hosts.sh`): over MPI's TCP
-//! and over QUIC a statement gives what it gives in one process, and the line was what it should be, by the
-//! counters of its queues and of what delays.
+//! Ranks on two hosts with low bandwidth and high latency between them (`scripts/hosts.sh`): over MPI's TCP
+//! and over QUIC, a statement returns what one process returns. Counters of the network queues confirm
+//! bandwidth and delay.
 //!
-//! The hosts are namespaces; where none can be made, the tests say so and do nothing.
+//! Hosts are network namespaces; without permission to create them, the tests print so and pass.
 
 use std::fs;
 use std::path::Path;
@@ -10,30 +10,29 @@ use std::process::Command;
 
 use crate::command::{BINARY, Folder};
 
-/// 2.5 MB in a second. In one turn a rank sends more than the 256 KiB that may go beyond the rate.
+/// 2.5 MB/s. A rank sends more at once than the burst of 256 KiB.
 const RATE: &str = "20mbit";
 
-/// As `tc` writes it.
-const RATE_TOLD: &str = "rate 20Mbit";
+/// The rate in the format of `tc`.
+const RATE_OF_TC: &str = "rate 20Mbit";
 
-/// Each way.
+/// One-way delay.
 const DELAY_MS: &str = "5";
 
-/// Rows, each with a key of its own of 32 bytes that compress badly: half of them have to go to the other
-/// rank of two.
+/// Rows with distinct 32-byte keys that compress badly: half of them go to the other rank.
 const ROWS: u64 = 200_000;
 const KEY_BYTES: u64 = 32;
 
 const SQL: &str =
     "SELECT count(*), sum(c), min(s), max(s) FROM (SELECT s, count(*) AS c FROM 't/*.parquet' GROUP BY s) g";
 
-/// What the script has told of the line.
-struct Told {
+/// Report of the script on the link.
+struct LinkReport {
     text: String,
 }
 
-impl Told {
-    /// The numbers that stand behind this word in the counters of both ends.
+impl LinkReport {
+    /// Sum of the numbers after this word in the counters of both ends.
     fn sum(&self, word: &str) -> u64 {
         let numbers = self.text.split(word).skip(1).filter_map(|rest| {
             let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
@@ -42,24 +41,24 @@ impl Told {
         numbers.sum()
     }
 
-    /// Milliseconds for which every packet was held by the process that is the line; `None` if there is none.
-    fn held_ms(&self) -> Option<f64> {
+    /// Delay in milliseconds that the userspace link added to every packet; `None` without one.
+    fn delay_ms(&self) -> Option<f64> {
         let line = self.text.lines().find(|line| line.starts_with("held "))?;
         line.split_whitespace().nth(4)?.parse().ok()
     }
 }
 
-/// Runs the statement on two ranks, one on each host. Returns what it gave and what the line was; `None`
-/// where there are no hosts.
-fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, Told)> {
+/// Runs the statement on two ranks, one per host. Returns its output and the link's report; `None` without
+/// namespaces.
+fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, LinkReport)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/hosts.sh");
-    let told = folder.path().join(format!("told-{launch}-{delay_ms}"));
+    let report = folder.path().join(format!("told-{launch}-{delay_ms}"));
     let data = folder.path().join("t");
     let output = Command::new("sh")
         .arg(script)
         .args(["--rate", RATE, "--delay", delay_ms, "--tell"])
-        .arg(&told)
-        // Namespaces that share process ids could share memory, too, whatever the line between them.
+        .arg(&report)
+        // A shared PID namespace could make ranks use shared memory instead of the network.
         .args([
             launch,
             "2",
@@ -89,12 +88,12 @@ fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, Told)> 
         return None;
     }
     assert!(output.status.success(), "{launch}: {stderr}");
-    let text = fs::read_to_string(told).unwrap();
-    Some((String::from_utf8(output.stdout).unwrap(), Told { text }))
+    let text = fs::read_to_string(report).unwrap();
+    Some((String::from_utf8(output.stdout).unwrap(), LinkReport { text }))
 }
 
 fn check(launch: &str) {
-    let _turn = (crate::turn(), harrier_launch::gang_slot());
+    let _turn = (crate::exclusive_cluster(), harrier_launch::gang_slot());
     let folder = Folder::new();
     fs::create_dir(folder.path().join("t")).unwrap();
     let copies = (0..4).map(|file| {
@@ -103,24 +102,24 @@ fn check(launch: &str) {
             "COPY (SELECT md5(x::text) AS s FROM generate_series({from}, {to}) g(x)) TO 't/{file}.parquet';"
         )
     });
-    let made = folder.sql(&["-c", &copies.collect::<String>()]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let setup = folder.sql(&["-c", &copies.collect::<String>()]);
+    assert_eq!(setup.status, Some(0), "{setup:?}");
     let alone = folder.sql(&["--format", "csv", "-c", SQL]);
     assert_eq!(alone.status, Some(0), "{alone:?}");
     assert!(alone.stdout.contains(&format!("\n{ROWS},{ROWS},")), "{alone:?}");
     for delay_ms in ["0", DELAY_MS] {
-        let Some((answer, told)) = run(&folder, launch, delay_ms) else { return };
-        let line = &told.text;
+        let Some((answer, report)) = run(&folder, launch, delay_ms) else { return };
+        let line = &report.text;
         assert_eq!(answer, alone.stdout, "{launch}, {delay_ms} ms");
-        assert_eq!(line.matches(RATE_TOLD).count(), 2, "{line}");
-        // Both ends together, with some room for how the keys fell.
-        assert!(told.sum("Sent ") > ROWS * KEY_BYTES / 3, "{line}");
-        // A packet that had to wait for the rate. A queue that delays counts none.
-        assert!(line.contains("netem") || told.sum("overlimits ") > 0, "{line}");
+        assert_eq!(line.matches(RATE_OF_TC).count(), 2, "{line}");
+        // Both directions, allowing for an uneven distribution of keys.
+        assert!(report.sum("Sent ") > ROWS * KEY_BYTES / 3, "{line}");
+        // Packets that waited for bandwidth; netem does not count them.
+        assert!(line.contains("netem") || report.sum("overlimits ") > 0, "{line}");
         if delay_ms != "0" {
             let is_netem = line.matches(&format!("delay {delay_ms}ms")).count() == 2;
-            let held = told.held_ms().is_some_and(|held| held >= delay_ms.parse::<f64>().unwrap());
-            assert!(is_netem || held, "{line}");
+            let is_delayed = report.delay_ms().is_some_and(|delay| delay >= delay_ms.parse::<f64>().unwrap());
+            assert!(is_netem || is_delayed, "{line}");
         }
     }
 }

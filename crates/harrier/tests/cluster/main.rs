@@ -1,5 +1,5 @@
-//! What takes several hosts, made of namespaces, or a Slurm cluster: ranks on them, a narrow line between
-//! them, job steps, and chaos.
+//! Tests on several hosts (network namespaces) or a Slurm cluster: host failures, low bandwidth, job steps,
+//! chaos.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test cluster chaos::`.
@@ -16,8 +16,8 @@ mod test_server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held by each test: what one does to the network and the processors, the others would see.
-fn turn() -> MutexGuard<'static, ()> {
+/// Held by each test: they share the network and the processors.
+fn exclusive_cluster() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Hosts made of namespaces, with a network between them that can be cut: where this user may make them, as
-//! root may.
+//! Hosts as network namespaces, connected by a network that can be cut, if this user (such as root) may
+//! create them.
 //!
-//! The test's own host is the first; the others have names, processes and addresses of their own, and share
-//! its files. All hang on one bridge. Source: ip-netns(8), veth(4).
+//! The test's own host is number 1; the others have their own names, processes and addresses, and share its
+//! files. All are attached to one bridge. Source: ip-netns(8), veth(4).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-/// Of networks with one name and the same addresses there is one at a time.
+/// One network at a time: names and addresses are the same.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Removed when this is dropped, with all processes on its hosts.
+/// Removed on drop, with all processes on its hosts.
 pub struct Network {
-    /// What names of hosts begin with.
+    /// Prefix of host names.
     name: String,
-    /// The first three bytes of all addresses.
+    /// First three bytes of all addresses.
     subnet: String,
     hosts: usize,
     folder: TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Runs a command; what it says when it fails.
+/// Runs a command; returns its error output if it fails.
 fn run(words: &[&str]) -> Result<(), String> {
     let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output();
     match output {
@@ -36,9 +36,9 @@ fn run(words: &[&str]) -> Result<(), String> {
 }
 
 impl Network {
-    /// This host, and so many others. `None`, with a word of why: none can be made here.
+    /// Creates `others` hosts beside this one. `None`, with a message, if that is not permitted.
     pub fn make(others: usize) -> Option<Self> {
-        // Addresses that are for measurements of networks (RFC 2544), and of no real one.
+        // Addresses for benchmarks (RFC 2544), unused on real networks.
         let number = std::process::id();
         let subnet = format!("198.{}.{}", 18 + (number >> 8) % 2, number % 256);
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -79,7 +79,7 @@ impl Network {
             }
             inside(&["ip", "link", "set", &port, "master", "bridge", "up"])?;
         }
-        // Whether a program runs there is seen now, not when ranks are started.
+        // Tests now whether programs run there, not when ranks start.
         let mut remote = Command::new(remote_shell());
         remote.args([&self.host(self.hosts), "true"]).envs(self.environment());
         let output = remote.output().map_err(|error| error.to_string())?;
@@ -93,12 +93,12 @@ impl Network {
         format!("{}s", self.name)
     }
 
-    /// The name of a host, from 2 on.
+    /// Name of a host, from 2.
     pub fn host(&self, number: usize) -> String {
         format!("{}n{number}", self.name)
     }
 
-    /// A hosts file with so many slots of each host.
+    /// Writes a hosts file with these slots per host.
     pub fn hosts_file(&self, slots: &[usize]) -> PathBuf {
         let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = |at: usize| if at == 0 { own.trim().to_string() } else { self.host(at + 1) };
@@ -108,20 +108,20 @@ impl Network {
         path
     }
 
-    /// What a server on this host needs to have its ranks meet over the network.
+    /// Environment that makes ranks of a server on this host connect over the network.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let subnet = format!("{}.0/24", self.subnet);
         vec![
             ("HARRIER_TEST_SUBNET", self.subnet.clone()),
             ("OMPI_MCA_plm", "rsh".to_string()),
             ("OMPI_MCA_plm_rsh_agent", remote_shell().display().to_string()),
-            // Otherwise it tries the addresses of other networks, too.
+            // Without it, it also tries addresses of other networks.
             ("OMPI_MCA_btl_tcp_if_include", subnet.clone()),
             ("OMPI_MCA_oob_tcp_if_include", subnet),
         ]
     }
 
-    /// Nothing comes to a host or from it any more.
+    /// Drops all traffic of a host.
     pub fn cut(&self, host: usize) {
         self.set(host, "down");
     }
@@ -134,12 +134,12 @@ impl Network {
         run(&["ip", "-n", &self.switch(), "link", "set", &port(host), state]).expect("a link");
     }
 
-    /// Ends all processes on a host at once.
+    /// Kills all processes on a host.
     pub fn kill_all(&self, host: usize) {
         kill(&self.processes(host));
     }
 
-    /// Ends the ranks on a host, and nothing else there.
+    /// Kills the ranks on a host only.
     pub fn kill_ranks(&self, host: usize) {
         let is_rank = |pid: &String| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -165,7 +165,7 @@ fn kill(pids: &[String]) {
     }
 }
 
-/// On the bridge.
+/// Name of the host's port on the bridge.
 fn port(host: usize) -> String {
     format!("port{host}")
 }

@@ -1,6 +1,6 @@
-//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation;
-//! programs in keys and values, too. Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`),
-//! which needs root and Debian's packages; where it cannot be had the test says so and passes.
+//! Slurm: job steps (`srun harrier sql`) as gangs, `harrier serve` inside an allocation, and MPI-D programs.
+//! Uses a temporary Slurm cluster on this machine (`scripts/slurm.sh`), which needs root and Debian's
+//! packages; without them the tests print so and pass.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ struct Cluster {
 impl Cluster {
     fn start(nodes: u32) -> Option<Cluster> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slurm.sh");
-        let turn = crate::turn();
+        let turn = crate::exclusive_cluster();
         let folder = tempfile::tempdir().unwrap();
         let cluster = Cluster { script, folder, _turn: turn };
         let up = cluster.script(&["up", &cluster.path(), &nodes.to_string()]);
@@ -48,11 +48,11 @@ impl Cluster {
         command.output().unwrap()
     }
 
-    /// A job step of a program, its arguments to come.
+    /// Builds a job step that runs a program, without its arguments.
     fn step(&self, arguments: &[&str], program: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
-        // The virtual nodes have one name and one address: let Open MPI use nothing else between them.
+        // All virtual nodes have one name and address; restricts Open MPI to it.
         command.env("OMPI_MCA_btl", "tcp,self").env("OMPI_MCA_btl_tcp_if_include", "lo");
         command.args(["60", "srun", "--mpi=pmix"]).args(arguments).arg(program);
         command
@@ -70,15 +70,15 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_job_step_is_a_gang() {
+fn job_steps_run_as_gangs() {
     let Some(cluster) = Cluster::start(2) else { return };
     let data = tempfile::tempdir().unwrap();
-    let made = Command::new(BINARY)
+    let generation = Command::new(BINARY)
         .args(["generate", "tpch", "--scale", "0.01", "--out"])
         .arg(data.path())
         .output()
         .unwrap();
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(generation.status.success(), "{}", text(&generation.stderr));
     let table = format!("'{}/orders/'", data.path().display());
     let query =
         format!("select o_orderstatus, count(distinct o_custkey) n from {table} group by 1 order by 1");
@@ -101,7 +101,7 @@ fn a_job_step_is_a_gang() {
 }
 
 #[test]
-fn a_job_step_is_a_job_of_keys_and_values() {
+fn job_steps_run_mpid_programs() {
     let Some(cluster) = Cluster::start(2) else { return };
     let programs = Path::new(BINARY).with_file_name("mpid-programs");
     assert!(programs.is_file(), "mpid-programs is built with the workspace");
@@ -109,8 +109,8 @@ fn a_job_step_is_a_job_of_keys_and_values() {
     let input = folder.path().join("records");
     let mut generate = Command::new(&programs);
     generate.args(["generate", "records", "--bytes", "2000000", "--files", "3", "--printable", "--out"]);
-    let made = generate.arg(&input).output().unwrap();
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let generation = generate.arg(&input).output().unwrap();
+    assert!(generation.status.success(), "{}", text(&generation.stderr));
     for program in ["terasort", "wordcount"] {
         let words = |name: &str| {
             let mut words = vec![program.to_string(), "--check".to_string(), "--input".to_string()];
@@ -121,7 +121,7 @@ fn a_job_step_is_a_job_of_keys_and_values() {
         let alone = Command::new(&programs).args(words(&format!("{program}-alone"))).output().unwrap();
         assert!(alone.status.success(), "{}", text(&alone.stderr));
         for step in [["-N", "1", "-n", "3"], ["-N", "2", "-n", "4"]] {
-            // A job adds to a timeline that is there.
+            // A job appends to an existing timeline.
             let timeline = folder.path().join(format!("{program}-{}.timeline", step[3]));
             let mut command = cluster.step(&step, &programs);
             command.args(words(&format!("{program}-{}", step[3]))).env("HARRIER_MPID_TIMELINE", &timeline);
@@ -140,11 +140,11 @@ fn a_job_step_is_a_job_of_keys_and_values() {
     }
 }
 
-/// How long anything of a server may take before the test fails.
+/// Timeout of every wait for a server.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[test]
-fn a_server_inside_an_allocation_has_its_ranks_there() {
+fn server_starts_ranks_in_its_allocation() {
     let Some(cluster) = Cluster::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let log = std::fs::File::create(folder.path().join("log")).unwrap();
@@ -166,9 +166,9 @@ fn a_server_inside_an_allocation_has_its_ranks_there() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let said = || std::fs::read_to_string(folder.path().join("log")).unwrap();
-    let pid: u32 = lines.next().unwrap_or_else(|| panic!("no job: {}", said())).parse().unwrap();
-    let way = lines.next().unwrap_or_else(|| panic!("no server: {}", said()));
+    let log_text = || std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let pid: u32 = lines.next().unwrap_or_else(|| panic!("no job: {}", log_text())).parse().unwrap();
+    let way = lines.next().unwrap_or_else(|| panic!("no server: {}", log_text()));
     let ready = lines.next().unwrap();
     let port = ready.strip_prefix("ready: psql -h 127.0.0.1 -p ").unwrap().split(' ').next().unwrap();
     let port: u16 = port.parse().unwrap();
@@ -178,7 +178,7 @@ fn a_server_inside_an_allocation_has_its_ranks_there() {
     let deadline = Instant::now() + PATIENCE;
     // As many ranks as the allocation has tasks.
     while client.one("SELECT count(*) FROM sys.ranks WHERE state = 'working'").as_deref() != Ok("2") {
-        assert!(Instant::now() < deadline, "the ranks do not meet: {}", said());
+        assert!(Instant::now() < deadline, "the ranks do not meet: {}", log_text());
         std::thread::sleep(Duration::from_millis(100));
     }
     client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 10000) s(x)").unwrap();
@@ -188,12 +188,12 @@ fn a_server_inside_an_allocation_has_its_ranks_there() {
     drop(client);
     signal(pid, "TERM");
     let status = job.wait().unwrap();
-    assert!(status.success(), "{status}: {}", said());
+    assert!(status.success(), "{status}: {}", log_text());
 }
 
-/// The script that ships is a job that serves until it is told to end.
+/// The batch script that ships runs a server until the job is canceled.
 #[test]
-fn a_batch_job_is_a_warehouse() {
+fn shipped_batch_script_serves_a_warehouse() {
     let Some(cluster) = Cluster::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
@@ -204,7 +204,7 @@ fn a_batch_job_is_a_warehouse() {
         command
     };
     let path = std::env::var("PATH").unwrap_or_default();
-    let submitted = slurm("sbatch")
+    let submission = slurm("sbatch")
         .args(["--parsable", "-N", "1", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=5", "--output"])
         .arg(&output)
         .arg(script)
@@ -217,40 +217,40 @@ fn a_batch_job_is_a_warehouse() {
         .env("OMPI_MCA_btl_tcp_if_include", "lo")
         .output()
         .unwrap();
-    assert!(submitted.status.success(), "{}", text(&submitted.stderr));
-    let job = text(&submitted.stdout).trim().to_string();
-    let said = || std::fs::read_to_string(&output).unwrap_or_default();
+    assert!(submission.status.success(), "{}", text(&submission.stderr));
+    let job = text(&submission.stdout).trim().to_string();
+    let log_text = || std::fs::read_to_string(&output).unwrap_or_default();
     let deadline = Instant::now() + PATIENCE;
     let port: u16 = loop {
-        let port = said().lines().find_map(|line| {
+        let port = log_text().lines().find_map(|line| {
             line.strip_prefix("ready: psql -h 127.0.0.1 -p ")?.split(' ').next()?.parse().ok()
         });
         if let Some(port) = port {
             break port;
         }
-        assert!(Instant::now() < deadline, "job {job} does not serve: {}", said());
+        assert!(Instant::now() < deadline, "job {job} does not serve: {}", log_text());
         std::thread::sleep(Duration::from_millis(100));
     };
-    assert!(said().contains(&format!("from outside, ssh -L {port}:127.0.0.1:{port} ")), "{}", said());
+    assert!(log_text().contains(&format!("from outside, ssh -L {port}:127.0.0.1:{port} ")), "{}", log_text());
     let mut client = Client::connect(port, &[]).unwrap();
     while client.one("SELECT count(*) FROM sys.ranks WHERE state = 'working'").as_deref() != Ok("2") {
-        assert!(Instant::now() < deadline, "the ranks do not meet: {}", said());
+        assert!(Instant::now() < deadline, "the ranks do not meet: {}", log_text());
         std::thread::sleep(Duration::from_millis(100));
     }
     client.query("CREATE TABLE t AS SELECT x FROM generate_series(1, 10000) s(x)").unwrap();
     assert_eq!(client.one("SELECT sum(x) FROM t").as_deref(), Ok("50005000"));
     drop(client);
-    // As Slurm does a minute before the end.
+    // Slurm sends SIGTERM a minute before the time limit.
     assert!(slurm("scancel").args(["--batch", "--signal=TERM", &job]).status().unwrap().success());
     let state = || {
-        let told = slurm("scontrol").args(["show", "job", &job]).output().unwrap();
-        text(&told.stdout)
+        let job_info = slurm("scontrol").args(["show", "job", &job]).output().unwrap();
+        text(&job_info.stdout)
             .split_whitespace()
             .find_map(|word| word.strip_prefix("JobState=").map(str::to_string))
     };
     while state().as_deref() == Some("RUNNING") || state().as_deref() == Some("COMPLETING") {
-        assert!(Instant::now() < deadline + PATIENCE, "job {job} does not end: {}", said());
+        assert!(Instant::now() < deadline + PATIENCE, "job {job} does not end: {}", log_text());
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(state().as_deref(), Some("COMPLETED"), "{}", said());
+    assert_eq!(state().as_deref(), Some("COMPLETED"), "{}", log_text());
 }

@@ -1,17 +1,17 @@
-//! What a page says is printed, and what is.
+//! Comparison of a page's expected output with the actual output.
 //!
-//! They are the same, letter for letter but for blanks at the ends of lines, except:
+//! They must be equal, byte for byte except for trailing blanks, and except:
 //!
-//! - a line `…` of the page stands for any lines, or none, and `…` within a line for any text of it;
-//! - times with fractions of a second, how long something took, names of data files and of backups, and the
-//!   password of a server's pages are others of their kind, as are words that the page says vary. In such an
-//!   output columns may have other widths.
+//! - a line `…` of the page matches any number of lines, and `…` within a line any text;
+//! - times with fractions of a second, durations, names of data files and of backups, the password of the
+//!   monitoring pages, and words that the page marks as varying. In such an output columns may have other
+//!   widths.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Kinds of text that are others in each run: how one is found, and what stands in its place.
+/// Patterns of text that varies between runs, and their placeholders.
 const KINDS: [(&str, &str); 5] = [
     (
         r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d+(?:\+00(?::00)?|Z)?",
@@ -28,7 +28,7 @@ static KIND: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&all.join("|")).unwrap()
 });
 
-/// Errors: how they differ, for people.
+/// Errors: a description of the difference.
 pub fn compare(expected: &str, actual: &str, varies: &[String]) -> Result<(), String> {
     if let Some(word) = varies.iter().find(|word| !expected.contains(word.as_str())) {
         return Err(format!("{word} is said to vary, and is not there"));
@@ -38,16 +38,16 @@ pub fn compare(expected: &str, actual: &str, varies: &[String]) -> Result<(), St
     match fits(&patterns, &lines(actual)) {
         true => Ok(()),
         false => {
-            Err(format!("the page says\n{}\nand what is printed is\n{}", quoted(expected), quoted(actual)))
+            Err(format!("the page says\n{}\nand what is printed is\n{}", quote(expected), quote(actual)))
         }
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     lines(text).iter().map(|line| format!("  | {line}\n")).collect()
 }
 
-/// Without blanks at the ends of lines, and without empty lines at both ends.
+/// Lines without trailing blanks, and without empty lines at both ends.
 fn lines(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     while lines.last().is_some_and(|line| line.is_empty()) {
@@ -57,7 +57,7 @@ fn lines(text: &str) -> Vec<&str> {
     lines.split_off(empty)
 }
 
-/// A line of a page.
+/// A line of expected output.
 enum Line {
     Any,
     Of(Regex),
@@ -83,16 +83,16 @@ impl Line {
     }
 }
 
-/// The pattern of text without any of the kinds.
+/// Pattern for text without varying parts.
 fn plain(text: &str, varies: &[String], is_loose: bool) -> String {
     static BLANKS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r" +").unwrap());
     static RULES: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?:\\-){3,}").unwrap());
-    // Signs that no page has, in place of what is not to be escaped.
+    // Placeholder characters that occur on no page and need no escaping.
     const VARIES: char = '\u{1}';
     const ANY: char = '\u{2}';
     let mut text = text.replace('…', &ANY.to_string());
     let mut words: Vec<&String> = varies.iter().collect();
-    // A word may be a part of another.
+    // The word may be part of another.
     words.sort_by_key(|word| std::cmp::Reverse(word.len()));
     for word in words {
         text = without_word(&text, word, VARIES);
@@ -108,7 +108,7 @@ fn plain(text: &str, varies: &[String], is_loose: bool) -> String {
     pattern.replace(VARIES, r"\S+").replace(ANY, ".*")
 }
 
-/// Text with `sign` where `word` stood by itself.
+/// Replaces `word` by `sign` where it stands alone.
 fn without_word(text: &str, word: &str, sign: char) -> String {
     let (mut done, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(word) {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_compared_letter_for_letter() {
+    fn text_is_compared_exactly() {
         assert!(is_same("a | b\n---+---\n", "a | b  \n---+---\n\n"));
         assert!(!is_same("a | b", "a |  b"));
         assert!(!is_same("a\n----", "a\n---"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_stand_for_the_rest() {
+    fn ellipsis_matches_any_text() {
         assert!(is_same("a\n…\nd", "a\nb\nc\nd"));
         assert!(is_same("…\nd", "d"));
         assert!(!is_same("a\n…\nd", "a\nb\nc"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_their_kind() {
+    fn times_and_durations_match_any_other() {
         let table = |width: usize, at: &str, n: u8| {
             format!("{:width$} | n\n{}-+--\n {at} | {n}\n", "at", "-".repeat(width))
         };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn words_vary_where_a_page_says_so() {
+    fn words_marked_as_varying_match_any_word() {
         let varies = ["9271".to_owned(), "92".to_owned()];
         assert!(compare("0 | 9271 | 2 | 92", "0 | 10 | 2 | 7", &varies).is_ok());
         assert!(compare("0 | 9271 | 2 | 92", "0 | 10 | 3 | 7", &varies).is_err());

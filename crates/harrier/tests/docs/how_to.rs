@@ -1,8 +1,8 @@
-//! The how-to pages.
+//! Tests of the how-to pages.
 
 use crate::check;
 
-/// What this file has a test for each of.
+/// Pages that this file tests.
 pub const PAGES: &[&str] = &[
     "docs/how-to/backup-and-restore.md",
     "docs/how-to/containers.md",

@@ -1,30 +1,29 @@
-//! The examples of the documentation are true: every block of `sh`, `sql`, `psql` and `python` in README.md,
-//! the tutorials and the how-to pages runs, in the order of the page, and prints what the page says.
+//! Runs the examples of the documentation: every block of `sh`, `sql`, `psql` and `python` in README.md, the
+//! tutorials and the how-to pages, in page order, and compares the output with the page.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one page:
 //! `cargo test -p harrier --test docs tutorials::server`.
 //!
 //! # A page
-//! Each page has a [`sandbox`] of its own, with names, folders and ports as the text has them. Blocks of `sh`
-//! share the variables that they export, and the working directory; blocks of `sql` share a session of
-//! `harrier sql`, or of the client that the page has started. A block of `text` is what was printed since the
-//! one before it, and is compared as [`compare`] says. Comments, which no reader sees, say what a page
-//! cannot:
+//! Each page runs in its own [`sandbox`], with names, folders and ports as in its text. Blocks of `sh` share
+//! exported variables and the working directory; blocks of `sql` share a session of `harrier sql`, or of the
+//! client started by the page. A block of `text` is the output since the previous one, and is compared by
+//! [`compare`]. Comments, which readers do not see, describe what a page cannot:
 //!
 //! | comment before a block | the block |
 //! |---|---|
-//! | `<!-- skip: REASON -->` | is not run, nor is the `text` behind it compared; see [`SKIPPED`] |
+//! | `<!-- skip: REASON -->` | is not run, and the `text` after it is not compared; see [`SKIPPED`] |
 //! | `<!-- file: NAME -->` | is written into a file |
-//! | `<!-- server -->` | goes on beside what follows, from its line `ready: …` or `standby: …` on |
-//! | `<!-- client -->` | starts the program that what follows is typed into, if it is SQL |
-//! | `<!-- ahead -->` | is typed, and nobody waits for the answer |
+//! | `<!-- server -->` | keeps running in the background after its line `ready: …` or `standby: …` |
+//! | `<!-- client -->` | starts the program that receives the following SQL |
+//! | `<!-- ahead -->` | is sent without waiting for the answer |
 //! | `<!-- status: N -->` | ends with this exit status |
-//! | `<!-- varies: WORD… -->` | is a `text` in which these words are others each time |
-//! | `<!-- of: client -->`, `<!-- of: server -->` | is a `text` of what that one has printed, not the last block |
+//! | `<!-- varies: WORD… -->` | is a `text` in which these words vary |
+//! | `<!-- of: client -->`, `<!-- of: server -->` | is a `text` printed by the client or the server |
 //!
-//! Comments that do something by themselves: `<!-- needs: WHAT… -->` names what [`sandbox::Need`] lists,
-//! `<!-- stop -->` is Ctrl-C in the terminal of the server, and `<!-- sh: … -->`, `<!-- sql: … -->`,
-//! `<!-- server: … -->` and `<!-- client: … -->` are blocks that only the test sees.
+//! Comments that act by themselves: `<!-- needs: WHAT… -->` lists requirements, see [`sandbox::Need`];
+//! `<!-- stop -->` sends Ctrl-C to the server; `<!-- sh: … -->`, `<!-- sql: … -->`, `<!-- server: … -->` and
+//! `<!-- client: … -->` are blocks for the test only.
 
 mod compare;
 mod how_to;
@@ -39,7 +38,7 @@ use std::path::{Path, PathBuf};
 
 use page::Page;
 
-/// Blocks that are not run, by reason. May only become less.
+/// Number of skipped blocks by reason. May only decrease.
 const SKIPPED: [(&str, usize); 11] = [
     ("compiles Harrier", 10),
     ("is for another engine", 2),
@@ -54,7 +53,7 @@ const SKIPPED: [(&str, usize); 11] = [
     ("needs the network", 4),
 ];
 
-/// Plays a page, and fails with all that is not as it says.
+/// Runs a page, and fails with all differences.
 fn check(name: &str) {
     let page = Page::read(&root(), name);
     if let Some(why) = sandbox::missing(&page.needs) {
@@ -69,12 +68,12 @@ fn check(name: &str) {
             return;
         }
     };
-    let played = page_runner::play(&page, &sandbox);
+    let result = page_runner::play(&page, &sandbox);
     println!(
         "{name}: {} blocks run, {} outputs compared, {} skipped",
-        played.run, played.compared, played.skipped
+        result.run, result.compared, result.skipped
     );
-    assert!(played.failures.is_empty(), "{}", played.failures.join("\n"));
+    assert!(result.failures.is_empty(), "{}", result.failures.join("\n"));
 }
 
 fn root() -> PathBuf {
@@ -104,7 +103,7 @@ fn every_page_is_played() {
 }
 
 #[test]
-fn no_more_is_skipped_than_before() {
+fn number_of_skipped_blocks_does_not_grow() {
     let mut skipped = BTreeMap::new();
     for page in pages() {
         for reason in Page::read(&root(), &page).skips() {

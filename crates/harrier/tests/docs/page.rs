@@ -1,4 +1,4 @@
-//! A page of documentation as the steps that it asks for, read from its Markdown.
+//! Parser of documentation pages: Markdown to a list of steps.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ pub struct Page {
     pub steps: Vec<Step>,
 }
 
-/// What stands at a line, or what a comment says there.
+/// A block or comment with its line number.
 #[derive(Debug, PartialEq)]
 pub struct Step {
     pub line: usize,
@@ -26,42 +26,42 @@ pub struct Step {
 
 #[derive(Debug, PartialEq)]
 pub enum Action {
-    /// A script of a shell, and the exit status that it ends with.
+    /// Shell script with its expected exit status.
     Shell(String, i32),
     Python(String),
-    /// A script of a shell that goes on beside what follows.
+    /// Shell script that keeps running in the background.
     Server(String),
-    /// A script of a shell whose last program reads what is typed.
+    /// Shell script whose last program reads from the test.
     Client(String),
-    /// Typed into the client; whether its end is waited for.
-    Typed(String, Waits),
+    /// Input for the client, and whether to wait for its end.
+    Input(String, InputMode),
     File(String, String),
     Stop,
-    /// What was printed.
+    /// Expected output.
     Output {
-        of: Speaker,
+        of: OutputSource,
         text: String,
         varies: Vec<String>,
     },
-    /// Not run, for this reason.
+    /// A skipped block with its reason.
     Skip(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waits {
-    ForItsEnd,
+pub enum InputMode {
+    WaitForEnd,
     No,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaker {
-    /// Whoever was run last.
+pub enum OutputSource {
+    /// The last block that was run.
     Last,
     Client,
     Server,
 }
 
-/// What comments have said of the next block.
+/// Attributes of the next block, set by comments.
 #[derive(Default)]
 struct Marks {
     skip: Option<String>,
@@ -71,27 +71,27 @@ struct Marks {
     is_client: bool,
     is_ahead: bool,
     varies: Vec<String>,
-    of: Option<Speaker>,
+    of: Option<OutputSource>,
 }
 
 impl Page {
-    /// Panics: it cannot be read, or it has a comment that is none of those of [`super`].
+    /// Panics: the file cannot be read, or has a comment not listed in [`super`].
     pub fn read(root: &Path, name: &str) -> Self {
         let text = fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         Self::parse(name, &text).unwrap_or_else(|error| panic!("{name}:{error}"))
     }
 
-    /// Errors: the line and what is wrong there.
+    /// Errors: line number and problem.
     fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut page = Self { name: name.to_owned(), needs: BTreeSet::new(), steps: Vec::new() };
         let mut marks = Marks::default();
-        // A skipped block takes the output that stands right behind it along.
+        // A skipped block skips the output right after it.
         let mut is_behind_skipped = false;
         let mut lines = text.lines().enumerate();
         while let Some((number, line)) = lines.next() {
-            let (line_number, trimmed) = (number + 1, line.trim_start());
+            let (line_number, trimmed_line) = (number + 1, line.trim_start());
             let at = |why: String| format!("{line_number}: {why}");
-            if let Some(first) = trimmed.strip_prefix("<!--") {
+            if let Some(first) = trimmed_line.strip_prefix("<!--") {
                 let mut comment = first.to_owned();
                 while !comment.contains("-->") {
                     let (_, more) = lines.next().ok_or_else(|| at("a comment without an end".to_owned()))?;
@@ -99,8 +99,8 @@ impl Page {
                 }
                 let comment = comment.split("-->").next().unwrap_or_default().trim();
                 page.comment(line_number, comment, &mut marks).map_err(at)?;
-            } else if let Some(language) = trimmed.strip_prefix("```") {
-                let indent = line.len() - trimmed.len();
+            } else if let Some(language) = trimmed_line.strip_prefix("```") {
+                let indent = line.len() - trimmed_line.len();
                 let mut block = String::new();
                 loop {
                     let (_, line) = lines.next().ok_or_else(|| at("a block without an end".to_owned()))?;
@@ -125,7 +125,7 @@ impl Page {
         Ok(page)
     }
 
-    /// What a comment does, or says of the next block.
+    /// Runs a comment, or stores it as an attribute of the next block.
     fn comment(&mut self, line: usize, comment: &str, marks: &mut Marks) -> Result<(), String> {
         let (name, value) = match comment.split_once(':') {
             Some((name, value)) => (name.trim(), Some(value.trim().to_owned())),
@@ -139,14 +139,14 @@ impl Page {
             ("varies", Some(words)) => {
                 marks.varies = words.split_whitespace().map(str::to_owned).collect();
             }
-            ("of", Some(who)) if who == "client" => marks.of = Some(Speaker::Client),
-            ("of", Some(who)) if who == "server" => marks.of = Some(Speaker::Server),
+            ("of", Some(who)) if who == "client" => marks.of = Some(OutputSource::Client),
+            ("of", Some(who)) if who == "server" => marks.of = Some(OutputSource::Server),
             ("ahead", None) => marks.is_ahead = true,
             ("server", None) => marks.is_server = true,
             ("client", None) => marks.is_client = true,
             ("stop", None) => push(Action::Stop),
             ("sh", Some(script)) => push(Action::Shell(script, 0)),
-            ("sql", Some(text)) => push(Action::Typed(text, Waits::ForItsEnd)),
+            ("sql", Some(text)) => push(Action::Input(text, InputMode::WaitForEnd)),
             ("server", Some(script)) => push(Action::Server(script)),
             ("client", Some(script)) => push(Action::Client(script)),
             ("needs", Some(all)) => {
@@ -159,7 +159,7 @@ impl Page {
         Ok(())
     }
 
-    /// Why blocks are not run, once for each.
+    /// Reasons of skipped blocks, one per block.
     pub fn skips(&self) -> Vec<String> {
         let reason = |step: &Step| match &step.action {
             Action::Skip(reason) => Some(reason.clone()),
@@ -168,7 +168,7 @@ impl Page {
         self.steps.iter().filter_map(reason).collect()
     }
 
-    /// Whether anything on it starts ranks, or a server, which does.
+    /// Whether the page starts ranks; a server does.
     pub fn starts_ranks(&self) -> bool {
         self.steps.iter().any(|step| match &step.action {
             Action::Shell(script, _) | Action::Server(script) => {
@@ -181,7 +181,7 @@ impl Page {
     }
 }
 
-/// What a block asks for; `None`: nothing, it is of a language that is only read.
+/// Action of a block; `None`: its language is not run.
 fn action(language: &str, block: String, marks: Marks) -> Result<Option<Action>, String> {
     if let Some(reason) = marks.skip {
         return Ok(Some(Action::Skip(reason)));
@@ -203,16 +203,18 @@ fn action(language: &str, block: String, marks: Marks) -> Result<Option<Action>,
             }
         }
         _ if SQL.contains(&language) => {
-            Action::Typed(block, if marks.is_ahead { Waits::No } else { Waits::ForItsEnd })
+            Action::Input(block, if marks.is_ahead { InputMode::No } else { InputMode::WaitForEnd })
         }
         "python" => Action::Python(block),
-        "text" => Action::Output { of: marks.of.unwrap_or(Speaker::Last), text: block, varies: marks.varies },
+        "text" => {
+            Action::Output { of: marks.of.unwrap_or(OutputSource::Last), text: block, varies: marks.varies }
+        }
         "" => return Err("a block without a language".to_owned()),
         _ => return Ok(None),
     }))
 }
 
-/// The commands of a block that shows a terminal.
+/// Commands of a block that shows a terminal session.
 fn typed_at_prompts(block: &str) -> String {
     block.lines().filter_map(|line| line.strip_prefix("$ ")).map(|line| format!("{line}\n")).collect()
 }
@@ -221,7 +223,7 @@ fn typed_at_prompts(block: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Vec<(usize, Action)>, String> {
+    fn parse_steps(text: &str) -> Result<Vec<(usize, Action)>, String> {
         let steps = Page::parse("page", text)?.steps;
         Ok(steps.into_iter().map(|step| (step.line, step.action)).collect())
     }
@@ -230,17 +232,17 @@ mod tests {
     fn blocks_become_steps() {
         let text =
             "a\n```sh\nls\n```\n\n```text\nx\n```\n1. b\n\n   ```sql\n   SELECT 1;\n   ```\n\n```rust\n```\n";
-        let output = Action::Output { of: Speaker::Last, text: "x\n".into(), varies: vec![] };
+        let output = Action::Output { of: OutputSource::Last, text: "x\n".into(), varies: vec![] };
         let steps = [
             (2, Action::Shell("ls\n".into(), 0)),
             (6, output),
-            (11, Action::Typed("SELECT 1;\n".into(), Waits::ForItsEnd)),
+            (11, Action::Input("SELECT 1;\n".into(), InputMode::WaitForEnd)),
         ];
-        assert_eq!(parsed(text).unwrap(), steps);
+        assert_eq!(parse_steps(text).unwrap(), steps);
     }
 
     #[test]
-    fn comments_say_more_of_the_next_block() {
+    fn comments_set_attributes_of_the_next_block() {
         let text = "<!-- file: a/b -->\n```toml\nx = 1\n```\n<!-- server -->\n```sh\ns\n```\n\
                     <!-- sh: one\ntwo -->\n<!-- stop -->";
         let steps = [
@@ -249,20 +251,20 @@ mod tests {
             (9, Action::Shell("one\ntwo".into(), 0)),
             (11, Action::Stop),
         ];
-        assert_eq!(parsed(text).unwrap(), steps);
+        assert_eq!(parse_steps(text).unwrap(), steps);
     }
 
     #[test]
-    fn output_of_what_is_skipped_is_skipped() {
+    fn output_of_skipped_blocks_is_skipped() {
         let text = "<!-- skip: why -->\n```sh\nls\n```\n```text\nx\n```\n```text\ny\n```\n";
-        let output = Action::Output { of: Speaker::Last, text: "y\n".into(), varies: vec![] };
-        assert_eq!(parsed(text).unwrap(), [(2, Action::Skip("why".into())), (8, output)]);
+        let output = Action::Output { of: OutputSource::Last, text: "y\n".into(), varies: vec![] };
+        assert_eq!(parse_steps(text).unwrap(), [(2, Action::Skip("why".into())), (8, output)]);
     }
 
     #[test]
-    fn what_nobody_knows_is_an_error() {
-        assert!(parsed("<!-- omit: why -->").unwrap_err().starts_with("1: nobody knows"));
-        assert!(parsed("```\nx\n```\n").unwrap_err().starts_with("1: a block without a language"));
-        assert!(parsed("<!-- needs: magic -->").unwrap_err().contains("magic"));
+    fn unknown_comments_and_languages_are_errors() {
+        assert!(parse_steps("<!-- omit: why -->").unwrap_err().starts_with("1: nobody knows"));
+        assert!(parse_steps("```\nx\n```\n").unwrap_err().starts_with("1: a block without a language"));
+        assert!(parse_steps("<!-- needs: magic -->").unwrap_err().contains("magic"));
     }
 }

@@ -1,4 +1,4 @@
-//! Does what a page asks for, step by step, and compares what is printed with what the page says.
+//! Runs the steps of a page and compares the output with the page.
 
 use std::fs;
 use std::io::Write;
@@ -8,17 +8,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::compare::compare;
-use super::page::{Action, Page, Speaker, Waits};
+use super::page::{Action, InputMode, OutputSource, Page};
 use super::sandbox::Sandbox;
 
-/// How long a step may take.
+/// Timeout of a step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// From looking for something to looking again.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs `$2` where the last script that ran so has left off, with the variables that it has exported: these
-/// are in the file `$1`.
+/// Runs `$2` in the working directory and with the exported variables of the previous script, stored in the
+/// file `$1`.
 const SHELL: &str = r#"
 state=$1 script=$2
 leave() {
@@ -34,24 +34,24 @@ set -e
 . "$script"
 "#;
 
-/// The same for what does not change where others begin.
+/// Same without saving the state.
 const APART: &str = r#"
 . "$1"
 set -e
 . "$2"
 "#;
 
-/// What came of a page.
+/// Result of a page.
 #[derive(Default)]
-pub struct Played {
+pub struct PageResult {
     pub run: usize,
     pub compared: usize,
     pub skipped: usize,
-    /// With the page and the line.
+    /// Failures with page and line.
     pub failures: Vec<String>,
 }
 
-pub fn play(page: &Page, sandbox: &Sandbox) -> Played {
+pub fn play(page: &Page, sandbox: &Sandbox) -> PageResult {
     let steps = sandbox.steps();
     fs::write(steps.join("state"), "cd /home/maria\n").expect("a file");
     let mut player = Player {
@@ -60,39 +60,39 @@ pub fn play(page: &Page, sandbox: &Sandbox) -> Played {
         scripts: 0,
         client: None,
         server: None,
-        last: Last::Nobody,
-        said: String::new(),
+        last: LastOutput::Nobody,
+        output_text: String::new(),
     };
-    let mut played = Played::default();
+    let mut result = PageResult::default();
     for step in &page.steps {
         let fail = |why: String| format!("{}:{}: {why}", page.name, step.line);
         if !matches!(step.action, Action::Output { .. })
-            && let Err(why) = player.unexpected()
+            && let Err(why) = player.check_for_errors()
         {
-            played.failures.push(fail(format!("before this, {why}")));
+            result.failures.push(fail(format!("before this, {why}")));
         }
         match player.step(&step.action) {
             Ok(()) => match step.action {
-                Action::Output { .. } => played.compared += 1,
-                Action::Skip(_) => played.skipped += 1,
+                Action::Output { .. } => result.compared += 1,
+                Action::Skip(_) => result.skipped += 1,
                 Action::File(..) | Action::Stop => {}
-                _ => played.run += 1,
+                _ => result.run += 1,
             },
-            Err(why) => played.failures.push(fail(why)),
+            Err(why) => result.failures.push(fail(why)),
         }
     }
-    if let Err(why) = player.unexpected() {
-        played.failures.push(format!("{}: at the end, {why}", page.name));
+    if let Err(why) = player.check_for_errors() {
+        result.failures.push(format!("{}: at the end, {why}", page.name));
     }
     player.end();
-    played
+    result
 }
 
-/// Whose output an output of the page is compared with.
+/// Source of the next expected output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastOutput {
     Nobody,
-    /// It was compared, or nobody has looked at it.
+    /// Its output was compared, or does not matter.
     Script {
         is_compared: bool,
     },
@@ -106,9 +106,9 @@ struct Player<'a> {
     scripts: usize,
     client: Option<Client>,
     server: Option<Running>,
-    last: Last,
-    /// By the last script.
-    said: String,
+    last: LastOutput,
+    /// Output of the last script.
+    output_text: String,
 }
 
 impl Player<'_> {
@@ -121,17 +121,17 @@ impl Player<'_> {
             }
             Action::Server(script) => self.serve(script),
             Action::Client(script) => self.start_client(script),
-            Action::Typed(text, waits) => self.typed(text, *waits),
+            Action::Input(text, waits) => self.send_input(text, *waits),
             Action::File(name, text) => {
                 let path = self.write("file", text);
                 self.shell(&format!("cp {} '{name}'\n", path.display()), 0)?;
-                self.last = Last::Nobody;
+                self.last = LastOutput::Nobody;
                 Ok(())
             }
             Action::Stop => self.stop_server(),
             Action::Output { of, text, varies } => self.compare(*of, text, varies),
             Action::Skip(_) => {
-                self.last = Last::Nobody;
+                self.last = LastOutput::Nobody;
                 Ok(())
             }
         }
@@ -144,14 +144,14 @@ impl Player<'_> {
         path
     }
 
-    /// A script of the page's shell, in `way`, with its output in a file.
+    /// Runs a script in the page's shell, in `way`, with its output in a file.
     fn script(&mut self, way: &str, program: &[&str], script: &str) -> (Command, PathBuf) {
         let path = self.write("sh", script);
         let output = path.with_extension("out");
         let file = fs::File::create(&output).expect("a file");
         let mut command = self.sandbox.command(program[0]);
         command.args(&program[1..]).args(["-c", way, "sh"]).arg(self.steps.join("state")).arg(path);
-        // What it starts is signalled with it, as at a terminal.
+        // Signals reach its whole process group, as at a terminal.
         command.process_group(0).stdout(file.try_clone().expect("a file")).stderr(file);
         (command, output)
     }
@@ -159,17 +159,17 @@ impl Player<'_> {
     fn shell(&mut self, script: &str, status: i32) -> Result<(), String> {
         let (mut command, output) = self.script(SHELL, &["sh"], script);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
-        let ended = wait_for(|| child.try_wait().ok().flatten());
-        self.said = read(&output);
-        self.last = Last::Script { is_compared: false };
-        match ended {
+        let exit = wait_for(|| child.try_wait().ok().flatten());
+        self.output_text = read(&output);
+        self.last = LastOutput::Script { is_compared: false };
+        match exit {
             None => {
                 signal("KILL", child.id());
                 let _ = child.wait();
-                Err(format!("still runs after {PATIENCE:?}:\n{}", self.said))
+                Err(format!("still runs after {PATIENCE:?}:\n{}", self.output_text))
             }
-            Some(ended) if ended.code() == Some(status) => Ok(()),
-            Some(ended) => Err(format!("{ended}, not {status}:\n{}", self.said)),
+            Some(exit) if exit.code() == Some(status) => Ok(()),
+            Some(exit) => Err(format!("{exit}, not {status}:\n{}", self.output_text)),
         }
     }
 
@@ -178,20 +178,21 @@ impl Player<'_> {
         let child = command.spawn().map_err(|error| error.to_string())?;
         let mut running = Running { child, output, compared: 0 };
         let is_up = wait_for(|| {
-            let said = read(&running.output);
-            let is_up = said.lines().any(|line| line.starts_with("ready: ") || line.starts_with("standby: "));
+            let output = read(&running.output);
+            let is_up =
+                output.lines().any(|line| line.starts_with("ready: ") || line.starts_with("standby: "));
             match is_up {
                 true => Some(true),
                 false => running.child.try_wait().ok().flatten().map(|_| false),
             }
         });
-        let said = read(&running.output);
-        // One that stands by does not take the place of the one that serves.
+        let output = read(&running.output);
+        // A standby does not replace the serving server.
         self.server = Some(running);
-        self.last = Last::Server;
+        self.last = LastOutput::Server;
         match is_up {
             Some(true) => Ok(()),
-            _ => Err(format!("the server did not start:\n{said}")),
+            _ => Err(format!("the server did not start:\n{output}")),
         }
     }
 
@@ -199,7 +200,7 @@ impl Player<'_> {
         let Some(mut server) = self.server.take() else { return Err("there is no server".to_owned()) };
         let group = server.child.id();
         signal("INT", group);
-        // Its parent has heard that, too, and may end before it.
+        // Its parent has received the signal too, and may end first.
         match wait_for(|| server.child.try_wait().ok().flatten().filter(|_| !signal("0", group))) {
             Some(_) => Ok(()),
             None => Err(format!("the server does not end:\n{}", read(&server.output))),
@@ -207,70 +208,72 @@ impl Player<'_> {
     }
 
     fn start_client(&mut self, script: &str) -> Result<(), String> {
-        // Programs write lines to a terminal, and blocks to a file.
+        // Programs line-buffer output to a terminal, and block-buffer output to a file.
         let (mut command, output) = self.script(APART, &["stdbuf", "-oL", "sh"], script);
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         let input = child.stdin.take().expect("piped");
         self.client = Some(Client { running: Running { child, output, compared: 0 }, input, asked: 0 });
-        self.last = Last::Client;
-        self.client.as_mut().expect("it has been started").catch_up()
+        self.last = LastOutput::Client;
+        self.client.as_mut().expect("it has been started").wait_until_idle()
     }
 
-    fn typed(&mut self, text: &str, waits: Waits) -> Result<(), String> {
+    fn send_input(&mut self, text: &str, waits: InputMode) -> Result<(), String> {
         if self.client.is_none() {
             self.start_client("harrier sql\n")?;
         }
         let client = self.client.as_mut().expect("it has been started");
-        self.last = Last::Client;
-        client.catch_up()?;
-        client.running.compared = client.said().len();
+        self.last = LastOutput::Client;
+        client.wait_until_idle()?;
+        client.running.compared = client.output_text().len();
         client.input.write_all(text.as_bytes()).map_err(|error| format!("the client is gone: {error}"))?;
         if !text.ends_with('\n') {
             client.input.write_all(b"\n").map_err(|error| error.to_string())?;
         }
         match waits {
-            Waits::ForItsEnd => client.catch_up(),
-            Waits::No => client.mark(),
+            InputMode::WaitForEnd => client.wait_until_idle(),
+            InputMode::No => client.mark(),
         }
     }
 
-    fn compare(&mut self, of: Speaker, expected: &str, varies: &[String]) -> Result<(), String> {
+    fn compare(&mut self, of: OutputSource, expected: &str, varies: &[String]) -> Result<(), String> {
         let of = match of {
-            Speaker::Last => self.last,
-            Speaker::Client => Last::Client,
-            Speaker::Server => Last::Server,
+            OutputSource::Last => self.last,
+            OutputSource::Client => LastOutput::Client,
+            OutputSource::Server => LastOutput::Server,
         };
         match of {
-            Last::Nobody => Err("nothing has run that could print this".to_owned()),
-            Last::Script { is_compared: true } => Err("what was printed is compared already".to_owned()),
-            Last::Script { .. } => {
-                self.last = Last::Script { is_compared: true };
-                compare(expected, &self.said, varies)
+            LastOutput::Nobody => Err("nothing has run that could print this".to_owned()),
+            LastOutput::Script { is_compared: true } => {
+                Err("what was printed is compared already".to_owned())
             }
-            Last::Client => {
+            LastOutput::Script { .. } => {
+                self.last = LastOutput::Script { is_compared: true };
+                compare(expected, &self.output_text, varies)
+            }
+            LastOutput::Client => {
                 let client = self.client.as_mut().ok_or("there is no client")?;
-                client.catch_up()?;
-                let said = client.running.new();
-                compare(expected, &without_marks(&said), varies)
+                client.wait_until_idle()?;
+                let output = client.running.new();
+                compare(expected, &without_marks(&output), varies)
             }
-            Last::Server => {
+            LastOutput::Server => {
                 let server = self.server.as_mut().ok_or("there is no server")?;
                 compare(expected, &server.new(), varies)
             }
         }
     }
 
-    /// Errors: the client has said something that is an error, and no output of the page has it.
-    fn unexpected(&mut self) -> Result<(), String> {
-        if self.last != Last::Client {
+    /// Errors: the client printed an error that no expected output contains.
+    fn check_for_errors(&mut self) -> Result<(), String> {
+        if self.last != LastOutput::Client {
             return Ok(());
         }
         let Some(client) = &mut self.client else { return Ok(()) };
-        let said = client.running.new();
+        let output = client.running.new();
         let is_error =
             |line: &str| ["ERROR", "FATAL", "psql: error"].iter().any(|word| line.starts_with(word));
-        match said.lines().any(is_error) {
-            true => Err(format!("there was an error:\n{said}")),
+        match output.lines().any(is_error) {
+            true => Err(format!("there was an error:\n{output}")),
             false => Ok(()),
         }
     }
@@ -290,73 +293,75 @@ impl Player<'_> {
 struct Running {
     child: Child,
     output: PathBuf,
-    /// Bytes of the output that were looked at.
+    /// Bytes of the output that were consumed.
     compared: usize,
 }
 
 impl Running {
-    /// What was not looked at yet.
+    /// Unread output.
     fn new(&mut self) -> String {
-        let said = read(&self.output);
-        let new = said.get(self.compared..).unwrap_or_default().to_owned();
-        self.compared = said.len();
+        let output = read(&self.output);
+        let new = output.get(self.compared..).unwrap_or_default().to_owned();
+        self.compared = output.len();
         new
     }
 }
 
-/// A program that SQL is typed into.
+/// A client program that receives SQL.
 struct Client {
     running: Running,
     input: ChildStdin,
-    /// How many marks it was asked for.
+    /// Number of marks requested so far.
     asked: usize,
 }
 
 impl Client {
-    fn said(&self) -> String {
+    fn output_text(&self) -> String {
         read(&self.running.output)
     }
 
-    /// Has it print something when it has done all that it was told.
+    /// Makes the client print a mark after all previous input.
     fn mark(&mut self) -> Result<(), String> {
         self.asked += 1;
         let mark = format!("\\echo {}\n", mark(self.asked));
-        self.input.write_all(mark.as_bytes()).map_err(|_| format!("the client has ended:\n{}", self.said()))
+        self.input
+            .write_all(mark.as_bytes())
+            .map_err(|_| format!("the client has ended:\n{}", self.output_text()))
     }
 
-    /// Waits until it has done all that it was told.
-    fn catch_up(&mut self) -> Result<(), String> {
+    /// Waits until the client has processed all previous input.
+    fn wait_until_idle(&mut self) -> Result<(), String> {
         self.mark()?;
         let mark = mark(self.asked);
-        let done = wait_for(|| {
-            let said = read(&self.running.output);
-            if said.lines().any(|line| line == mark) {
+        let is_done = wait_for(|| {
+            let output = read(&self.running.output);
+            if output.lines().any(|line| line == mark) {
                 return Some(true);
             }
             self.running.child.try_wait().ok().flatten().map(|_| false)
         });
-        match done {
+        match is_done {
             Some(true) => Ok(()),
-            Some(false) => Err(format!("the client has ended:\n{}", self.said())),
-            None => Err(format!("no answer after {PATIENCE:?}:\n{}", self.said())),
+            Some(false) => Err(format!("the client has ended:\n{}", self.output_text())),
+            None => Err(format!("no answer after {PATIENCE:?}:\n{}", self.output_text())),
         }
     }
 }
 
-/// No output of a page has this.
+/// A mark, which no expected output contains.
 fn mark(number: usize) -> String {
     format!("-- done {number} --")
 }
 
-fn without_marks(said: &str) -> String {
-    said.lines().filter(|line| !line.starts_with("-- done ")).map(|line| format!("{line}\n")).collect()
+fn without_marks(output: &str) -> String {
+    output.lines().filter(|line| !line.starts_with("-- done ")).map(|line| format!("{line}\n")).collect()
 }
 
 fn read(path: &PathBuf) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// Asks until there is an answer; `None`: there was none in time.
+/// Polls until there is a value; `None`: timeout.
 fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
     loop {
@@ -370,7 +375,7 @@ fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// To a process and all that it has started; whether there is one of them.
+/// Signals a process group; `false` if it has no process.
 fn signal(name: &str, group: u32) -> bool {
     let sent = Command::new("kill")
         .args([&format!("-{name}"), "--", &format!("-{group}")])

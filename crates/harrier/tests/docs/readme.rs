@@ -1,6 +1,6 @@
-//! The first page.
+//! Test of README.md.
 
-/// What this file has a test for.
+/// The page that this file tests.
 pub const PAGES: &[&str] = &["README.md"];
 
 #[test]

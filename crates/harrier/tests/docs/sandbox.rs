@@ -1,13 +1,13 @@
-//! Where a page runs: a machine of its own made of namespaces, on which the names, folders and ports of the
-//! text are free.
+//! Sandbox of a page: a virtual machine made of Linux namespaces, in which the names, folders and ports of
+//! the page are free.
 //!
-//! It is called `alpha`. There is another host, `beta`, with the same files and processes, and a network
-//! between the two, which leads nowhere else; `ssh` goes to both. The user is `maria`, whose home folder is
-//! empty. `/shared`, `/data`, `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she
-//! may write to, and `/source/harrier` is the checkout, built. All else of the file system is as outside.
+//! Its host name is `alpha`. A second host, `beta`, shares files and processes; the network connects only the
+//! two, and `ssh` reaches both. The user is `maria` with an empty home folder. `/shared`, `/data`,
+//! `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she may write to, and
+//! `/source/harrier` is the checkout with its build. The rest of the file system is the host's.
 //!
-//! What runs there ends with it, and it ends with this process. Source: namespaces(7), unshare(1),
-//! nsenter(1).
+//! Its processes end with the sandbox, and the sandbox ends with this process. Source: namespaces(7),
+//! unshare(1), nsenter(1).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,8 +20,8 @@ use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
-/// Makes the machine, prints the process id of its first process as others see it, and stays until its
-/// standard input ends. `$1` is the folder of the sandbox; the user's number here is that of root.
+/// Creates the namespaces, prints the process id of its init process as seen outside, and runs until its
+/// standard input ends. `$1` is the folder of the sandbox; the user is mapped to root.
 const MACHINE: &str = r#"
 set -e
 exec 4<&0
@@ -79,7 +79,7 @@ ip link set eth0 up
 exec chroot "$root" sh -c 'exec 3<&0; echo "$1"; cat <&3 >/dev/null & wait $!' sh "$pid"
 "#;
 
-/// What a page cannot do without.
+/// Requirements of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// `mpirun`.
@@ -114,8 +114,8 @@ impl Need {
     }
 }
 
-/// What is not there, or what whoever runs the tests wants to do without. With `HARRIER_REQUIRE_SERVERS=1`
-/// and `HARRIER_REQUIRE_ALL_MPI=1` what is not there is a failure.
+/// First requirement that is not available or skipped by the environment. With `HARRIER_REQUIRE_SERVERS=1`
+/// and `HARRIER_REQUIRE_ALL_MPI=1` a missing requirement is a failure.
 pub fn missing(needs: &BTreeSet<Need>) -> Option<String> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
     for need in needs {
@@ -159,9 +159,9 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// With the servers that are needed.
+    /// Starts a sandbox with the required servers.
     ///
-    /// Errors: namespaces cannot be made here, which is so where the user may not.
+    /// Errors: this user may not create namespaces.
     ///
     /// Panics: a server does not start.
     pub fn start(needs: &BTreeSet<Need>) -> Result<Self, String> {
@@ -201,12 +201,12 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// A folder that both sides see under the same name.
+    /// A folder visible under the same path on both sides.
     pub fn steps(&self) -> PathBuf {
         self.folder.path().join("steps")
     }
 
-    /// A program on the machine, its arguments to come; in the folder `/`.
+    /// Builds a command that runs in the sandbox, in the folder `/`.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg("--target").arg(self.pid.to_string());
@@ -231,7 +231,7 @@ impl Sandbox {
                 let configuration = folder.join("slurm.conf").display().to_string();
                 for (name, value) in [
                     ("SLURM_CONF", configuration.as_str()),
-                    // The nodes have one name: let Open MPI not take them for one host, with shared memory.
+                    // All nodes have one name; keeps Open MPI from using shared memory between them.
                     ("OMPI_MCA_btl", "tcp,self"),
                     ("OMPI_MCA_btl_tcp_if_include", "lo"),
                 ] {
@@ -259,7 +259,7 @@ impl Sandbox {
     }
 }
 
-/// `$1`: a folder to be made, `$2`: the server's programs.
+/// `$1`: folder to create, `$2`: folder of the server's programs.
 const POSTGRES: &str = r#"
 set -e
 mkdir "$1"
@@ -271,7 +271,7 @@ as "$2/pg_ctl" -D data -w -l server.log -o "-p 5432 -c unix_socket_directories= 
 as "$2/psql" -h 127.0.0.1 -U me -d postgres -c 'CREATE DATABASE lake'
 "#;
 
-/// `$1`: a folder to be made, `$2`: the server. Folders of its data are buckets.
+/// `$1`: folder to create, `$2`: the server. Subfolders of its data are buckets.
 const S3: &str = r#"
 set -e
 mkdir -p "$1/data/bucket" "$1/data/raw" "$1/data/logs"
@@ -279,15 +279,15 @@ ROOT_ACCESS_KEY=me ROOT_SECRET_KEY=my-secret "$2" --port 127.0.0.1:9000 --quiet 
 until curl -s -o /dev/null http://127.0.0.1:9000/; do kill -0 $!; sleep 0.1; done
 "#;
 
-/// Panics: it fails.
+/// Panics: the command fails.
 fn run(command: &mut Command, log: &Path) {
     let file = fs::File::create(log).expect("a file");
     let status = command.stdout(file.try_clone().expect("a file")).stderr(file).status();
-    let said = fs::read_to_string(log).unwrap_or_default();
-    assert!(status.is_ok_and(|status| status.success()), "{}: {said}", log.display());
+    let log_text = fs::read_to_string(log).unwrap_or_default();
+    assert!(status.is_ok_and(|status| status.success()), "{}: {log_text}", log.display());
 }
 
-/// What `ssh HOST COMMAND` is; Hydra gives options before that.
+/// Implementation of `ssh HOST COMMAND`; Hydra passes options before HOST.
 const SSH: &str = r#"#!/bin/sh
 while :; do
     case $1 in
@@ -307,8 +307,8 @@ echo "ssh: Could not resolve hostname $host" >&2
 exit 255
 "#;
 
-/// Of a person at a terminal. Ranks may be more than there are processors, and root may start them, which
-/// Open MPI does not let happen by itself.
+/// Environment of an interactive user. Allows more ranks than processors, and root as user, which Open MPI
+/// refuses by default.
 fn environment(folder: &Path) -> Vec<(String, String)> {
     let programs = Path::new(BINARY).parent().expect("it is in a folder");
     for name in ["harrier", "mpid-programs", "mpidrun"] {
@@ -339,7 +339,7 @@ fn environment(folder: &Path) -> Vec<(String, String)> {
     fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// All that is in the checkout but what was built, which is where this test is.
+/// Mounts the checkout without its build output, in which this test lies.
 fn show_checkout(folder: &Path) {
     fs::create_dir_all(folder.join("target")).expect("a folder");
     for entry in fs::read_dir(crate::root()).expect("the checkout").flatten() {
@@ -353,7 +353,7 @@ fn show_checkout(folder: &Path) {
     for entry in fs::read_dir(built).expect("what was built").flatten() {
         symlink(entry.path(), release.join(entry.file_name())).expect("a link");
     }
-    // Libraries that only tests have asked for are there alone.
+    // Libraries built for tests only are in another folder.
     let library = "libmpid.so";
     if !release.join(library).exists() {
         let _ = fs::remove_file(release.join(library));
@@ -367,7 +367,7 @@ fn is_root() -> bool {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // With the first process of the machine all others end.
+        // Killing the init process ends all others.
         drop(self.first.stdin.take());
         let _ = self.first.wait();
     }

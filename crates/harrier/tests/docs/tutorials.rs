@@ -2,7 +2,7 @@
 
 use crate::check;
 
-/// What this file has a test for each of.
+/// Pages that this file tests.
 pub const PAGES: &[&str] = &[
     "docs/tutorials/cluster.md",
     "docs/tutorials/hive.md",

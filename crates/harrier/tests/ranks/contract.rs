@@ -1,6 +1,5 @@
-//! The contract of an exchange between ranks (`support/exchange_contract.rs`), which every transport runs,
-//! with the real binary: MPI with and without shared memory between the ranks, QUIC, and gRPC.
-//! `engine/tests/in_process/contract.rs` runs it over the simulated network.
+//! Runs the exchange contract (`support/exchange_contract.rs`) with the real binary: MPI with and without
+//! shared memory, QUIC, and gRPC. `engine/tests/in_process/contract.rs` runs it over the simulated network.
 
 use harrier_launch::Hosts;
 use nix::sys::signal::Signal;
@@ -11,8 +10,8 @@ use crate::gang::{Gang, Start, session_by_hosts};
 
 const RANKS: usize = 3;
 
-/// Of `harrier sql`: even tiny tables are spread, and what a statement leaves behind on a rank is its
-/// failure.
+/// Options of `harrier sql`: distributes even tiny tables, and checks the ledger of each rank after each
+/// statement.
 const ARGUMENTS: [&str; 8] = [
     "--format",
     "lines",
@@ -31,21 +30,21 @@ impl Ranks for Gang {
 
     fn cancel(&mut self, sql: &str) {
         self.ask(sql);
-        self.busy(&(0..RANKS).collect::<Vec<_>>());
+        self.wait_until_busy(&(0..RANKS).collect::<Vec<_>>());
         self.signal_rank(0, Signal::SIGINT);
-        let (state, message) = self.answered().expect_err(sql);
+        let (state, message) = self.wait_for_answer().expect_err(sql);
         assert_eq!(state, "57014", "{message}");
     }
 
     fn rest(&mut self) {
-        Gang::rest(self);
+        Gang::wait_until_idle(self);
     }
 }
 
 fn check(mut gang: Gang, folder: &Folder, exceptions: Exceptions) {
     let contract = Contract::new(folder.path(), exceptions);
-    let made = folder.sql(&["-c", &contract.tables().join(";\n")]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let setup = folder.sql(&["-c", &contract.tables().join(";\n")]);
+    assert_eq!(setup.status, Some(0), "{setup:?}");
     contract.check(&mut gang);
     assert_eq!(gang.end().code(), Some(0), "{}", gang.stderr());
     gang.leaves_nothing();
@@ -77,14 +76,13 @@ fn udp() {
     check(session_by_hosts(&hosts, &ARGUMENTS), &Folder::new(), Exceptions::default());
 }
 
-/// What is not promised of it is datafusion-distributed's own, on both sides of the connection: its client
-/// has one budget for all streams of a connection, and its server ends the stream of a task that panicked as
-/// it does one that has no more rows.
+/// The exceptions are datafusion-distributed's: its client has one budget for all streams of a connection,
+/// and its server ends the stream of a panicked task like one without more rows.
 #[test]
 fn grpc() {
     let exceptions = Exceptions {
         merge: Some(
-            "all streams of a connection share one budget; no_stream_of_a_merge_stalls_another shows it",
+            "all streams of a connection share one budget; merge_streams_do_not_block_each_other shows it",
         ),
         panic: Some("the stream of a task that panicked ends as one that is complete"),
     };

@@ -1,10 +1,9 @@
-//! What can go wrong under ranks: the real binary under the real launcher, with ranks that die, stop, differ
-//! or run out.
+//! Failures of ranks: the real binary under the real launcher, with ranks that are killed, stopped, of
+//! different builds, or out of memory or disk.
 //!
-//! Every case ends, says what was wrong by SQLSTATE, and leaves no process, no temporary file and no shared
-//! memory. Where the gang lives, the next statement is right and nothing of the failed one is left on any
-//! rank (`harrier.check_ledger`). `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be
-//! there.
+//! Each case ends with an SQLSTATE for its cause, and leaves no process, temporary file or shared memory. If
+//! the gang survives, the next statement succeeds and nothing of the failed one is left on any rank
+//! (`harrier.check_ledger`). `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
 
 use std::env;
 use std::fs;
@@ -32,7 +31,7 @@ fn table(name: &str) -> String {
     format!("'{}/{name}/'", data().display())
 }
 
-/// Billions of pairs over two motions: longer than any test waits, and busy on every rank.
+/// Billions of pairs over two motions: never ends within a test, and keeps every rank computing.
 fn endless() -> String {
     let lineitem = table("lineitem");
     format!(
@@ -40,7 +39,7 @@ fn endless() -> String {
     )
 }
 
-/// The next statement of a session that went through a failure: on all ranks, with a motion.
+/// Runs the next statement of a session after a failure: on all ranks, with a motion.
 #[track_caller]
 fn is_well(gang: &mut Gang) {
     let sql = format!("select l_returnflag, count(*) from {} group by 1 order by 1", table("lineitem"));
@@ -50,7 +49,7 @@ fn is_well(gang: &mut Gang) {
 }
 
 #[track_caller]
-fn ends_well(mut gang: Gang) {
+fn assert_statement_succeeds_and_ends(mut gang: Gang) {
     let status = gang.end();
     assert_eq!(status.code(), Some(0), "{}", gang.stderr());
     gang.leaves_nothing();
@@ -60,9 +59,9 @@ fn ends_well(mut gang: Gang) {
 fn a_rank_is_killed() {
     needs_mpi!();
     let mut gang = running(3, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_rank(1, Signal::SIGKILL);
-    // The launcher's: that of the signal.
+    // The launcher's exit status: that of the signal.
     assert_eq!(gang.end().code(), Some(128 + 9));
     gang.fails("57P02", "rank 1 is lost");
     gang.leaves_nothing();
@@ -72,26 +71,26 @@ fn a_rank_is_killed() {
 fn a_rank_is_stopped() {
     needs_mpi!();
     let mut gang = running(3, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_rank(2, Signal::SIGSTOP);
-    // Its peers kill it when they have given it up.
+    // Its peers kill it after their failure detection timeout.
     assert_eq!(gang.end().code(), Some(128 + 9));
     gang.fails("57P02", "rank 2 is lost");
     gang.leaves_nothing();
 }
 
-/// Where the launcher leaves the others alone, they go on: first with the spare, then with fewer.
+/// If the launcher lets them live, the others continue: first with the spare, then with fewer ranks.
 #[test]
-fn survivors_go_on() {
+fn surviving_ranks_continue() {
     needs_mpi!();
     let mut gang = surviving_session(4, &["--spares", "1"]);
     is_well(&mut gang);
     let deaths = [(1, Signal::SIGKILL, [1, 2]), (2, Signal::SIGSTOP, [2, 3]), (3, Signal::SIGABRT, [3, 0])];
     for (victim, signal, busy) in deaths {
         gang.ask(&endless());
-        gang.busy(&busy);
+        gang.wait_until_busy(&busy);
         gang.signal_rank(victim, signal);
-        let (code, message) = gang.answered().unwrap_err();
+        let (code, message) = gang.wait_for_answer().unwrap_err();
         assert_eq!(code, "57P02", "{message}");
         assert!(message.starts_with(&format!("rank {victim} is lost: process ")), "{message}");
         is_well(&mut gang);
@@ -100,7 +99,7 @@ fn survivors_go_on() {
     gang.leaves_nothing();
 }
 
-/// A rank that dies while nothing runs costs no statement anything.
+/// An idle rank's death fails no statement.
 #[test]
 fn an_idle_rank_is_replaced() {
     needs_mpi!();
@@ -116,7 +115,7 @@ fn an_idle_rank_is_replaced() {
 fn the_coordinator_is_killed() {
     needs_mpi!();
     let mut gang = running(2, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_rank(0, Signal::SIGKILL);
     assert_eq!(gang.end().code(), Some(128 + 9));
     gang.leaves_nothing();
@@ -126,7 +125,7 @@ fn the_coordinator_is_killed() {
 fn the_coordinator_is_stopped() {
     needs_mpi!();
     let mut gang = running(2, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_rank(0, Signal::SIGSTOP);
     assert_eq!(gang.end().code(), Some(128 + 9));
     gang.leaves_nothing();
@@ -142,45 +141,45 @@ fn an_idle_rank_is_killed() {
     gang.leaves_nothing();
 }
 
-/// Nobody is left who could be told.
+/// There is no process left to report the failure.
 #[test]
 fn the_launcher_is_killed() {
     needs_mpi!();
     let mut gang = running(2, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_launcher(Signal::SIGKILL);
     assert_eq!(gang.end().code(), None);
     gang.leaves_nothing();
 }
 
-/// Ctrl-C goes to the launcher, which asks every rank to end.
+/// Ctrl-C goes to the launcher, which terminates every rank.
 #[test]
 fn the_launcher_is_interrupted() {
     needs_mpi!();
     let mut gang = running(2, &endless());
-    gang.begun();
+    gang.wait_until_started();
     gang.signal_launcher(Signal::SIGINT);
     assert_ne!(gang.end().code(), Some(0));
     gang.fails("57P01", "the launcher ended the gang");
     gang.leaves_nothing();
 }
 
-/// Whoever sees first that another one is gone: as `srun` does it, or a script that started them.
+/// SIGTERM to all ranks, as `srun` or a start script sends it; whichever notices first reports.
 #[test]
-fn all_ranks_are_asked_to_end() {
+fn all_ranks_get_sigterm() {
     for round in 0..6 {
         let hosts = Hosts::new(3);
         let mut gang = session_by_hosts(&hosts, &["--format", "lines"]);
         is_well(&mut gang);
         if round % 2 == 0 {
             gang.ask(&endless());
-            gang.busy(&[0, 1, 2]);
+            gang.wait_until_busy(&[0, 1, 2]);
         }
-        gang.look();
+        gang.record_names();
         for rank in [0, 1, 2] {
             gang.signal_rank(rank, Signal::SIGTERM);
         }
-        let statuses = [vec![gang.end()], gang.others_end()].concat();
+        let statuses = [vec![gang.end()], gang.wait_for_others()].concat();
         let codes: Vec<_> = statuses.iter().map(|status| status.code()).collect();
         assert_eq!(codes, [Some(128 + 15); 3], "{}", gang.stderr());
         gang.fails("57P01", "SIGTERM ended the gang");
@@ -189,7 +188,7 @@ fn all_ranks_are_asked_to_end() {
 }
 
 #[test]
-fn ranks_are_different_builds() {
+fn ranks_of_different_builds() {
     needs_mpi!();
     let mut gang = Start {
         options: &[],
@@ -246,7 +245,7 @@ fn an_operator_fails_on_a_remote_rank() {
     let mut gang = session(3, &[]);
     let lineitem = table("lineitem");
     for (sql, expected) in [
-        // In rows far down, below a motion.
+        // In late rows, below a motion.
         (format!("select l_returnflag, sum(1 / (l_orderkey - 250016)) from {lineitem} group by 1"), "22012"),
         (format!("select l_shipmode, max(cast(l_comment as bigint)) from {lineitem} group by 1"), "22P02"),
         (
@@ -258,17 +257,17 @@ fn an_operator_fails_on_a_remote_rank() {
         (format!("select count(*) from {lineitem} where cast(l_shipmode as date) > '1995-01-01'"), "22007"),
     ] {
         let answer = gang.answer(&sql);
-        let (found, message) = answer.expect_err(&sql);
-        assert_eq!(found, expected, "{sql}: {message}");
+        let (actual, message) = answer.expect_err(&sql);
+        assert_eq!(actual, expected, "{sql}: {message}");
         is_well(&mut gang);
     }
-    ends_well(gang);
+    assert_statement_succeeds_and_ends(gang);
 }
 
-/// A panic of an operator fails its statement, on whichever rank it is, and the rank lives.
+/// A panic of an operator fails its statement on any rank, and the rank survives.
 ///
-/// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics. Any
-/// other panic would do: if this one has become an answer or an error, take another.
+/// In DataFusion 55 the end of this window frame overflows, and slicing its rows panics. If that is fixed
+/// upstream, use another panic.
 #[test]
 fn an_operator_panics_on_a_remote_rank() {
     needs_mpi!();
@@ -282,21 +281,21 @@ fn an_operator_panics_on_a_remote_rank() {
              from {} where l_partkey % 2500 = {class})",
             table("lineitem")
         );
-        let (found, message) = gang.answer(&sql).expect_err(&sql);
-        assert_eq!(found, "XX000", "{message}");
+        let (actual, message) = gang.answer(&sql).expect_err(&sql);
+        assert_eq!(actual, "XX000", "{message}");
         is_well(&mut gang);
     }
     assert_eq!(gang.rank_processes(), ranks);
     assert_eq!(gang.end().code(), Some(0), "{}", gang.stderr());
     gang.leaves_nothing();
-    // Each class has keys on several ranks, and the first panic ends the others' work: of so many, one is
-    // surely not rank 0's.
+    // Each class has keys on several ranks, and the first panic stops the others; with so many classes, at
+    // least one panic is not on rank 0.
     let log = gang.stderr();
     let of_others = |line: &str| ["rank 1: ", "rank 2: "].iter().any(|prefix| line.starts_with(prefix));
     assert!(log.lines().any(|line| of_others(line) && line.contains("panic")), "{log}");
 }
 
-/// Canceled while every rank computes and all have streams open, nothing is left of a statement
+/// Cancellation while every rank computes with open streams: nothing is left of the statement
 /// (`harrier.check_ledger`).
 #[test]
 fn a_statement_is_canceled() {
@@ -306,14 +305,14 @@ fn a_statement_is_canceled() {
     let ranks = gang.rank_processes();
     for _ in 0..3 {
         gang.ask(&endless());
-        gang.busy(&[0, 1, 2]);
+        gang.wait_until_busy(&[0, 1, 2]);
         gang.signal_rank(0, Signal::SIGINT);
-        let (code, message) = gang.answered().expect_err("it would go on for minutes");
+        let (code, message) = gang.wait_for_answer().expect_err("it would go on for minutes");
         assert_eq!(code, "57014", "{message}");
         is_well(&mut gang);
     }
     assert_eq!(gang.rank_processes(), ranks);
-    ends_well(gang);
+    assert_statement_succeeds_and_ends(gang);
 }
 
 #[test]
@@ -322,7 +321,7 @@ fn a_rank_runs_out_of_memory() {
     let mut gang = session(2, &["--memory", "8MiB"]);
     let lineitem = table("lineitem");
     for sql in [
-        // The table of a hash join cannot spill.
+        // The build side of a hash join cannot spill.
         format!(
             "select count(*) from {lineitem} a join {lineitem} b on a.l_orderkey = b.l_orderkey \
              and a.l_comment < b.l_comment"
@@ -330,15 +329,15 @@ fn a_rank_runs_out_of_memory() {
         format!("select count(*) from {lineitem} a join {lineitem} b on a.l_comment = b.l_comment"),
     ] {
         let answer = gang.answer(&sql);
-        let (found, message) = answer.expect_err(&sql);
-        assert_eq!(found, "53200", "{sql}: {message}");
+        let (actual, message) = answer.expect_err(&sql);
+        assert_eq!(actual, "53200", "{sql}: {message}");
         is_well(&mut gang);
     }
-    ends_well(gang);
+    assert_statement_succeeds_and_ends(gang);
 }
 
-/// No file may grow beyond 256 KiB, and who tries gets an error instead of a signal. MPI does without shared
-/// memory here, whose files are larger.
+/// RLIMIT_FSIZE of 256 KiB, with an error instead of SIGXFSZ. MPI runs without shared memory here, whose
+/// files are larger.
 #[test]
 fn the_disk_is_full() {
     needs_mpi!();
@@ -356,10 +355,10 @@ fn the_disk_is_full() {
          (select *, row_number() over (order by l_comment, l_orderkey) as n from {}) where n % 3 = 0",
         table("lineitem")
     );
-    let (found, message) = gang.answer(&sql).expect_err(&sql);
-    assert_eq!(found, "53100", "{message}");
+    let (actual, message) = gang.answer(&sql).expect_err(&sql);
+    assert_eq!(actual, "53100", "{message}");
     is_well(&mut gang);
-    ends_well(gang);
+    assert_statement_succeeds_and_ends(gang);
 }
 
 #[test]
@@ -372,7 +371,7 @@ fn the_spill_folder_cannot_be_written() {
     gang.leaves_nothing();
 }
 
-/// Where only one rank's folder is wrong, the others cannot know.
+/// With one wrong folder, the other ranks cannot know.
 #[test]
 fn the_spill_folder_of_one_rank_cannot_be_written() {
     needs_mpi!();
@@ -390,7 +389,7 @@ fn the_spill_folder_of_one_rank_cannot_be_written() {
     gang.leaves_nothing();
 }
 
-/// A folder with many names of few files, so that a scan opens one after the other for long.
+/// Creates a folder with many links to few files, so that a scan opens one after the other for long.
 fn many_files(folder: &Folder, count: usize) -> String {
     let source = fs::read_dir(data().join("lineitem")).unwrap().flatten().next().unwrap().path();
     let many = folder.path().join("many");
@@ -413,7 +412,7 @@ fn files_vanish_while_they_are_read() {
     let folder = Folder::new();
     let many = many_files(&folder, 200);
     let mut gang = running(2, &slow_scan(&many));
-    gang.begun();
+    gang.wait_until_started();
     for entry in fs::read_dir(&many).unwrap().flatten() {
         fs::remove_file(entry.path()).unwrap();
     }
@@ -428,23 +427,23 @@ fn files_are_truncated_while_they_are_read() {
     let folder = Folder::new();
     let many = many_files(&folder, 200);
     let mut gang = running(2, &slow_scan(&many));
-    gang.begun();
+    gang.wait_until_started();
     let file = fs::File::options().write(true).open(Path::new(&many).join("000.parquet")).unwrap();
     file.set_len(1000).unwrap();
     assert_eq!(gang.end().code(), Some(1), "{}", gang.stderr());
-    // It is not the file that was listed. Cut after that was looked at, pages break off or are beyond the
-    // end.
+    // The file differs from the one that was listed. Truncated after the check of its size, pages end early
+    // or lie beyond the end.
     let stderr = gang.stderr();
     let is_told = |code: &&str| stderr.contains(&format!("ERROR {code}: "));
     gang.fails(["40001", "58030"].into_iter().find(is_told).unwrap_or("XX001"), "");
     gang.leaves_nothing();
 }
 
-/// How long producers may go on after a statement has enough rows.
+/// Time that producers may continue after LIMIT is satisfied.
 const STOP_PATIENCE: Duration = Duration::from_millis(200);
 
 #[test]
-fn limit_over_a_big_motion() {
+fn limit_stops_producers_over_a_motion() {
     needs_mpi!();
     let mut gang = session(3, &[]);
     let lineitem = table("lineitem");
@@ -457,20 +456,20 @@ fn limit_over_a_big_motion() {
     ] {
         for _ in 0..3 {
             assert_eq!(gang.answer(&sql).map(|rows| rows.len()), Ok(5), "{sql}");
-            // Who computes the rest of it is stopped: the first of these statements would go on for minutes.
+            // The rest is stopped: the first of these statements would compute for minutes.
             thread::sleep(STOP_PATIENCE);
-            let before = gang.computed();
+            let before = gang.cpu_time_of_ranks();
             thread::sleep(Duration::from_secs(1));
-            let computed = gang.computed() - before;
-            assert!(computed < IDLE_CPU_MAX, "{sql}: the ranks computed for {computed:?} after its end");
+            let cpu_used = gang.cpu_time_of_ranks() - before;
+            assert!(cpu_used < IDLE_CPU_MAX, "{sql}: the ranks computed for {cpu_used:?} after its end");
             is_well(&mut gang);
         }
     }
-    ends_well(gang);
+    assert_statement_succeeds_and_ends(gang);
 }
 
 #[test]
-fn log_lines_tell_their_rank() {
+fn log_lines_name_their_rank() {
     needs_mpi!();
     let log = [("HARRIER_LOG", "info")];
     let mut gang =

@@ -1,5 +1,5 @@
-//! A gang under a real launcher, watched: its processes, what they leave behind, and a limit on how long
-//! anything takes.
+//! A gang under a real launcher: starts it, sends statements, tracks its processes, and checks that it leaves
+//! nothing behind, with a timeout for every wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,32 +19,31 @@ use tempfile::TempDir;
 
 use crate::command::BINARY;
 
-/// Nothing here takes this long unless it hangs.
+/// Timeout of every wait.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Processor time of a rank that is surely past its start and in a statement.
-const BEGUN_CPU: Duration = Duration::from_millis(1000);
+/// Processor time of a rank after which it has surely started and executes a statement.
+const STARTED_CPU: Duration = Duration::from_millis(1000);
 
-/// Processor time of a rank that works, and does not only answer.
+/// Processor time that shows that a rank computes, not only replies.
 const BUSY_CPU: Duration = Duration::from_millis(200);
 
-/// What ranks that have nothing to do may compute in a second, all together: heartbeats, and what a statement
-/// leaves to tidy.
+/// Processor time that all idle ranks together may use in a second: heartbeats, and cleanup of a statement.
 pub const IDLE_CPU_MAX: Duration = Duration::from_millis(250);
 
-/// Marks the processes of one gang, wherever their parents went.
+/// Environment variable that marks the processes of one gang, whatever their parents.
 const MARK: &str = "HARRIER_TEST_GANG";
 
-/// How a gang is launched.
+/// Launch options of a gang.
 #[derive(Default)]
 pub struct Start<'a> {
     pub ranks: usize,
-    /// Of the launcher.
+    /// Options of the launcher.
     pub options: &'a [&'a str],
-    /// Of `harrier sql`.
+    /// Arguments of `harrier sql`.
     pub arguments: &'a [&'a str],
     pub environment: &'a [(&'a str, &'a str)],
-    /// A shell script that every rank is, in which `"$@"` is the program and its arguments; empty for none.
+    /// Shell script that every rank runs, in which `"$@"` is the program and its arguments; empty for none.
     pub wrapper: &'a str,
 }
 
@@ -54,22 +53,22 @@ impl Start<'_> {
     }
 }
 
-/// A gang that runs `-c` with `sql`.
+/// Starts a gang that runs `-c` with `sql`.
 pub fn running(ranks: usize, sql: &str) -> Gang {
     Start { ranks, arguments: &["-c", sql], ..Start::default() }.gang()
 }
 
-/// A gang that answers statements, and checks after each that nothing is left of it on any rank.
+/// Starts a gang that answers statements, and checks the ledgers of all ranks after each.
 pub fn session(ranks: usize, arguments: &[&str]) -> Gang {
     session_launched(ranks, &[], arguments, &[])
 }
 
-/// A [`session`] whose launcher lets the ranks that are left live when one dies.
+/// A [`session`] whose launcher lets the remaining ranks live when one dies.
 pub fn surviving_session(ranks: usize, arguments: &[&str]) -> Gang {
     surviving_session_with(ranks, arguments, &[])
 }
 
-/// A [`surviving_session`] whose processes have these variables.
+/// A [`surviving_session`] with these environment variables.
 pub fn surviving_session_with(ranks: usize, arguments: &[&str], environment: &[(&str, &str)]) -> Gang {
     session_launched(ranks, &["--enable-recovery"], arguments, environment)
 }
@@ -88,7 +87,7 @@ fn session_launched(
     Start { ranks, options, arguments: &arguments, environment, ..Start::default() }.gang()
 }
 
-/// A [`session`] of ranks that meet by a hosts file, without MPI and without a launcher.
+/// A [`session`] of ranks that connect by a hosts file, without MPI and without a launcher.
 pub fn session_by_hosts(hosts: &Hosts, arguments: &[&str]) -> Gang {
     let turn = harrier_launch::gang_slot();
     let ranks = hosts.addresses().len();
@@ -96,12 +95,12 @@ pub fn session_by_hosts(hosts: &Hosts, arguments: &[&str]) -> Gang {
     Gang::of(commands, ranks, arguments, &[], turn)
 }
 
-/// What a gang has under names that other processes see.
+/// Named resources of a gang, visible to other processes.
 #[derive(Default)]
 struct Names {
     /// Files in /dev/shm that its processes have mapped.
     files: BTreeSet<PathBuf>,
-    /// Parts of the names of others there: the launcher's number of the gang, as Open MPI 4 writes it.
+    /// Parts of other file names there: the launcher's job id, in the form of Open MPI 4.
     parts: BTreeSet<String>,
     /// Sockets in the abstract namespace.
     sockets: BTreeSet<String>,
@@ -123,7 +122,7 @@ impl Names {
         }
     }
 
-    /// Files that are still there.
+    /// Files that still exist.
     fn files_left(&self) -> BTreeSet<PathBuf> {
         let is_part = |path: &PathBuf| self.parts.iter().any(|part| path.to_string_lossy().contains(part));
         let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -135,32 +134,32 @@ impl Names {
     }
 }
 
-/// What a process holds at a moment.
+/// Resources of a process at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Held {
-    /// Memory of its own, resident.
+pub struct Resources {
+    /// Private resident memory.
     pub private_bytes: u64,
-    /// Memory that it shares with others and has touched, resident.
+    /// Shared resident memory.
     pub shared_bytes: u64,
-    /// Arenas of blocks that it has mapped: its own, and those of others.
+    /// Mapped arenas of blocks: its own, and those of other ranks.
     pub arenas: usize,
     pub descriptors: usize,
     pub threads: usize,
 }
 
-impl Held {
+impl Resources {
     /// `None`: the process has ended.
-    fn by(pid: u32) -> Option<Held> {
+    fn of_process(pid: u32) -> Option<Resources> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let number = |name: &str| {
             let value = status.lines().find_map(|line| line.strip_prefix(name))?;
             value.split_whitespace().next()?.parse::<u64>().ok()
         };
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-        // The inode comes before the name.
+        // The inode precedes the name.
         let arenas = maps.lines().filter(|line| line.contains("/memfd:harrier-blocks"));
         let arenas: BTreeSet<&str> = arenas.filter_map(|line| line.split_whitespace().nth(4)).collect();
-        Some(Held {
+        Some(Resources {
             private_bytes: number("RssAnon:")? * 1024,
             shared_bytes: number("RssShmem:")? * 1024,
             arenas: arenas.len(),
@@ -171,9 +170,9 @@ impl Held {
 }
 
 pub struct Gang {
-    /// Or the coordinator, of a gang that has none.
+    /// The launcher, or the coordinator of a gang without one.
     launcher: Child,
-    /// The ranks that no launcher has started, but for the coordinator.
+    /// Ranks started without a launcher, except for the coordinator.
     others: Vec<Child>,
     stdin: Option<ChildStdin>,
     mark: String,
@@ -184,7 +183,7 @@ pub struct Gang {
     _turn: GangSlot,
 }
 
-/// What a statement of [`session`] came to: its rows, or the code and the message of its error.
+/// Outcome of a statement of [`session`]: rows, or code and message of its error.
 pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 
 impl Gang {
@@ -200,8 +199,8 @@ impl Gang {
         Gang::of(vec![command], start.ranks, start.arguments, start.environment, turn)
     }
 
-    /// `commands`: the binary as the coordinator, or under its launcher, and as the ranks that nobody
-    /// launches. `arguments`: those of `harrier sql`.
+    /// `commands`: the coordinator or the launcher, then the ranks started without a launcher. `arguments`:
+    /// those of `harrier sql`.
     fn of(
         commands: Vec<Command>,
         ranks: usize,
@@ -256,7 +255,7 @@ impl Gang {
         fs::read_to_string(self.folder.path().join("stdout")).unwrap()
     }
 
-    /// Waits for `condition`; a gang that does not come to it is killed.
+    /// Waits for `condition`; kills the gang and panics after a timeout.
     fn wait_for<T>(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -276,23 +275,23 @@ impl Gang {
         }
     }
 
-    /// The processes of the gang that are not zombies, the launcher's own included, with their environment.
+    /// Processes of the gang except zombies, including the launcher's own, with their environment.
     fn processes(&self) -> BTreeMap<u32, String> {
         let mark = format!("{MARK}={}", self.mark);
-        let mut found = BTreeMap::new();
+        let mut matching = BTreeMap::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // Unreadable when the process has just ended.
+            // Unreadable if the process has just ended.
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             let environment = String::from_utf8_lossy(&environment).into_owned();
             if environment.split('\0').any(|variable| variable == mark) {
-                found.insert(pid, environment);
+                matching.insert(pid, environment);
             }
         }
-        found
+        matching
     }
 
-    /// The ranks that live, by number.
+    /// Live ranks by number.
     pub fn rank_processes(&self) -> BTreeMap<usize, u32> {
         let rank = |(pid, environment): (u32, String)| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
@@ -305,32 +304,31 @@ impl Gang {
         self.processes().into_iter().filter_map(rank).collect()
     }
 
-    /// Waits until every rank is in the middle of a long statement.
-    pub fn begun(&mut self) {
+    /// Waits until every rank executes a long statement.
+    pub fn wait_until_started(&mut self) {
         self.wait_for("the statement begins on every rank", |gang| {
             if let Some(status) = gang.launcher.try_wait().unwrap() {
                 panic!("ended with {status} before it was time: {}", gang.stderr());
             }
             let ranks = gang.rank_processes();
-            let busy = ranks.values().filter(|pid| cpu_time(**pid) > BEGUN_CPU).count();
+            let busy = ranks.values().filter(|pid| cpu_time(**pid) > STARTED_CPU).count();
             (busy == gang.ranks).then_some(())
         });
-        self.look();
+        self.record_names();
     }
 
-    /// Takes down what the gang has under names at this moment, so that [`Gang::leaves_nothing`] looks for
-    /// it.
-    pub fn look(&mut self) {
+    /// Records the named resources of the gang, so that [`Gang::leaves_nothing`] checks them.
+    pub fn record_names(&mut self) {
         for (pid, environment) in self.processes() {
             self.names.of_process(pid);
             self.names.of_gang(&environment);
         }
     }
 
-    /// What every rank that lives holds.
-    pub fn held(&self) -> BTreeMap<usize, Held> {
-        let held = |(rank, pid)| Some((rank, Held::by(pid)?));
-        self.rank_processes().into_iter().filter_map(held).collect()
+    /// Resources of every live rank.
+    pub fn open_resources(&self) -> BTreeMap<usize, Resources> {
+        let resources = |(rank, pid)| Some((rank, Resources::of_process(pid)?));
+        self.rank_processes().into_iter().filter_map(resources).collect()
     }
 
     pub fn signal_rank(&self, rank: usize, signal: Signal) {
@@ -338,18 +336,18 @@ impl Gang {
         kill(Pid::from_raw(ranks[&rank] as i32), signal).unwrap();
     }
 
-    /// Kills a rank and waits until its process has ended, as far as others can see.
+    /// Kills a rank and waits until its process has ended.
     pub fn kill_rank(&mut self, rank: usize) {
         let pid = self.rank_processes()[&rank];
         kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
         self.wait_for("the rank ends", |_| {
-            // Its first thread may be a zombie while others still live.
+            // The main thread may be a zombie while other threads live.
             (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
         });
     }
 
-    /// Waits until the process of a rank has ended, which is about to.
-    pub fn ended(&mut self, rank: usize) {
+    /// Waits until the process of a rank has ended.
+    pub fn wait_for_exit(&mut self, rank: usize) {
         self.wait_for("the rank ends", |gang| (!gang.rank_processes().contains_key(&rank)).then_some(()));
     }
 
@@ -360,16 +358,16 @@ impl Gang {
     /// Runs one statement of a [`session`].
     pub fn answer(&mut self, sql: &str) -> Answer {
         self.ask(sql);
-        self.answered()
+        self.wait_for_answer()
     }
 
-    /// Begins a statement of a [`session`].
+    /// Sends a statement of a [`session`].
     pub fn ask(&mut self, sql: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{}", Value::from(sql)).unwrap();
     }
 
     /// Waits until each of these ranks has computed for a while.
-    pub fn busy(&mut self, ranks: &[usize]) {
+    pub fn wait_until_busy(&mut self, ranks: &[usize]) {
         let pids = self.rank_processes();
         let before: Vec<(u32, Duration)> =
             ranks.iter().map(|rank| pids[rank]).map(|pid| (pid, cpu_time(pid))).collect();
@@ -381,30 +379,30 @@ impl Gang {
         }
     }
 
-    /// What all ranks together have computed so far.
-    pub fn computed(&self) -> Duration {
+    /// Processor time of all ranks so far.
+    pub fn cpu_time_of_ranks(&self) -> Duration {
         self.rank_processes().into_values().map(cpu_time).sum()
     }
 
-    /// Waits until all ranks together compute no more than they do when there is nothing to do.
-    pub fn rest(&mut self) {
-        let mut before = self.computed();
+    /// Waits until the ranks are idle.
+    pub fn wait_until_idle(&mut self) {
+        let mut before = self.cpu_time_of_ranks();
         self.wait_for("the ranks come to rest", |gang| {
             thread::sleep(Duration::from_secs(1));
-            let now = gang.computed();
-            let computed = now.saturating_sub(before);
+            let now = gang.cpu_time_of_ranks();
+            let cpu_used = now.saturating_sub(before);
             before = now;
-            (computed < IDLE_CPU_MAX).then_some(())
+            (cpu_used < IDLE_CPU_MAX).then_some(())
         });
     }
 
-    /// Waits for the answer to the oldest statement that has none yet.
-    pub fn answered(&mut self) -> Answer {
-        let wanted = self.answers;
+    /// Waits for the answer to the oldest statement without one.
+    pub fn wait_for_answer(&mut self) -> Answer {
+        let index = self.answers;
         self.answers += 1;
         let line = self.wait_for("an answer", |gang| {
             let text = gang.stdout();
-            let line = text.split_inclusive('\n').nth(wanted).filter(|line| line.ends_with('\n'));
+            let line = text.split_inclusive('\n').nth(index).filter(|line| line.ends_with('\n'));
             if line.is_none()
                 && let Some(status) = gang.launcher.try_wait().unwrap()
             {
@@ -425,7 +423,7 @@ impl Gang {
         Ok(rows.iter().map(cells).collect())
     }
 
-    /// Whether nothing was said but the answers that were read.
+    /// Whether there is no output other than the answers already read.
     pub fn is_silent(&self) -> bool {
         self.stdout().lines().count() == self.answers
     }
@@ -436,29 +434,30 @@ impl Gang {
         self.wait_for("the launcher ends", |gang| gang.launcher.try_wait().unwrap())
     }
 
-    /// Waits for the ranks that no launcher has started, but for the coordinator. Answers how each has ended.
-    pub fn others_end(&mut self) -> Vec<ExitStatus> {
-        let ended = |gang: &mut Self| -> Option<Vec<_>> {
+    /// Waits for the ranks started without a launcher, except for the coordinator; returns their exit
+    /// statuses.
+    pub fn wait_for_others(&mut self) -> Vec<ExitStatus> {
+        let exit_statuses = |gang: &mut Self| -> Option<Vec<_>> {
             gang.others.iter_mut().map(|child| child.try_wait().unwrap()).collect()
         };
-        self.wait_for("the other ranks end", ended)
+        self.wait_for("the other ranks end", exit_statuses)
     }
 
-    /// Waits until no process of the gang is left; then nothing else may be left of it either.
+    /// Waits until no process of the gang is left, then asserts that no named resource is left.
     pub fn leaves_nothing(&mut self) {
         self.wait_for("every process ends", |gang| gang.processes().is_empty().then_some(()));
-        // The system closes them after it has taken away what a process is known by.
+        // The kernel closes sockets after it has removed the process from /proc.
         self.wait_for("every socket is closed", |gang| (!gang.names.has_sockets_left()).then_some(()));
-        let mut left = self.names.files_left();
+        let mut remaining_files = self.names.files_left();
         for folder in ["spill", "tmp"] {
             let entries = fs::read_dir(self.folder.path().join(folder)).unwrap().flatten();
-            // What launchers keep there is theirs to remove.
-            left.extend(entries.map(|entry| entry.path()).filter(|path| !is_launchers(path)));
+            // Files of the launcher are removed by the launcher.
+            remaining_files.extend(entries.map(|entry| entry.path()).filter(|path| !is_launchers(path)));
         }
-        assert!(left.is_empty(), "{left:?}: {}", self.stderr());
+        assert!(remaining_files.is_empty(), "{remaining_files:?}: {}", self.stderr());
     }
 
-    /// The error's code as standard error tells it; panics with all of it if there is none.
+    /// Asserts the SQLSTATE on standard error; panics with all of it if there is none.
     #[track_caller]
     pub fn fails(&self, code: &str, message: &str) {
         let stderr = self.stderr();
@@ -484,7 +483,7 @@ impl Gang {
 impl Drop for Gang {
     fn drop(&mut self) {
         self.kill_all();
-        // Of a test that has failed: processes that are killed all at once leave it to nobody.
+        // After a failed test: processes that are all killed at once cannot remove their files.
         for path in self.names.files_left() {
             let _ = fs::remove_file(path);
         }
@@ -500,7 +499,7 @@ fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
-    // The kernel counts in hundredths for user space, whatever it does inside.
+    // The kernel reports hundredths of a second, whatever its own tick is.
     Duration::from_millis(ticks * 10)
 }
 
@@ -510,7 +509,7 @@ fn mapped_shared_memory(pid: u32) -> Vec<PathBuf> {
     maps.lines().filter_map(path).filter(|path| path.exists()).collect()
 }
 
-/// The inodes of a process's sockets.
+/// Inodes of a process's sockets.
 fn sockets_of(pid: u32) -> BTreeSet<u64> {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inode = |link: fs::DirEntry| {
@@ -520,17 +519,17 @@ fn sockets_of(pid: u32) -> BTreeSet<u64> {
     links.filter_map(inode).collect()
 }
 
-/// All sockets of this machine that have names in the abstract namespace, by inode.
+/// Sockets of this machine in the abstract namespace, by inode.
 fn abstract_sockets() -> BTreeMap<u64, String> {
     let sockets = fs::read("/proc/net/unix").unwrap_or_default();
-    let named = |line: &str| {
+    let name_of = |line: &str| {
         let (inode, name) = line.split_once(" @")?;
         Some((inode.split_whitespace().next_back()?.parse().ok()?, name.to_owned()))
     };
-    String::from_utf8_lossy(&sockets).lines().filter_map(named).collect()
+    String::from_utf8_lossy(&sockets).lines().filter_map(name_of).collect()
 }
 
-/// A folder with TPC-H data at scale 0.05, made once for all tests that are built together.
+/// Folder with TPC-H data at scale 0.05, created once for all tests of a build.
 pub fn data() -> &'static Path {
     static DATA: OnceLock<PathBuf> = OnceLock::new();
     DATA.get_or_init(|| {
@@ -544,7 +543,7 @@ pub fn data() -> &'static Path {
                 .stderr(Stdio::null())
                 .status();
             assert!(status.unwrap().success());
-            // Another test binary may have been faster.
+            // Another test binary may have created it first.
             let _ = fs::rename(&out, &folder);
         }
         folder

@@ -1,4 +1,4 @@
-//! Ranks that meet by a hosts file, without MPI: the real binary, all of its ranks on this host.
+//! Ranks that connect by a hosts file over QUIC, without MPI: the real binary, all ranks on this host.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,13 +11,13 @@ use harrier_launch::Hosts;
 
 use crate::command::{BINARY, Folder, Run};
 
-/// Nothing here takes this long unless it hangs.
+/// Timeout of every wait.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Processor time of a rank that is surely past its start and in a statement, in hundredths of a second.
+/// Processor time, in hundredths of a second, after which a rank has surely started and executes a statement.
 const BEGUN_CPU_TICKS: u64 = 100;
 
-/// On ranks, also what is small is spread, and nothing may be left of a statement.
+/// Distributes small tables too, and checks the ledgers after each statement.
 const SETTINGS: [&str; 4] = ["--set", "harrier.distribute_bytes_min=1", "--set", "harrier.check_ledger=true"];
 
 const COUNT: &str =
@@ -25,12 +25,12 @@ const COUNT: &str =
 
 fn data(scale: &str) -> Folder {
     let folder = Folder::new();
-    let made = folder.run(&["generate", "tpch", "--scale", scale, "--out", "tpch"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generation = folder.run(&["generate", "tpch", "--scale", scale, "--out", "tpch"]);
+    assert_eq!(generation.status, Some(0), "{generation:?}");
     folder
 }
 
-/// One rank, which other ranks wait for.
+/// Starts one rank, for which other ranks wait.
 fn rank(hosts: &Hosts, rank: usize, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = hosts.command(BINARY, rank);
     command.arg("sql").args(SETTINGS).args(arguments).current_dir(folder);
@@ -38,12 +38,12 @@ fn rank(hosts: &Hosts, rank: usize, folder: &Path, arguments: &[&str]) -> Comman
     command
 }
 
-/// The ranks from `first` on, at work for rank 0.
+/// Starts the ranks from `first` on, which work for rank 0.
 fn followers(hosts: &Hosts, first: usize, folder: &Path) -> Vec<Child> {
     (first..hosts.addresses().len()).map(|number| rank(hosts, number, folder, &[]).spawn().unwrap()).collect()
 }
 
-/// What becomes of a process, which is ended if it hangs.
+/// Waits for a process, and kills it after a timeout.
 #[track_caller]
 fn end(mut child: Child) -> Run {
     let start = Instant::now();
@@ -58,7 +58,7 @@ fn end(mut child: Child) -> Run {
 }
 
 #[test]
-fn answers_are_those_of_one_process() {
+fn answers_equal_those_of_one_process() {
     let _turn = harrier_launch::gang_slot();
     let folder = data("0.01");
     let sql = "select o_orderpriority, count(*), sum(l_extendedprice) from 'tpch/orders/' join 'tpch/lineitem/' \
@@ -73,7 +73,7 @@ fn answers_are_those_of_one_process() {
         let spawn = |number: usize| {
             let mut command = rank(&hosts, number, folder.path(), &arguments);
             command.env(shared.0, shared.1);
-            // The option and the variable are the same.
+            // The option and the variable are equivalent.
             if number == 1 {
                 command.env_remove("HARRIER_HOSTS").arg("--hosts").arg(&file);
             }
@@ -115,7 +115,7 @@ fn a_rank_that_is_killed_fails_the_statement() {
     let _ = others.pop().unwrap().wait();
 }
 
-/// Processor time, user and system, in hundredths of a second.
+/// User and system processor time, in hundredths of a second.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -123,12 +123,12 @@ fn cpu_ticks(pid: u32) -> u64 {
 }
 
 #[test]
-fn the_next_statement_runs_on_those_that_are_left() {
+fn next_statement_runs_on_remaining_ranks() {
     let _turn = harrier_launch::gang_slot();
     let folder = data("0.01");
     let expected = folder.sql(&["--format", "csv", "-c", COUNT]).stdout;
     let hosts = Hosts::new(3);
-    // Rows are printed before the ledgers are asked for, and who dies meanwhile would fail the statement.
+    // Rows are printed before the ledgers are checked, and a rank lost in between would fail the statement.
     let arguments = ["--set", "harrier.check_ledger=false", "--format", "csv", "-f", "-"];
     let mut coordinator = rank(&hosts, 0, folder.path(), &arguments);
     let mut coordinator = coordinator.stdin(Stdio::piped()).spawn().unwrap();
@@ -146,7 +146,7 @@ fn the_next_statement_runs_on_those_that_are_left() {
     };
     let count = expected.lines().count();
     assert_eq!(answer(COUNT, count), expected);
-    // When this is answered, the statement before it is over.
+    // The answer to this statement shows that the one before it has ended.
     assert_eq!(answer("select 1 as one", 2), "one\n1\n");
     others[1].kill().unwrap();
     others[1].wait().unwrap();
@@ -157,7 +157,7 @@ fn the_next_statement_runs_on_those_that_are_left() {
     assert_eq!(end(others.swap_remove(0)).status, Some(0));
 }
 
-/// Runs one rank alone, which cannot join, and compares the first line of what it says.
+/// Runs one rank that cannot join, and compares the first line of its error output.
 #[track_caller]
 fn refuses(command: &mut Command, status: i32, error: &str) {
     let run: Run = command.output().unwrap().into();
@@ -167,7 +167,7 @@ fn refuses(command: &mut Command, status: i32, error: &str) {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn errors_of_hosts_files_and_connections() {
     let folder = Folder::new();
     let hosts = Hosts::new(2);
     let run = || rank(&hosts, 0, folder.path(), &["-c", "select 1"]);
@@ -182,19 +182,20 @@ fn what_is_wrong_is_told() {
     refuses(run().env_remove("HARRIER_RANK"), 2, "ERROR F0000: HARRIER_RANK is not set");
     refuses(run().env("HARRIER_RANK", "2"), 2, "ERROR F0000: there is no rank 2 of 2");
     let other = hosts.addresses()[1];
-    let told = format!("ERROR 08001: rank 1 ({other}) did not come within 1 s");
-    refuses(run().env("HARRIER_START_SECONDS", "1"), 3, &told);
+    let expected_error = format!("ERROR 08001: rank 1 ({other}) did not come within 1 s");
+    refuses(run().env("HARRIER_START_SECONDS", "1"), 3, &expected_error);
 }
 
 #[test]
-fn another_token_is_told() {
+fn other_cluster_token_is_refused() {
     let _turn = harrier_launch::gang_slot();
     let folder = Folder::new();
     let hosts = Hosts::new(2);
     let first = rank(&hosts, 0, folder.path(), &["-c", "select 1"]).env("HARRIER_START_SECONDS", "3").spawn();
     let mut second = rank(&hosts, 1, folder.path(), &[]);
-    let told = format!("ERROR 28000: rank 0 ({}) was started with another token", hosts.addresses()[0]);
-    refuses(second.env("HARRIER_TOKEN", "a token that nobody else has"), 3, &told);
+    let expected_error =
+        format!("ERROR 28000: rank 0 ({}) was started with another token", hosts.addresses()[0]);
+    refuses(second.env("HARRIER_TOKEN", "a token that nobody else has"), 3, &expected_error);
     let run = end(first.unwrap());
     assert_eq!(run.status, Some(3), "{run:?}");
     assert!(run.stderr.contains("\nDETAIL: another token was used from 127.0.0.1:"), "{run:?}");

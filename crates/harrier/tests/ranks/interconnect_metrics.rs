@@ -1,5 +1,5 @@
-//! What is told of rows that move between ranks: `sys.interconnect` and the trace; and that no stream stalls
-//! another.
+//! Interconnect metrics: `sys.interconnect`, EXPLAIN ANALYZE and the trace; and a sort-preserving merge
+//! without head-of-line blocking.
 
 use std::fs;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::trace_check;
 /// Longer than anything takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a stalled statement is given: it has nothing more to do after a second.
+/// Timeout of a stalled statement, which has no work left after a second.
 const STALL_PATIENCE: Duration = Duration::from_secs(20);
 
 const RANKS: usize = 3;
 
-/// `harrier sql` with `arguments` on ranks, in `folder`; `None` where there is no MPI, and that is known.
+/// Runs `harrier sql` with `arguments` on ranks, in `folder`; `None` if MPI is skipped.
 fn on_ranks(launcher: Launcher, folder: &Folder, arguments: &[&str], patience: Duration) -> Option<Run> {
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: it needs MPI, and HARRIER_SKIP_MPI is set");
@@ -31,7 +31,7 @@ fn on_ranks(launcher: Launcher, folder: &Folder, arguments: &[&str], patience: D
     Some(harrier_launch::finish(command, patience))
 }
 
-/// Six small files.
+/// Creates six small files.
 fn numbers(folder: &Folder) {
     let copies = (0..6).map(|file| {
         let (from, to) = (file * 50_000 + 1, (file + 1) * 50_000);
@@ -44,11 +44,11 @@ fn numbers(folder: &Folder) {
     assert_eq!(run.status, Some(0), "{run:?}");
 }
 
-/// Every rank that reads has rows for every other one.
+/// Every reading rank has rows for every other one.
 const GROUPED: &str = "SELECT k, count(*), sum(x) FROM 't/*.parquet' GROUP BY k ORDER BY k";
 
 #[test]
-fn sys_interconnect_tells_of_every_stream_and_every_rank() {
+fn sys_interconnect_counts_every_stream_and_rank() {
     let folder = Folder::new();
     numbers(&folder);
     let streams = "SELECT kind, statement_id, state, stream, slice_from <> slice_to AS feeds, rank_from <> rank_to AS apart, \
@@ -59,7 +59,7 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     let ranks = "SELECT rank_from, rank_to, bytes > 0 AND blocks > 0, encode_ms > 0 AND queue_ms > 0, sleeps > 0, \
                  doorbells > 0, driver_cpu_ms > 0, epoch, clock_ahead_ms, statement_id FROM sys.interconnect \
                  WHERE kind = 'rank' ORDER BY rank_from";
-    // One message a block: what is told must be right of each.
+    // One message per block, each of which must be counted correctly.
     let sums = "SELECT (SELECT sum(blocks) FROM sys.interconnect WHERE kind = 'rank') >= \
                 (SELECT sum(blocks) FROM sys.interconnect WHERE kind = 'stream') AS fits";
     let arguments =
@@ -68,7 +68,7 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     assert!(run.success, "{run:?}");
     let lines: Vec<&str> = run.stdout.lines().collect();
     let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).copied().collect::<Vec<_>>();
-    // A redistribution of three ranks to three, and a gather to the coordinator, without those of a rank to
+    // A redistribution of three ranks to three, and a gather to the coordinator, without streams of a rank to
     // itself.
     let streams = of("stream,");
     assert_eq!(streams.len(), RANKS * (RANKS - 1) + RANKS - 1, "{}", run.stdout);
@@ -76,7 +76,7 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
         let (before, after) = line.split_once("slice[").unwrap();
         assert_eq!(before, "stream,1,done,q1 ", "{line}");
         assert!(after.contains("] rank "), "{line}");
-        // A rank that was dealt none of these small files has nothing to send.
+        // A rank without any of these small files has nothing to send.
         let with_rows = after.ends_with(",true,true,true,true,true,true,true");
         assert!(with_rows || after.ends_with(",true,true,false,true,false,true,true"), "{line}");
     }
@@ -91,16 +91,16 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     assert_eq!(lines.last(), Some(&"true"), "{}", run.stdout);
 }
 
-/// Of a statement, what `sys.interconnect` tells of a rank.
+/// Statistics of a rank in `sys.interconnect` for one statement.
 #[test]
-fn explain_analyze_tells_of_every_rank() {
+fn explain_analyze_has_metrics_of_every_rank() {
     let folder = Folder::new();
     numbers(&folder);
     let statement = format!("EXPLAIN ANALYZE {GROUPED}");
     let arguments = ["--format", "csv", "-c", statement.as_str()];
     let Some(run) = on_ranks(Launcher::open_mpi(RANKS), &folder, &arguments, PATIENCE) else { return };
     assert!(run.success, "{run:?}");
-    // Lines with a comma are quoted in CSV.
+    // Values with a comma are quoted in CSV.
     let lines: Vec<&str> = run.stdout.lines().map(|line| line.trim_matches('"')).collect();
     let heading = lines.iter().position(|line| *line == "Interconnect").expect(&run.stdout);
     let ranks = &lines[heading + 1..];
@@ -116,7 +116,7 @@ fn explain_analyze_tells_of_every_rank() {
         assert!(number(line, "sleeps") > 0 && number(line, "doorbells") > 0, "{line}");
         assert_eq!(number(line, "epoch"), 1, "{line}");
     }
-    // More than the answers to what the ranks are asked before and after it.
+    // More than the replies to the statistics requests before and after it.
     let blocks = ranks.iter().map(|line| {
         let (_, after) = line.split_once(" in ").expect(line);
         after.split(' ').next().and_then(|blocks| blocks.parse::<usize>().ok()).expect(line)
@@ -128,7 +128,7 @@ fn explain_analyze_tells_of_every_rank() {
 }
 
 #[test]
-fn one_process_moves_nothing() {
+fn one_process_sends_nothing() {
     let folder = Folder::new();
     numbers(&folder);
     let run = folder.sql(&[
@@ -168,10 +168,10 @@ fn a_trace_has_ranks_as_processes_and_streams_as_tracks() {
     assert_eq!(of("statement").len(), 3);
     let second = of("stream").into_iter().filter(|event| event["args"]["statement"] == 2);
     assert_eq!(second.count(), RANKS * (RANKS - 1) + RANKS - 1);
-    let begun = of("statement")[0];
-    let ended_us = begun["ts"].as_f64().unwrap() + begun["dur"].as_f64().unwrap();
+    let start = of("statement")[0];
+    let ended_us = start["ts"].as_f64().unwrap() + start["dur"].as_f64().unwrap();
     for event in of("operator").into_iter().filter(|event| event["args"]["statement"] == 1) {
-        assert!(event["ts"].as_f64().unwrap() <= ended_us, "{event} after {begun}");
+        assert!(event["ts"].as_f64().unwrap() <= ended_us, "{event} after {start}");
     }
 }
 
@@ -188,15 +188,15 @@ fn a_trace_of_one_process() {
     assert!(run.stderr.starts_with("ERROR 58030: could not write file \"no/such/trace.json\""), "{run:?}");
 }
 
-/// The check above means something.
+/// The validator rejects invalid traces.
 #[test]
-fn what_is_no_trace_is_refused() {
-    let named = |kind: &str, tid: u64| json!({ "ph": "M", "name": kind, "pid": 1, "tid": tid, "args": { "name": "a" } });
+fn invalid_traces_are_rejected() {
+    let metadata_event = |kind: &str, tid: u64| json!({ "ph": "M", "name": kind, "pid": 1, "tid": tid, "args": { "name": "a" } });
     let span = |ts: f64, dur: f64| json!({ "ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {} });
     let arrow =
         |kind: &str, ts: f64| json!({ "ph": kind, "name": "x", "pid": 1, "tid": 1, "ts": ts, "id": 1 });
     let check = |events: &[serde_json::Value]| {
-        let mut all = vec![named("process_name", 0), named("thread_name", 1)];
+        let mut all = vec![metadata_event("process_name", 0), metadata_event("thread_name", 1)];
         all.extend_from_slice(events);
         trace_check::check(&json!({ "traceEvents": all }).to_string()).map(drop)
     };
@@ -209,7 +209,7 @@ fn what_is_no_trace_is_refused() {
         vec![span(0.0, 9.0), arrow("s", 1.0)],
         vec![span(0.0, 9.0), arrow("s", 1.0), arrow("f", 9.5)],
         vec![span(0.0, 9.0), arrow("s", 2.0), arrow("f", 1.0)],
-        vec![named("process_name", 0)],
+        vec![metadata_event("process_name", 0)],
         vec![json!({ "ph": "X", "name": "x", "pid": 1, "tid": 2, "ts": 0, "dur": 1, "args": {} })],
         vec![json!({ "ph": "?", "name": "x", "pid": 1, "tid": 1 })],
     ] {
@@ -218,14 +218,14 @@ fn what_is_no_trace_is_refused() {
     assert!(trace_check::check("{").is_err());
 }
 
-/// An order-preserving merge reads one stream to its end while the next ones wait. What these send in the
-/// meantime must not take the room of the one that is read: with credits of its own for each stream it does
-/// not, with gRPC's one budget for all streams of a connection it does, and the statement stands still.
+/// A sort-preserving merge reads one stream to its end while the next ones wait. Their blocks must not use up
+/// the buffer of the stream being read: with credits per stream they do not; with gRPC's budget for all
+/// streams of a connection they do, and the statement deadlocks.
 #[test]
-fn no_stream_of_a_merge_stalls_another() {
+fn merge_streams_do_not_block_each_other() {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("t")).unwrap();
-    // Each output partition of each rank has a part of the order for itself, far larger than the budget.
+    // Each output partition of each rank has a disjoint range of the order, far larger than the budget.
     let copies = (0..4).map(|file| {
         let (from, to) = (file * 30_000 + 1, (file + 1) * 30_000);
         format!("COPY (SELECT x, repeat('0123456789', 20) || x AS s FROM generate_series({from}, {to}) g(x)) TO 't/{file}.parquet';")
@@ -245,13 +245,13 @@ fn no_stream_of_a_merge_stalls_another() {
     };
     let Some(run) = merged("mpi", 1 << 16, PATIENCE) else { return };
     assert!(is_whole(&run), "{}", run.stderr);
-    // Producers have waited for credit, and their waits are told.
+    // Producers have waited for credit, and the metrics count these waits.
     let waits = "SELECT count(*) > 0 AND sum(credit_waits) > 0 AND sum(credit_wait_ms) > 0 AS waited FROM sys.interconnect \
                  WHERE kind = 'stream'";
     let arguments = ["--format", "csv", "-c", sorted, "-c", waits];
     let run = on_ranks(Launcher::open_mpi(2), &folder, &arguments, PATIENCE).unwrap();
     assert_eq!(run.stdout.lines().last(), Some("true"), "{}", run.stderr);
-    // The same with room for everything that a rank sends, so that it is the budget and nothing else.
+    // The same with enough budget for all rows of a rank, to show that only the budget matters.
     let run = merged("grpc", 1 << 30, PATIENCE).unwrap();
     assert!(is_whole(&run), "{}", run.stderr);
     let run = merged("grpc", 1 << 16, STALL_PATIENCE).unwrap();

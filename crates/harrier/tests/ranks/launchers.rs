@@ -1,5 +1,5 @@
-//! How ranks come to be a gang, or do not: launchers that say little, tasks that were meant to work by
-//! themselves, variables of others, and ranks that do not come.
+//! Startup of gangs under launchers: minimal environments, independent tasks, foreign variables, and ranks
+//! that do not start.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,13 +15,12 @@ type Launch = fn(usize) -> Launcher;
 
 const LAUNCHES: [Launch; 3] = [Launcher::open_mpi, Launcher::mpich, mpich_by_port];
 
-/// Hydra as it is where ranks have no descriptor of its: they are told neither their rank nor their number by
-/// the usual variables.
+/// Hydra without an inherited PMI descriptor: the usual variables for rank and size are missing.
 fn mpich_by_port(ranks: usize) -> Launcher {
     Launcher::mpich(ranks).with_option("-pmi-port")
 }
 
-/// Three ranks of `script`, a shell's, in which `$HARRIER` is the binary and `$RANK` the rank.
+/// Starts three ranks of a shell script with `$HARRIER` as the binary and `$RANK` as the rank.
 fn ranks(launch: Launch, script: &str, variables: &[(&str, &str)]) -> Option<Run> {
     let _turn = gang_slot();
     let mut command = match launch(3).command("/bin/sh") {
@@ -53,12 +52,12 @@ fn a_statement_runs_once_under_every_launcher() {
 }
 
 #[test]
-fn tasks_that_differ_are_no_gang() {
+fn different_tasks_form_no_gang() {
     let folder = Folder::new();
     folder.write("0/q.sql", "SELECT 1");
     folder.write("1/q.sql", "SELECT 1");
     folder.write("2/q.sql", "SELECT 1");
-    for (task, told) in [
+    for (task, expected_error) in [
         ("-c \"SELECT $RANK\"", "with other statements: SELECT 1; rank 0: SELECT 0"),
         ("-f q$RANK.sql", "started with other statements: -f q1.sql; rank 0: -f q0.sql"),
         ("-c 'SELECT 1' --set \"datafusion.execution.batch_size=1000$RANK\"", "with other settings"),
@@ -66,7 +65,7 @@ fn tasks_that_differ_are_no_gang() {
     ] {
         let Some(run) = ranks(Launcher::open_mpi, &format!("exec $HARRIER sql {task}"), &[]) else { return };
         assert!(!run.success && run.stderr.contains("ERROR 55000: rank 1 (on "), "{run:#?}");
-        assert!(run.stderr.contains(told) && run.stderr.contains("--alone"), "{run:#?}");
+        assert!(run.stderr.contains(expected_error) && run.stderr.contains("--alone"), "{run:#?}");
         assert_eq!(run.stderr.matches("ERROR").count(), 1, "{run:#?}");
     }
     let script = format!("cd {}/$RANK && exec $HARRIER sql -f q.sql", folder.path().display());
@@ -78,7 +77,7 @@ fn tasks_that_differ_are_no_gang() {
 }
 
 #[test]
-fn tasks_work_by_themselves_where_they_are_told_to() {
+fn tasks_run_independently_on_request() {
     let statement = "-c \"SELECT 10 + $RANK\"";
     let ways: [(&str, &[(&str, &str)]); 2] = [("--alone", &[]), ("", &[("HARRIER_ALONE", "1")])];
     for ((arguments, variables), launch) in
@@ -91,15 +90,15 @@ fn tasks_work_by_themselves_where_they_are_told_to() {
     }
 }
 
-/// What becomes of a process with `variables` that no launcher has started.
-fn stray(variables: &[(&str, &str)], arguments: &[&str]) -> crate::command::Run {
+/// Runs a process with `variables` that no launcher has started.
+fn run_without_launcher(variables: &[(&str, &str)], arguments: &[&str]) -> crate::command::Run {
     let mut command: Command = Launcher::none().command(BINARY).unwrap();
     command.arg("sql").args(arguments).args(["--format", "csv", "-c", "SELECT 1 a"]);
     command.envs(variables.iter().copied()).output().unwrap().into()
 }
 
 #[test]
-fn variables_of_others_are_told() {
+fn foreign_launcher_variables_are_reported() {
     let _turn = gang_slot();
     let mut cases = vec![
         (vec![("PMI_SIZE", "4"), ("PMI_RANK", "2"), ("PMI_FD", "987654")], "PMI_FD=987654"),
@@ -115,35 +114,38 @@ fn variables_of_others_are_told() {
             ),
         ]);
     }
-    for (variables, told) in cases {
-        let run = stray(&variables, &[]);
+    for (variables, expected_error) in cases {
+        let run = run_without_launcher(&variables, &[]);
         assert_eq!((run.status, run.stdout.as_str()), (Some(3), ""), "{run:?}");
-        assert!(run.stderr.contains("ERROR 58000") && run.stderr.contains(told), "{run:?}");
+        assert!(run.stderr.contains("ERROR 58000") && run.stderr.contains(expected_error), "{run:?}");
         assert!(run.stderr.contains("HARRIER_ALONE=1"), "{run:?}");
-        let run = stray(&variables, &["--alone"]);
+        let run = run_without_launcher(&variables, &["--alone"]);
         assert_eq!((run.status, run.stdout.as_str()), (Some(0), "a\n1\n"), "{run:?}");
     }
-    // Of one rank, or of a batch script that is none.
+    // Variables of a single rank, or of a batch script that is not a rank.
     for variables in [
         vec![("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0"), ("PMIX_RANK", "0")],
         vec![("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")],
     ] {
-        let run = stray(&variables, &[]);
+        let run = run_without_launcher(&variables, &[]);
         assert_eq!((run.status, run.stdout.as_str()), (Some(0), "a\n1\n"), "{run:?}");
     }
-    let run = stray(&[("HARRIER_ALONE", "maybe")], &[]);
+    let run = run_without_launcher(&[("HARRIER_ALONE", "maybe")], &[]);
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stderr.contains("HARRIER_ALONE takes 1, 0 or nothing"), "{run:?}");
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named() {
+fn missing_ranks_are_named() {
     for (launch, missing) in [(Launcher::open_mpi as Launch, 0), (Launcher::mpich, 1)] {
         let script = format!("[ $RANK != {missing} ] || exit 0; exec $HARRIER sql -c 'SELECT 1'");
         let Some(run) = ranks(launch, &script, &[("HARRIER_START_SECONDS", "2")]) else { continue };
         assert!(!run.success && !run.timed_out, "{run:#?}");
-        let told = format!("ERROR 08001: rank {missing} did not come within 2 s");
-        assert!(run.stderr.contains(&told) && run.stderr.contains("HARRIER_START_SECONDS"), "{run:#?}");
+        let expected_error = format!("ERROR 08001: rank {missing} did not come within 2 s");
+        assert!(
+            run.stderr.contains(&expected_error) && run.stderr.contains("HARRIER_START_SECONDS"),
+            "{run:#?}"
+        );
         assert_eq!(run.stderr.matches("ERROR").count(), 1, "{run:#?}");
     }
     let script = "exec $HARRIER sql -c 'SELECT 1'";

@@ -1,5 +1,5 @@
-//! Gangs on this host, under a real launcher or by a hosts file: what their ranks promise, what moves between
-//! them, and how they fail and die.
+//! Gangs on this host, under a real launcher or by a hosts file: exchange contract, interconnect metrics,
+//! failures and random kills of ranks.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test ranks random_rank_kills::`.

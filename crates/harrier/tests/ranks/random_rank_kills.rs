@@ -1,18 +1,19 @@
-//! Processes of a gang die at random moments of statements that compute: ranks that work, the spare, the
-//! coordinator, the launcher.
+//! Random kills of the processes of a gang during statements: working ranks, the spare, the coordinator, the
+//! launcher.
 //!
-//! They are killed, stopped, aborted, asked to end, or exit by themselves. Of ranks that work one or two die:
-//! the statement fails with 57P02 and the name of one of them, and the next one is right, with a spare or
-//! with fewer ranks; nothing of the failed one is left on any rank (`harrier.check_ledger`). When the spare
-//! dies, the statement is right that runs. When the coordinator or the launcher does, all others end, no
-//! answer is made up, and no file, no shared memory and no socket is left.
+//! They are killed, stopped, aborted, terminated, or exit. If one or two working ranks die, the statement
+//! fails with 57P02 and the name of one of them, and the next one succeeds, with a spare or with fewer ranks;
+//! nothing of the failed statement is left on any rank (`harrier.check_ledger`). If the spare dies, the
+//! running statement succeeds. If the coordinator or the launcher dies, all other processes end, no answer is
+//! sent, and no file, shared memory or socket is left.
 //!
-//! One gang lives on through as many deaths as it has spares, and then answers statements: no rank that is
-//! left may hold more memory, descriptors, threads and arenas than after the first death.
+//! A long-lived gang loses as many ranks as it has spares, and then runs statements: the remaining ranks may
+//! not hold more memory, descriptors, threads and arenas than after the first loss (leak check).
 //!
-//! `HARRIER_ROUNDS` says how many rounds (200 take some minutes), and how often that last gang is asked if
-//! that is more than usual; `HARRIER_SEED` repeats the choices of a run. Prints how long a statement took to
-//! fail after the death, the next one to answer, and all processes to end. No time decides anything.
+//! `HARRIER_ROUNDS` sets the number of rounds (200 take some minutes), and of statements at the end of the
+//! long-lived gang if that is more than the default; `HARRIER_SEED` repeats the choices of a run. Prints the
+//! times until a statement failed, until the next one succeeded, and until all processes ended. No timeout
+//! decides the result.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -27,19 +28,19 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
-use crate::command::{Folder, preloaded};
-use crate::gang::{Gang, Held, data, surviving_session_with};
+use crate::command::{Folder, build_preload_library};
+use crate::gang::{Gang, Resources, data, surviving_session_with};
 
-/// Rounds of `make test`, each with another victim: some twenty seconds.
+/// Rounds of `make test`, one per kind of victim: some twenty seconds.
 const ROUNDS: usize = VICTIMS.len();
 
-/// Four work, one is a spare.
+/// Four working ranks and a spare.
 const RANKS: usize = 5;
 
-/// Ranks that work besides the coordinator, while there are enough. They are those with the lowest numbers.
+/// Working ranks besides the coordinator, those with the lowest numbers.
 const FOLLOWERS: usize = 3;
 
-/// How long a victim lives after its statement has begun, at most.
+/// Maximum delay from the start of a statement to the kill.
 const LIFE_MS_MAX: u64 = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ enum Victim {
     Launcher,
 }
 
-/// Of the rounds; their order is random.
+/// Victims of the rounds, in random order.
 const VICTIMS: [Victim; 12] = [
     Victim::Worker,
     Victim::Worker,
@@ -67,22 +68,22 @@ const VICTIMS: [Victim; 12] = [
     Victim::Launcher,
 ];
 
-/// How a process ends.
+/// How a process is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Death {
     Killed,
-    /// For ever: the others have to see to its end.
+    /// SIGSTOP for ever: the failure detector must kill it.
     Stopped,
     Aborted,
-    /// The rank removes its files first.
+    /// SIGTERM: the rank removes its files first.
     Asked,
-    /// With status 0, without a word to anybody.
+    /// Exit with status 0 without notice.
     Exit,
 }
 
 const DEATHS: [Death; 5] = [Death::Killed, Death::Stopped, Death::Aborted, Death::Asked, Death::Exit];
 
-/// Of the launcher. One that is stopped goes on as soon as it is continued, and nothing else happens.
+/// For the launcher. Stopping it is left out: nothing happens until it is continued.
 const LAUNCHER_DEATHS: [Death; 2] = [Death::Killed, Death::Asked];
 
 impl Death {
@@ -92,13 +93,13 @@ impl Death {
             Death::Stopped => Signal::SIGSTOP,
             Death::Aborted => Signal::SIGABRT,
             Death::Asked => Signal::SIGTERM,
-            // See `exit.c`.
+            // Handled by `exit.c`.
             Death::Exit => Signal::SIGUSR2,
         }
     }
 }
 
-/// What happens in a run, from its seed.
+/// Random choices of a run, from its seed.
 struct Chance {
     random: StdRng,
     rank_deaths: Deck<Death>,
@@ -120,29 +121,29 @@ impl Chance {
         self.rank_deaths.draw(&mut self.random)
     }
 
-    /// The time that the victim has still to live.
+    /// Sleeps for the random delay before the kill.
     fn life(&mut self) {
         thread::sleep(Duration::from_millis(self.random.random_range(0..LIFE_MS_MAX)));
     }
 }
 
-/// Draws each card once before any comes again.
+/// Draws each element once before repeating.
 struct Deck<T: 'static> {
     all: &'static [T],
-    left: Vec<T>,
+    remaining: Vec<T>,
 }
 
 impl<T: Copy> Deck<T> {
     fn new(all: &'static [T]) -> Deck<T> {
-        Deck { all, left: Vec::new() }
+        Deck { all, remaining: Vec::new() }
     }
 
     fn draw(&mut self, random: &mut StdRng) -> T {
-        if self.left.is_empty() {
-            self.left.extend_from_slice(self.all);
-            self.left.shuffle(random);
+        if self.remaining.is_empty() {
+            self.remaining.extend_from_slice(self.all);
+            self.remaining.shuffle(random);
         }
-        self.left.pop().expect("no deck is empty")
+        self.remaining.pop().expect("no deck is empty")
     }
 }
 
@@ -159,7 +160,7 @@ fn is_skipped() -> bool {
 }
 
 #[test]
-fn the_gang_goes_on_or_ends() {
+fn gang_survives_or_ends_after_random_kills() {
     if is_skipped() {
         return;
     }
@@ -174,32 +175,36 @@ fn the_gang_goes_on_or_ends() {
     times.print();
 }
 
-/// Rounds until a gang has ended, has no two followers left, or has no spare where one is to die.
+/// Kills processes of one gang until the gang has ended, fewer than two followers are left, or the next
+/// victim is a spare and there is none.
 fn one_gang(chance: &mut Chance, plan: &mut VecDeque<Victim>, times: &mut Times) {
     let mut gang = start(RANKS, "1", &[]);
     is_well(&mut gang);
-    gang.look();
+    gang.record_names();
     let descriptors = descriptors(&gang);
     let mut living: Vec<usize> = (1..RANKS).collect();
     while living.len() > 1 {
         let has_spare = living.len() > FOLLOWERS;
         let Some(victim) = plan.pop_front_if(|victim| has_spare || *victim != Victim::Spare) else { break };
         match victim {
-            Victim::Worker => workers_die(&mut gang, chance, &mut living, 1, times),
-            Victim::TwoWorkers => workers_die(&mut gang, chance, &mut living, 2, times),
-            Victim::Spare => spare_dies(&mut gang, chance, &mut living),
-            Victim::Coordinator => return coordinator_dies(gang, chance, times),
-            Victim::Launcher => return launcher_dies(gang, chance, times),
+            Victim::Worker => kill_workers(&mut gang, chance, &mut living, 1, times),
+            Victim::TwoWorkers => kill_workers(&mut gang, chance, &mut living, 2, times),
+            Victim::Spare => kill_spare(&mut gang, chance, &mut living),
+            Victim::Coordinator => return kill_coordinator(gang, chance, times),
+            Victim::Launcher => return kill_launcher(gang, chance, times),
         }
     }
-    let left = self::descriptors(&gang);
-    assert!(left <= descriptors, "{left} descriptors, {descriptors} at the beginning");
+    let descriptors_at_end = self::descriptors(&gang);
+    assert!(
+        descriptors_at_end <= descriptors,
+        "{descriptors_at_end} descriptors, {descriptors} at the beginning"
+    );
     gang.end();
     gang.leaves_nothing();
 }
 
-/// As many of those that work, unless only two ranks are left besides the coordinator: then one.
-fn workers_die(
+/// Kills up to `count` working ranks, only one if two are left besides the coordinator.
+fn kill_workers(
     gang: &mut Gang,
     chance: &mut Chance,
     living: &mut Vec<usize>,
@@ -210,22 +215,27 @@ fn workers_die(
     let working = &living[..living.len().min(FOLLOWERS)];
     let victims: Vec<usize> = working.choose_multiple(&mut chance.random, count).copied().collect();
     let death = chance.death();
-    die(gang, chance, &victims, death, times);
+    kill_and_assert_recovery(gang, chance, &victims, death, times);
     living.retain(|rank| !victims.contains(rank));
 }
 
-fn die(gang: &mut Gang, chance: &mut Chance, victims: &[usize], death: Death, times: &mut Times) {
+fn kill_and_assert_recovery(
+    gang: &mut Gang,
+    chance: &mut Chance,
+    victims: &[usize],
+    death: Death,
+    times: &mut Times,
+) {
     gang.ask(&endless());
-    gang.busy(&[0]);
+    gang.wait_until_busy(&[0]);
     chance.life();
-    let began = Instant::now();
+    let start_time = Instant::now();
     victims.iter().for_each(|victim| gang.signal_rank(*victim, death.signal()));
-    let (code, message) = gang.answered().expect_err("a rank has died");
-    let failed = began.elapsed();
-    let named = victims.iter().any(|victim| message.contains(&format!("rank {victim} is lost")));
-    assert!(code == "57P02" && named, "{death:?} of {victims:?}: {code} {message}");
-    // Of two that die together the second may be noticed by the next statement only, when its process is
-    // taken down.
+    let (code, message) = gang.wait_for_answer().expect_err("a rank has died");
+    let failed = start_time.elapsed();
+    let names_victim = victims.iter().any(|victim| message.contains(&format!("rank {victim} is lost")));
+    assert!(code == "57P02" && names_victim, "{death:?} of {victims:?}: {code} {message}");
+    // With two victims, the loss of the second may be detected by the next statement only.
     let again = Instant::now();
     while victims.len() > 1 && !is_well_if_whole(gang, victims) {}
     is_well(gang);
@@ -233,124 +243,124 @@ fn die(gang: &mut Gang, chance: &mut Chance, victims: &[usize], death: Death, ti
     times.answered.push(again.elapsed());
 }
 
-/// A statement that runs meanwhile does not mind.
-fn spare_dies(gang: &mut Gang, chance: &mut Chance, living: &mut Vec<usize>) {
+/// The running statement succeeds.
+fn kill_spare(gang: &mut Gang, chance: &mut Chance, living: &mut Vec<usize>) {
     let spare = living.pop().expect("the last one is the spare");
     let death = chance.death();
     gang.ask(&sum());
     chance.life();
     gang.signal_rank(spare, death.signal());
-    let rows = gang.answered().unwrap_or_else(|error| panic!("{death:?} of the spare: {error:?}"));
+    let rows = gang.wait_for_answer().unwrap_or_else(|error| panic!("{death:?} of the spare: {error:?}"));
     assert_eq!(rows, [[Some(sum_alone().to_string())]], "{death:?} of the spare");
     is_well(gang);
-    gang.ended(spare);
+    gang.wait_for_exit(spare);
     is_well(gang);
 }
 
-/// Its client sees the end and no answer, and the other ranks end too.
-fn coordinator_dies(mut gang: Gang, chance: &mut Chance, times: &mut Times) {
+/// The client gets no answer, and the other ranks end too.
+fn kill_coordinator(mut gang: Gang, chance: &mut Chance, times: &mut Times) {
     let death = chance.death();
     gang.ask(&endless());
-    gang.busy(&[0]);
+    gang.wait_until_busy(&[0]);
     chance.life();
-    gang.look();
-    let began = Instant::now();
+    gang.record_names();
+    let start_time = Instant::now();
     gang.signal_rank(0, death.signal());
-    // Open MPI's launcher has no status to tell of when it lets the others live.
+    // Open MPI's launcher has no exit status of its own if it lets the others live.
     gang.end();
     gang.leaves_nothing();
-    times.ended.push((Victim::Coordinator, began.elapsed()));
+    times.ended.push((Victim::Coordinator, start_time.elapsed()));
     assert!(gang.is_silent(), "{death:?} of the coordinator has answered");
     if death == Death::Asked {
         assert!(gang.stderr().contains("ERROR 57P01: "), "{}", gang.stderr());
     }
 }
 
-/// All ranks end. They are told so at different moments, so that a statement may fail first.
-fn launcher_dies(mut gang: Gang, chance: &mut Chance, times: &mut Times) {
+/// All ranks end, at different moments, so that a statement may fail first.
+fn kill_launcher(mut gang: Gang, chance: &mut Chance, times: &mut Times) {
     let death = chance.launcher_deaths.draw(&mut chance.random);
     gang.ask(&endless());
-    gang.busy(&[0]);
+    gang.wait_until_busy(&[0]);
     chance.life();
-    gang.look();
-    let began = Instant::now();
+    gang.record_names();
+    let start_time = Instant::now();
     gang.signal_launcher(death.signal());
     let status = gang.end();
     assert!(!status.success(), "{death:?} of the launcher: {status}");
     gang.leaves_nothing();
-    times.ended.push((Victim::Launcher, began.elapsed()));
+    times.ended.push((Victim::Launcher, start_time.elapsed()));
     if death == Death::Asked {
-        // Why: the launcher, or a rank that was faster to end.
+        // Reported by the launcher, or by a rank that ended first.
         assert!(["57P01", "57P02"].iter().any(|code| gang.stderr().contains(code)), "{}", gang.stderr());
     }
 }
 
-/// Ranks of the gang that lives long: four work, and each death takes a spare.
+/// Ranks of the long-lived gang: four work, and each kill uses a spare.
 const LONG_RANKS: usize = 1 + FOLLOWERS + LONG_DEATHS;
 const LONG_DEATHS: usize = 5;
 
-/// How often it is asked everything: after each death, and at the end.
+/// Rounds of statements: after each kill, and at the end.
 const TURNS: usize = 1;
 const LAST_TURNS: usize = 12;
 
-/// What a rank may hold more of at the end than after its first turns.
+/// Growth that is allowed between a rank's first rounds and the end.
 ///
-/// A turn moves some megabytes to each rank, so that memory which stayed would be more than this after
-/// [`LAST_TURNS`] turns. Pages that the allocator has given out in part were up to 18 MB more at the end, and
-/// of shared memory, of which arenas keep free ranges for the blocks to come, 27 MB; that no block stays lent
-/// is checked after each statement. One descriptor for each death, or for each turn, is too many. Of threads
-/// for blocking calls there are as many as were needed at the same time in the last ten seconds.
-const MORE: Held =
-    Held { private_bytes: 40 << 20, shared_bytes: 128 << 20, arenas: 0, descriptors: 2, threads: 8 };
+/// A round sends some megabytes to each rank, so a leak would exceed this after [`LAST_TURNS`] rounds. Partly
+/// used pages of the allocator were up to 18 MB more at the end, and shared memory, in which arenas keep free
+/// ranges for later blocks, 27 MB; the ledger checks after each statement that no block stays lent. One
+/// descriptor per kill or per round is too many. The pool of blocking threads is as large as its peak in the
+/// last ten seconds.
+const MORE: Resources =
+    Resources { private_bytes: 40 << 20, shared_bytes: 128 << 20, arenas: 0, descriptors: 2, threads: 8 };
 
-/// How long what a rank has freed may take to be gone: the thread of a blocking call is kept for ten seconds.
+/// Timeout for freed resources to be returned: blocking threads live for ten seconds.
 const SETTLING: Duration = Duration::from_secs(60);
 
 #[test]
-fn survivors_hold_no_more() {
+fn surviving_ranks_do_not_leak() {
     if is_skipped() {
         return;
     }
     let mut chance = Chance::new();
     let turns = number("HARRIER_ROUNDS").map_or(LAST_TURNS, |rounds| LAST_TURNS.max(rounds as usize));
-    // Freed memory would stay with the process for ten seconds.
+    // The allocator would otherwise keep freed memory for ten seconds.
     let mut gang = start(LONG_RANKS, &LONG_DEATHS.to_string(), &[("MIMALLOC_PURGE_DELAY", "0")]);
     is_well(&mut gang);
-    gang.look();
+    gang.record_names();
     let mut times = Times::default();
     let mut living: Vec<usize> = (1..LONG_RANKS).collect();
-    // Besides the coordinator, one rank works from the first statement to the last.
+    // Besides the coordinator, one rank survives from the first statement to the last.
     let witness = chance.random.random_range(1..=FOLLOWERS);
-    let mut first: BTreeMap<usize, Held> = BTreeMap::new();
+    let mut first: BTreeMap<usize, Resources> = BTreeMap::new();
     for _ in 0..LONG_DEATHS {
         let mortal: Vec<usize> =
             living[..FOLLOWERS].iter().copied().filter(|rank| *rank != witness).collect();
         let victim = *mortal.choose(&mut chance.random).expect("two of three");
         let death = chance.death();
-        die(&mut gang, &mut chance, &[victim], death, &mut times);
-        gang.ended(victim);
+        kill_and_assert_recovery(&mut gang, &mut chance, &[victim], death, &mut times);
+        gang.wait_for_exit(victim);
         living.retain(|rank| *rank != victim);
-        // By one, each rank has watched the process that is gone.
-        first.values_mut().for_each(|held| held.descriptors -= 1);
-        (0..TURNS).for_each(|_| turn(&mut gang));
-        let held = gang.held();
+        // Each rank held a descriptor (pidfd) of the killed process.
+        first.values_mut().for_each(|resources| resources.descriptors -= 1);
+        (0..TURNS).for_each(|_| run_each_kind_of_statement(&mut gang));
+        let resources = gang.open_resources();
         for rank in living[..FOLLOWERS].iter().chain([&0]) {
-            first.entry(*rank).or_insert(held[rank]);
+            first.entry(*rank).or_insert(resources[rank]);
         }
     }
-    (0..turns).for_each(|_| turn(&mut gang));
+    (0..turns).for_each(|_| run_each_kind_of_statement(&mut gang));
     first.retain(|rank, _| *rank == 0 || living.contains(rank));
     assert!(first.len() == 1 + FOLLOWERS && first.contains_key(&witness), "{first:?}");
-    let began = Instant::now();
+    let start_time = Instant::now();
     loop {
-        let last = gang.held();
-        let grown = first.iter().filter(|(rank, first)| has_more(&last[*rank], first, living.len() + 1));
-        let grown: Vec<_> = grown.map(|(rank, first)| (rank, first, last[rank])).collect();
-        if grown.is_empty() {
+        let last = gang.open_resources();
+        let growth = first.iter().filter(|(rank, first)| has_grown(&last[*rank], first, living.len() + 1));
+        let growth: Vec<_> = growth.map(|(rank, first)| (rank, first, last[rank])).collect();
+        if growth.is_empty() {
             println!("after a rank's first statements: {first:?}\nat the end: {last:?}");
             break;
         }
-        assert!(began.elapsed() < SETTLING, "(rank, first, last) after {turns} turns: {grown:#?}");
+        assert!(start_time.elapsed() < SETTLING, "(rank, first, last) after {turns} turns: {growth:#?}");
         thread::sleep(Duration::from_millis(50));
     }
     gang.end();
@@ -358,9 +368,9 @@ fn survivors_hold_no_more() {
     times.print();
 }
 
-/// Whether `last` is beyond `first` and [`MORE`]. A rank has mapped the arena of each rank that lives, and of
-/// no other.
-fn has_more(last: &Held, first: &Held, ranks: usize) -> bool {
+/// Whether `last` exceeds `first` by more than [`MORE`]. A rank maps the arena of each live rank and no
+/// other.
+fn has_grown(last: &Resources, first: &Resources, ranks: usize) -> bool {
     last.private_bytes > first.private_bytes + MORE.private_bytes
         || last.shared_bytes > first.shared_bytes + MORE.shared_bytes
         || last.arenas > ranks + MORE.arenas
@@ -368,34 +378,33 @@ fn has_more(last: &Held, first: &Held, ranks: usize) -> bool {
         || last.threads > first.threads + MORE.threads
 }
 
-/// One of each kind of statement: small, with all rows on the move, one that fails on the ranks, one that is
-/// stopped early.
-fn turn(gang: &mut Gang) {
+/// Runs one statement of each kind: small, full redistribution, error on the ranks, early LIMIT.
+fn run_each_kind_of_statement(gang: &mut Gang) {
     is_well(gang);
-    let moved = format!(
+    let redistribution = format!(
         "select count(*) from (select distinct l_orderkey, l_linenumber, l_comment from {})",
         lineitem()
     );
-    assert_eq!(gang.answer(&moved), Ok(vec![vec![Some(LINEITEM_ROWS.to_string())]]));
+    assert_eq!(gang.answer(&redistribution), Ok(vec![vec![Some(LINEITEM_ROWS.to_string())]]));
     let failing =
         format!("select l_returnflag, sum(1 / (l_orderkey - 250016)) from {} group by 1", lineitem());
     let (code, message) = gang.answer(&failing).expect_err("it divides by zero");
     assert_eq!(code, "22012", "{message}");
-    let stopped = format!("{} limit 5", pairs("a.l_comment", 16));
-    assert_eq!(gang.answer(&stopped).map(|rows| rows.len()), Ok(5));
+    let limited_sql = format!("{} limit 5", pairs("a.l_comment", 16));
+    assert_eq!(gang.answer(&limited_sql).map(|rows| rows.len()), Ok(5));
 }
 
-/// A gang that goes on where it can, whose ranks exit when they get SIGUSR2.
+/// Starts a gang that survives the loss of ranks; its ranks exit on SIGUSR2.
 fn start(ranks: usize, spares: &str, environment: &[(&str, &str)]) -> Gang {
-    let preloaded = [("LD_PRELOAD", exiting().to_str().expect("a path in UTF-8"))];
+    let preloaded = [("LD_PRELOAD", exit_library().to_str().expect("a path in UTF-8"))];
     let environment: Vec<(&str, &str)> = preloaded.iter().chain(environment).copied().collect();
     surviving_session_with(ranks, &["--spares", spares], &environment)
 }
 
-/// The library that has a rank exit.
-fn exiting() -> &'static Path {
+/// Builds the library that makes a rank exit.
+fn exit_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| preloaded("ranks/random_rank_kills/exit.c", &[]))
+    LIBRARY.get_or_init(|| build_preload_library("ranks/random_rank_kills/exit.c", &[]))
 }
 
 const LINEITEM_ROWS: u64 = 299_814;
@@ -404,7 +413,7 @@ fn lineitem() -> String {
     format!("'{}/lineitem/'", data().display())
 }
 
-/// `what` of all pairs of rows whose part keys are the same modulo `classes`.
+/// Selects `what` from all pairs of rows with equal part keys modulo `classes`.
 fn pairs(what: &str, classes: u32) -> String {
     let lineitem = lineitem();
     format!(
@@ -412,17 +421,17 @@ fn pairs(what: &str, classes: u32) -> String {
     )
 }
 
-/// Billions of pairs: longer than any test waits.
+/// Billions of pairs: never ends within a test.
 fn endless() -> String {
     pairs("sum(a.l_quantity * b.l_tax)", 16)
 }
 
-/// A hundred million pairs: about as long as a victim lives, and longer.
+/// A hundred million pairs: about as long as the maximum delay, or longer.
 fn sum() -> String {
     pairs("sum(a.l_quantity * b.l_tax) as total", 1024)
 }
 
-/// What a process alone answers to [`sum`].
+/// Answer of one process to [`sum`].
 fn sum_alone() -> &'static str {
     static SUM: OnceLock<String> = OnceLock::new();
     SUM.get_or_init(|| {
@@ -434,13 +443,14 @@ fn sum_alone() -> &'static str {
     })
 }
 
-/// Whether a statement is answered; if not, it is for one of the `victims`.
+/// Whether a statement succeeds; otherwise it must fail because of the `victims`.
 fn is_well_if_whole(gang: &mut Gang, victims: &[usize]) -> bool {
     match gang.answer(&count()) {
         Ok(_) => true,
         Err((code, message)) => {
-            let named = victims.iter().any(|victim| message.contains(&format!("rank {victim} is lost")));
-            assert!(code == "57P02" && named, "{code} {message}");
+            let names_victim =
+                victims.iter().any(|victim| message.contains(&format!("rank {victim} is lost")));
+            assert!(code == "57P02" && names_victim, "{code} {message}");
             false
         }
     }
@@ -457,7 +467,7 @@ fn is_well(gang: &mut Gang) {
     assert_eq!((rows.len(), counts.iter().sum::<u64>()), (3, LINEITEM_ROWS));
 }
 
-/// Open in the coordinator's process.
+/// Open descriptors of the coordinator.
 fn descriptors(gang: &Gang) -> usize {
     let pid = gang.rank_processes()[&0];
     fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count()

@@ -1,34 +1,34 @@
-//! Statements that compute without a pause are given up: by their time, by another session, by a client that
-//! has gone. What they compute ends on every process and thread, and others are answered.
+//! Cancellation of statements that compute without yielding: by statement_timeout, by another session, or
+//! because the client has disconnected. Their computation ends on every process and thread, and other
+//! statements are answered meanwhile.
 //!
-//! Each would take minutes, or hours, to its end. That it stopped is seen by what needs the threads that it
-//! had: every process has one, and the session's next statement waits until the one before has let go of the
-//! session.
+//! Each statement would run for minutes or hours. Each process has one thread, so that a later statement
+//! shows that it was released; the session's next statement waits for the end of the previous one.
 
 use std::time::{Duration, Instant};
 
-use crate::denial_of_service::{beside_others, low};
-use crate::test_server::{Client, Served};
+use crate::denial_of_service::{low, run_beside_other_client};
+use crate::test_server::{Client, TestServer};
 
 const ROWS: u64 = 400_000;
 
-/// Long enough for the slowest machine, and far less than the statements take.
+/// Timeout for the slowest machine, far below the run time of the statements.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a statement that computes takes of the processors before it is given up, seconds.
+/// Processor seconds that a statement uses before it is canceled.
 const COMPUTED_SECONDS: f64 = 0.3;
 
-fn server(arguments: &[&str]) -> Served {
-    let served = Served::start(&[&["--ranks", "2", "--threads", "1"], arguments].concat());
-    let mut client = served.client();
+fn server(arguments: &[&str]) -> TestServer {
+    let test_server = TestServer::start(&[&["--ranks", "2", "--threads", "1"], arguments].concat());
+    let mut client = test_server.client();
     client.query("CREATE ROLE low LOGIN").unwrap();
     client.query("CREATE TABLE big (x BIGINT, k BIGINT) DISTRIBUTED BY (x)").unwrap();
     client.query(&format!("INSERT INTO big SELECT g, 1 FROM generate_series(1, {ROWS}) s(g)")).unwrap();
     client.query("GRANT SELECT ON big TO low").unwrap();
-    served
+    test_server
 }
 
-/// Joins that take no pair of the thousands of millions that they look at.
+/// Joins that reject all of billions of pairs.
 fn joins() -> Vec<&'static str> {
     vec![
         "SELECT count(*) FROM big a JOIN big b ON a.x + b.x < 0",
@@ -44,7 +44,7 @@ fn joins() -> Vec<&'static str> {
     ]
 }
 
-/// What takes long in one call, or in one batch.
+/// Functions that compute for long in one call or one batch.
 fn functions() -> Vec<&'static str> {
     vec![
         "SELECT count(*) FROM big WHERE levenshtein(repeat(x::text, 40), repeat('ab', 120)) < 0",
@@ -56,102 +56,106 @@ fn functions() -> Vec<&'static str> {
     ]
 }
 
-/// Planned for long, or refused.
+/// Statements that are planned for long, or refused.
 fn plans() -> Vec<String> {
     let joins: Vec<_> = (0..900).map(|at| format!("(SELECT {at} AS c{at}) j{at}")).collect();
     vec![format!("SELECT count(*) FROM {}", joins.join(" CROSS JOIN "))]
 }
 
-/// The session's next statement, which waits for the end of the one before, and one for all ranks.
-fn is_over(client: &mut Client, sql: &str) {
+/// Runs the session's next statement, which waits for the end of the previous one, and one on all ranks.
+fn assert_ended(client: &mut Client, sql: &str) {
     let began = Instant::now();
-    let shown = &sql[..sql.len().min(100)];
-    // Which has no more time than the one before it.
+    let sql_text = &sql[..sql.len().min(100)];
+    // It has the same statement_timeout.
     while let Err((state, _)) = client.query("SET statement_timeout = 0") {
-        assert_eq!(state, "57014", "{shown}");
-        assert!(began.elapsed() < PATIENCE, "{shown}: goes on after {:?}", began.elapsed());
+        assert_eq!(state, "57014", "{sql_text}");
+        assert!(began.elapsed() < PATIENCE, "{sql_text}: goes on after {:?}", began.elapsed());
     }
-    assert_eq!(client.one("SELECT count(*) FROM big").as_deref(), Ok(ROWS.to_string().as_str()), "{shown}");
-    assert!(began.elapsed() < PATIENCE, "{shown}: goes on after {:?}", began.elapsed());
+    assert_eq!(
+        client.one("SELECT count(*) FROM big").as_deref(),
+        Ok(ROWS.to_string().as_str()),
+        "{sql_text}"
+    );
+    assert!(began.elapsed() < PATIENCE, "{sql_text}: goes on after {:?}", began.elapsed());
 }
 
-fn end_by_their_time(served: &Served, statements: &[String]) {
-    let mut client = low(served);
+fn assert_timeouts(test_server: &TestServer, statements: &[String]) {
+    let mut client = low(test_server);
     for sql in statements {
         client.query("SET statement_timeout = '500ms'").unwrap();
         let outcome = client.query(sql).map(drop).map_err(|(state, _)| state);
         assert_eq!(outcome, Err("57014".to_string()), "{}", &sql[..sql.len().min(100)]);
-        is_over(&mut client, sql);
+        assert_ended(&mut client, sql);
     }
 }
 
-fn all() -> Vec<String> {
+fn all_statements() -> Vec<String> {
     joins().into_iter().chain(functions()).map(str::to_string).chain(plans()).collect()
 }
 
 #[test]
-fn in_the_server() {
-    let served = server(&[]);
-    beside_others(&served, || end_by_their_time(&served, &all()));
+fn statement_timeout_in_the_server() {
+    let test_server = server(&[]);
+    run_beside_other_client(&test_server, || assert_timeouts(&test_server, &all_statements()));
 }
 
 #[test]
-fn on_ranks() {
-    let served = server(&["--set", "harrier.distribute_bytes_min=1"]);
-    let plan = served.client().query(&format!("EXPLAIN {}", joins()[0])).unwrap();
-    let shown = format!("{plan:?}");
-    assert!(shown.contains("slice"), "{shown}");
-    beside_others(&served, || end_by_their_time(&served, &all()));
-    // Nothing of them is left anywhere.
-    served.wait_for("SELECT coalesce(sum(reserved_bytes), 0) FROM sys.ranks", "0");
+fn statement_timeout_on_ranks() {
+    let test_server = server(&["--set", "harrier.distribute_bytes_min=1"]);
+    let plan = test_server.client().query(&format!("EXPLAIN {}", joins()[0])).unwrap();
+    let sql_text = format!("{plan:?}");
+    assert!(sql_text.contains("slice"), "{sql_text}");
+    run_beside_other_client(&test_server, || assert_timeouts(&test_server, &all_statements()));
+    // Nothing of them is left on any process.
+    test_server.wait_for("SELECT coalesce(sum(reserved_bytes), 0) FROM sys.ranks", "0");
 }
 
-/// Until the statement that `runs` counts has the only thread of a process and computes on it. Whoever asks
-/// meanwhile is answered all the same.
-fn wait_until_it_computes(served: &Served, runs: &str) {
-    served.wait_for(runs, "1");
-    let began = processor_seconds(served);
+/// Waits until the statement counted by `runs` occupies the only thread of a process and computes. Monitoring
+/// queries are answered meanwhile.
+fn wait_until_it_computes(test_server: &TestServer, runs: &str) {
+    test_server.wait_for(runs, "1");
+    let began = processor_seconds(test_server);
     let deadline = Instant::now() + PATIENCE;
-    while processor_seconds(served) < began + COMPUTED_SECONDS {
-        served.wait_for(runs, "1");
-        assert!(Instant::now() < deadline, "it does not compute: {}", served.log());
+    while processor_seconds(test_server) < began + COMPUTED_SECONDS {
+        test_server.wait_for(runs, "1");
+        assert!(Instant::now() < deadline, "it does not compute: {}", test_server.log());
     }
 }
 
-/// What all processes of the server have taken so far.
-fn processor_seconds(served: &Served) -> f64 {
+/// Processor seconds of all processes of the server so far.
+fn processor_seconds(test_server: &TestServer) -> f64 {
     let ticks = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which may have blanks: the state, and 10 fields before those of user and system.
+        // The program name may contain blanks; after it come the state and 10 fields before utime and stime.
         let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         fields.get(11..13).map_or(0, |times| times.iter().filter_map(|time| time.parse::<u64>().ok()).sum())
     };
-    let total: u64 = served.others().into_iter().chain([served.pid()]).map(ticks).sum();
-    // Ticks of Linux, whatever the machine.
+    let total: u64 = test_server.others().into_iter().chain([test_server.pid()]).map(ticks).sum();
+    // Clock ticks of Linux on all architectures.
     total as f64 / 100.0
 }
 
 #[test]
-fn by_another_session_and_by_going_away() {
+fn pg_cancel_backend_and_client_disconnect() {
     for arguments in [&[][..], &["--set", "harrier.distribute_bytes_min=1"]] {
-        let served = server(arguments);
-        let mut admin = served.client();
+        let test_server = server(arguments);
+        let mut admin = test_server.client();
         for sql in [joins()[0], joins()[3], joins()[7]] {
-            let mut client = low(&served);
+            let mut client = low(&test_server);
             let pid = client.one("SELECT pg_backend_pid()").unwrap();
             client.ask(sql);
             let runs = format!(
                 "SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%FROM big%'"
             );
-            wait_until_it_computes(&served, &runs);
+            wait_until_it_computes(&test_server, &runs);
             assert_eq!(admin.one(&format!("SELECT pg_cancel_backend({pid})")).as_deref(), Ok("t"));
             let (state, _) = client.answer().unwrap_err();
             assert_eq!(state, "57014", "{sql}");
-            is_over(&mut client, sql);
+            assert_ended(&mut client, sql);
             client.ask(sql);
-            wait_until_it_computes(&served, &runs);
+            wait_until_it_computes(&test_server, &runs);
             drop(client);
-            is_over(&mut admin, sql);
+            assert_ended(&mut admin, sql);
         }
     }
 }

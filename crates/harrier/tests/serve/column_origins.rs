@@ -1,11 +1,11 @@
-//! Of which tables the columns of a result are, as RowDescription tells clients.
+//! Table and column origins in RowDescription.
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
-/// The numbers of the table and of the column that each column of a result is of.
-fn described(client: &mut Client, sql: &str) -> Vec<(u32, i16)> {
+/// Table OID and attribute number of each column of a result.
+fn describe_origins(client: &mut Client, sql: &str) -> Vec<(u32, i16)> {
     client.ask(sql);
-    let mut found = vec![];
+    let mut origins = vec![];
     loop {
         let (kind, body) = client.message().expect("the server has gone");
         match kind {
@@ -15,21 +15,21 @@ fn described(client: &mut Client, sql: &str) -> Vec<(u32, i16)> {
                     let name = rest.iter().position(|byte| *byte == 0).unwrap() + 1;
                     let (fields, after) = rest[name..].split_at(18);
                     let table = u32::from_be_bytes(fields[..4].try_into().unwrap());
-                    found.push((table, i16::from_be_bytes(fields[4..6].try_into().unwrap())));
+                    origins.push((table, i16::from_be_bytes(fields[4..6].try_into().unwrap())));
                     rest = after;
                 }
             }
             b'E' => panic!("{sql}: {}", String::from_utf8_lossy(&body)),
-            b'Z' => return found,
+            b'Z' => return origins,
             _ => {}
         }
     }
 }
 
 #[test]
-fn columns_tell_their_tables() {
-    let served = Served::start(&["--launcher", "none"]);
-    let mut client = served.client();
+fn row_description_has_table_oids() {
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut client = server.client();
     client.query("CREATE TABLE a (id INT, name VARCHAR(20), price NUMERIC(8, 2))").unwrap();
     client.query("CREATE TABLE b (id INT, a_id INT)").unwrap();
     client.query("CREATE VIEW v AS SELECT id, name FROM a").unwrap();
@@ -59,6 +59,6 @@ fn columns_tell_their_tables() {
         ("UPDATE a SET price = 3 WHERE id = 2 RETURNING id, price + 1", vec![(a, 1), none]),
         ("DELETE FROM a WHERE id = 2 RETURNING *", vec![(a, 1), (a, 2), (a, 3)]),
     ] {
-        assert_eq!(described(&mut client, sql), expected, "{sql}");
+        assert_eq!(describe_origins(&mut client, sql), expected, "{sql}");
     }
 }

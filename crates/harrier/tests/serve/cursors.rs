@@ -1,10 +1,10 @@
-//! Cursors that go back: FETCH in every direction, as PostgreSQL does it, and where their rows are kept.
+//! Scrollable cursors: FETCH in every direction as in PostgreSQL, and spilling of their rows.
 
-use crate::test_server::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, TestServer};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 
-/// The first column of what FETCH brings.
+/// First column of the rows that FETCH returns.
 fn fetch(client: &mut Client, step: &str) -> Vec<String> {
     numbers(client.query(&format!("FETCH {step}")))
 }
@@ -13,7 +13,7 @@ fn numbers(answer: Answer) -> Vec<String> {
     answer.unwrap().into_iter().map(|row| row[0].clone().unwrap()).collect()
 }
 
-/// Where the error of a statement is in its text, counted from 1.
+/// Position of a statement's error in its text, from 1.
 fn place(client: &mut Client, sql: &str) -> Option<usize> {
     client.ask(sql);
     let mut place = None;
@@ -31,13 +31,13 @@ fn place(client: &mut Client, sql: &str) -> Option<usize> {
 
 /// Each step was compared with PostgreSQL 15.
 #[test]
-fn cursors_go_in_every_direction() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
-    // What is written is read before it is looked at where it stands.
+fn scroll_cursors_fetch_in_every_direction() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
+    // A syntax error of the query is reported before the missing transaction block.
     assert_eq!(client.fails("DECLARE c CURSOR FOR selec 1"), "42601");
     assert_eq!(client.fails("DECLARE c CURSOR FOR SELECT 1"), "25P01");
-    // Places are those in the text that was sent.
+    // Positions refer to the text that was sent.
     for sql in ["DECLARE c CURSOR FOR SELECT nosuch FROM (SELECT 1) t", "SELECT 1; CLOSE a; FETCH b c"] {
         assert_eq!(
             place(&mut client, &format!("BEGIN; {sql}")),
@@ -74,7 +74,7 @@ fn cursors_go_in_every_direction() {
         ("ABSOLUTE -6 FROM c", &[]),
         ("ABSOLUTE 0 FROM c", &[]),
         ("FIRST FROM c", &["1"]),
-        // The fifth is fetched, and none behind it was asked for.
+        // The fifth row is fetched, and none after it was computed.
         ("FORWARD 4 FROM c", &["2", "3", "4", "5"]),
         ("PRIOR FROM c", &["4"]),
     ] {
@@ -96,9 +96,9 @@ fn cursors_go_in_every_direction() {
 }
 
 #[test]
-fn others_go_forward_only() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn no_scroll_cursors_fetch_forward_only() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     for step in [
         "PRIOR FROM c",
         "BACKWARD 2 FROM c",
@@ -127,11 +127,11 @@ fn others_go_forward_only() {
     assert_eq!(client.fails("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1"), "42P11");
 }
 
-/// Of one that is held, the rows are those of its transaction.
+/// A holdable cursor (WITH HOLD) has the rows of its transaction.
 #[test]
-fn held_cursors_go_back_after_their_transaction() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn holdable_cursors_scroll_after_commit() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client.query("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2), (3)").unwrap();
     client.query("BEGIN").unwrap();
     client.query("DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a").unwrap();
@@ -143,12 +143,12 @@ fn held_cursors_go_back_after_their_transaction() {
     assert_eq!(client.fails("FETCH PRIOR FROM c"), "34000");
 }
 
-/// Far more rows than the statement has memory for are kept on disk.
+/// Rows beyond the memory of the statement spill to disk.
 #[test]
-fn rows_that_are_many_are_kept_on_disk() {
+fn large_cursors_spill_to_disk() {
     const ROWS: usize = 200_000;
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client.query("SET harrier.statement_memory = '16MiB'").unwrap();
     client.query("BEGIN").unwrap();
     let query = format!("SELECT g, repeat('x', 300) FROM generate_series(1, {ROWS}) AS t(g)");

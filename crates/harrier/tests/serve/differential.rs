@@ -1,9 +1,8 @@
-//! Random statements (`harrier_testkit::differential`) on one process, and on three ranks that take every
-//! scan of a file, beside PostgreSQL, whose answers are right. What Harrier says that it does not support is
-//! counted, by reason. And pairs of statements that have the same answer (`differential::rewrites`), on one
-//! process alone.
+//! Differential test of random statements (`harrier_testkit::differential`) against PostgreSQL, on one
+//! process and on three ranks with every scan distributed. Unsupported statements are counted by reason. Also
+//! checks pairs of equivalent statements (`differential::rewrites`) on one process alone.
 //!
-//! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` how many there are (200, and 100 on ranks):
+//! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` the number of statements (200, and 100 on ranks):
 //!
 //! ```text
 //! HARRIER_SEED=5000 HARRIER_STATEMENTS=1000 cargo test --release -p harrier --test serve differential:: -- --nocapture
@@ -16,41 +15,41 @@ use harrier_testkit::differential::{
     Answer, Outcome, Rewrite, Statement, compare, shrink, shrink_rewrite, tables,
 };
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
-/// Of a run of the test suite, on one process and on ranks.
+/// Statements in a run of the test suite, on one process and on ranks.
 const STATEMENTS: u64 = 200;
 const STATEMENTS_ON_RANKS: u64 = 100;
 
-/// At most so many of a hundred statements may be unsupported because a subquery is correlated, and
-/// otherwise.
+/// Maximum percentage of statements that are unsupported because of correlated subqueries, and for other
+/// reasons.
 const CORRELATED_PERCENT_MAX: usize = 25;
 const UNSUPPORTED_PERCENT_MAX: usize = 5;
 
-/// Pairs that have other answers still, by their seeds, to be taken from the list with what is wrong.
+/// Known failing pairs by seed; remove them when the bug is fixed.
 ///
 /// 61: NOT EXISTS of EXCEPT, in which a query outside is spoken of from two levels, with FULL JOIN of tables
 /// whose columns have the name of its own column (`c1`), is 42712.
 const UNFIXED_PAIRS: [u64; 1] = [61];
 
-/// At most so many of a hundred may be refused by PostgreSQL, so that the generator says something.
+/// Maximum percentage of statements that PostgreSQL refuses, so that the generator stays useful.
 const INVALID_PERCENT_MAX: usize = 10;
 
-/// Both engines with the same tables.
+/// Both servers with the same tables.
 struct Pair {
     oracle: Client,
     engine: Client,
 }
 
 impl Pair {
-    /// `None`: PostgreSQL cannot be had here.
-    fn new(served: &Served) -> Option<Self> {
+    /// `None`: PostgreSQL is not available.
+    fn new(server: &TestServer) -> Option<Self> {
         let postgres = Postgres::shared()?;
         let database = postgres.new_database();
         let settings = [("user", "harrier"), ("database", database.as_str())];
         let mut oracle = Client::connect(postgres.port(), &settings).unwrap();
         oracle.query("SET statement_timeout = '20s'").unwrap();
-        let mut engine = served.client();
+        let mut engine = server.client();
         for (client, options) in [(&mut oracle, ""), (&mut engine, " WITH (inline_rows = 0)")] {
             for sql in tables(options) {
                 client.query(&sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
@@ -65,8 +64,7 @@ impl Pair {
     }
 }
 
-/// What a statement returns; of one that changes rows, also those that are there afterwards, before the
-/// change is taken back.
+/// Result of a statement; for DML also the rows of the table afterwards, before the change is rolled back.
 fn answer(client: &mut Client, statement: &Statement) -> Answer {
     let Some(check) = &statement.check else { return client.query(&statement.sql) };
     client.query("BEGIN")?;
@@ -80,8 +78,8 @@ fn variable(name: &str, otherwise: u64) -> u64 {
 }
 
 fn compare_with_postgresql(arguments: &[&str], statements: u64) {
-    let served = Served::start(arguments);
-    let Some(mut pair) = Pair::new(&served) else { return };
+    let server = TestServer::start(arguments);
+    let Some(mut pair) = Pair::new(&server) else { return };
     let first = variable("HARRIER_SEED", 1);
     let count = variable("HARRIER_STATEMENTS", statements);
     let (mut same, mut failures) = (0, Vec::new());
@@ -90,7 +88,7 @@ fn compare_with_postgresql(arguments: &[&str], statements: u64) {
         match pair.run(&Statement::new(seed)) {
             Outcome::Same => same += 1,
             Outcome::Invalid(reason) => *invalid.entry(reason).or_default() += 1,
-            Outcome::Unsupported(reason) if is_of_correlation(&reason) => {
+            Outcome::Unsupported(reason) if is_correlated_subquery(&reason) => {
                 *correlated.entry(reason).or_default() += 1;
             }
             Outcome::Unsupported(reason) => *unsupported.entry(reason).or_default() += 1,
@@ -115,14 +113,14 @@ fn compare_with_postgresql(arguments: &[&str], statements: u64) {
     assert!(percent(sum(&invalid)) <= INVALID_PERCENT_MAX, "{invalid:#?}");
 }
 
-fn is_of_correlation(reason: &str) -> bool {
+fn is_correlated_subquery(reason: &str) -> bool {
     ["correlated", "OuterReferenceColumn", "about the row itself"].iter().any(|word| reason.contains(word))
 }
 
-/// Each pair of statements that have to have the same answer has it, by one engine.
+/// Each pair of equivalent statements has the same result in one engine.
 fn compare_rewrites(arguments: &[&str], statements: u64) {
-    let served = Served::start(arguments);
-    let mut client = served.client();
+    let server = TestServer::start(arguments);
+    let mut client = server.client();
     for sql in tables(" WITH (inline_rows = 0)") {
         client.query(&sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
@@ -148,15 +146,18 @@ fn compare_rewrites(arguments: &[&str], statements: u64) {
         }
     }
     println!("{same} of {count} pairs, seeds from {first}, have the same answer");
-    let refused: usize = unsupported.values().sum();
-    println!("{refused} are refused: {unsupported:#?}");
+    let refusal_count: usize = unsupported.values().sum();
+    println!("{refusal_count} are refused: {unsupported:#?}");
     assert!(failures.is_empty(), "other answers for seeds {failures:?}");
     let expected = UNFIXED_PAIRS.into_iter().filter(|seed| (first..first + count).contains(seed));
     assert_eq!(unfixed, expected.collect::<Vec<_>>(), "what is right now is no longer to be listed");
-    assert!(refused * 100 / usize::try_from(count).unwrap() <= CORRELATED_PERCENT_MAX, "{unsupported:#?}");
+    assert!(
+        refusal_count * 100 / usize::try_from(count).unwrap() <= CORRELATED_PERCENT_MAX,
+        "{unsupported:#?}"
+    );
 }
 
-/// What both statements of a pair answer. A subquery of one value has it told to the second.
+/// Results of both statements of a pair. A scalar subquery's value is inserted into the second one.
 fn outcome_of(client: &mut Client, pair: &Rewrite) -> Outcome {
     let value = match &pair.subquery {
         Some((sql, _)) => match client.query(sql) {
@@ -170,7 +171,7 @@ fn outcome_of(client: &mut Client, pair: &Rewrite) -> Outcome {
     let plain = client.query(&pair.plain.sql);
     let answer = client.query(&rewritten.sql);
     match &plain {
-        // The generator makes no statement that is wrong.
+        // The generator creates no invalid statement.
         Err((code, message)) if code != "0A000" => {
             Outcome::Different(format!("{code} {message} of the first"))
         }
@@ -179,17 +180,17 @@ fn outcome_of(client: &mut Client, pair: &Rewrite) -> Outcome {
 }
 
 #[test]
-fn rewritten_statements_have_the_same_answer() {
+fn equivalent_statements_have_equal_results() {
     compare_rewrites(&["--launcher", "none"], STATEMENTS);
 }
 
 #[test]
-fn one_process_answers_as_postgresql() {
+fn one_process_equals_postgresql() {
     compare_with_postgresql(&["--launcher", "none"], STATEMENTS);
 }
 
 #[test]
-fn three_ranks_answer_as_postgresql() {
+fn three_ranks_equal_postgresql() {
     let gang = ["--ranks", "3", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
     compare_with_postgresql(&gang, STATEMENTS_ON_RANKS);
 }

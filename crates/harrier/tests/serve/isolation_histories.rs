@@ -1,10 +1,10 @@
-//! Sessions of `harrier serve` run random transactions at once, on one process and on two ranks, and what
-//! they heard is checked for whatever snapshot isolation forbids: `harrier_testkit::history` says what that
-//! is. The checker of the catalog's own tests compares with a model that runs one statement after the other;
-//! here statements run at the same time, and only what was heard tells what happened.
+//! Snapshot isolation test: sessions of `harrier serve` run random transactions concurrently, on one process
+//! and on two ranks, and their observed history is checked for anomalies by `harrier_testkit::history`. The
+//! catalog's own test compares with a model that runs one statement at a time; here statements overlap, and
+//! only the answers show what happened.
 //!
-//! `HARRIER_SEED` repeats the choices of a run, though not its moments; `HARRIER_HISTORY_TRANSACTIONS` says
-//! how many transactions each session runs (30):
+//! `HARRIER_SEED` repeats the choices of a run, though not their timing; `HARRIER_HISTORY_TRANSACTIONS` is
+//! the number of transactions per session (30):
 //!
 //! ```text
 //! HARRIER_HISTORY_TRANSACTIONS=1000 cargo test --release -p harrier --test serve isolation_histories:: -- --nocapture
@@ -22,17 +22,17 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
 const SESSIONS: usize = 6;
 
-/// Of each session, in a run of the test suite.
+/// Transactions per session in a run of the test suite.
 const TRANSACTIONS: usize = 30;
 
 const STATEMENTS_MAX: usize = 6;
 
-/// Lists and what items are found by: so few that transactions often meet. Even ones are in tables whose few
-/// rows are kept in the catalog, odd ones in tables of files.
+/// Keys of lists and items: few, so that transactions conflict often. Even keys are in tables whose few rows
+/// are inlined in the catalog, odd keys in tables with data files.
 const KEYS: [Key; 4] = [0, 1, 2, 3];
 
 const TABLES: [&str; 4] = [
@@ -50,7 +50,7 @@ const BEGINS: [(&str, Level); 5] = [
     ("BEGIN ISOLATION LEVEL SERIALIZABLE", Level::Snapshot),
 ];
 
-/// Two ranks that take every scan of a file.
+/// Two ranks, with every scan of a file distributed.
 const GANG: &[&str] = &["--ranks", "2", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
 
 const ALONE: &[&str] = &["--launcher", "none"];
@@ -59,16 +59,16 @@ fn table_of(kind: &str, key: Key) -> String {
     format!("{}_{kind}", if key % 2 == 0 { "kept" } else { "filed" })
 }
 
-/// What all sessions share.
-struct Shared {
-    served: Served,
+/// State shared by all sessions.
+struct SharedState {
+    server: TestServer,
     clock: AtomicU64,
     value: AtomicI64,
-    /// What is wrong already as it is heard.
+    /// Violations found while running.
     troubles: Mutex<Vec<String>>,
 }
 
-impl Shared {
+impl SharedState {
     fn tick(&self) -> Moment {
         self.clock.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -77,8 +77,8 @@ impl Shared {
         self.value.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    fn trouble(&self, said: String) {
-        self.troubles.lock().unwrap().push(said);
+    fn report_violation(&self, violation: String) {
+        self.troubles.lock().unwrap().push(violation);
     }
 }
 
@@ -86,24 +86,24 @@ impl Shared {
 type Failure = (String, String);
 
 struct Session<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedState,
     number: usize,
     random: StdRng,
-    /// None: it was given up, and the next transaction needs another one.
+    /// `None` after a lost connection; the next transaction reconnects.
     client: Option<Client>,
-    /// Items that it has seen.
+    /// Items that the session has read.
     known: Vec<(Key, Value)>,
     conflicts: usize,
 }
 
 impl<'a> Session<'a> {
-    fn new(shared: &'a Shared, number: usize, seed: u64) -> Self {
+    fn new(shared: &'a SharedState, number: usize, seed: u64) -> Self {
         let random = StdRng::seed_from_u64(seed.wrapping_mul(1000).wrapping_add(number as u64));
         Self { shared, number, random, client: None, known: Vec::new(), conflicts: 0 }
     }
 
     fn client(&mut self) -> &mut Client {
-        self.client.get_or_insert_with(|| self.shared.served.client())
+        self.client.get_or_insert_with(|| self.shared.server.client())
     }
 
     fn transaction(&mut self, name: String) -> Transaction {
@@ -122,9 +122,9 @@ impl<'a> Session<'a> {
         let outcome = match self.statements(begin, &mut work) {
             Ok(()) => self.end(&work),
             Err(failure) => {
-                self.failed(&work, failure);
+                self.check_failure(&work, failure);
                 if let Err(failure) = self.client().query("ROLLBACK") {
-                    self.shared.trouble(format!("{}: ROLLBACK: {failure:?}", work.transaction.name));
+                    self.shared.report_violation(format!("{}: ROLLBACK: {failure:?}", work.transaction.name));
                 }
                 Outcome::RolledBack
             }
@@ -132,22 +132,22 @@ impl<'a> Session<'a> {
         let Work { mut transaction, odd, .. } = work;
         transaction.ended = self.shared.tick();
         transaction.outcome = outcome;
-        // A transaction of level read committed that is going to fail may see two rows of a list, its own and
-        // another's.
+        // A READ COMMITTED transaction that is going to fail may see two versions of a list, its own and
+        // another one.
         if transaction.level == Level::Snapshot || outcome == Outcome::Committed {
-            for said in odd {
-                self.shared.trouble(format!("{}: {said}", transaction.name));
+            for violation in odd {
+                self.shared.report_violation(format!("{}: {violation}", transaction.name));
             }
         }
         transaction
     }
 
-    /// Of failures only conflicts are expected.
-    fn failed(&mut self, work: &Work, (state, message): Failure) {
+    /// Only serialization failures are expected.
+    fn check_failure(&mut self, work: &Work, (state, message): Failure) {
         if state == "40001" {
             self.conflicts += 1;
         } else {
-            self.shared.trouble(format!("{}: {state} {message}", work.transaction.name));
+            self.shared.report_violation(format!("{}: {state} {message}", work.transaction.name));
         }
     }
 
@@ -157,19 +157,21 @@ impl<'a> Session<'a> {
                 Ok(_) => {
                     let tag = self.client().tag.clone();
                     if tag != "COMMIT" {
-                        self.shared
-                            .trouble(format!("{}: COMMIT is answered by {tag}", work.transaction.name));
+                        self.shared.report_violation(format!(
+                            "{}: COMMIT is answered by {tag}",
+                            work.transaction.name
+                        ));
                     }
                     Outcome::Committed
                 }
                 Err(failure) => {
-                    self.failed(work, failure);
+                    self.check_failure(work, failure);
                     Outcome::RolledBack
                 }
             },
             78..90 => {
                 if let Err(failure) = self.client().query("ROLLBACK") {
-                    self.shared.trouble(format!("{}: ROLLBACK: {failure:?}", work.transaction.name));
+                    self.shared.report_violation(format!("{}: ROLLBACK: {failure:?}", work.transaction.name));
                 }
                 Outcome::RolledBack
             }
@@ -195,33 +197,33 @@ impl<'a> Session<'a> {
                 68..80 => self.insert(work)?,
                 80..88 => self.delete(work)?,
                 88..93 => {
-                    self.does(work, "SAVEPOINT here", |_, _| Ok(Operation::Savepoint))?;
+                    self.run_and_record(work, "SAVEPOINT here", |_, _| Ok(Operation::Savepoint))?;
                     work.savepoints += 1;
                 }
                 93..95 if work.savepoints > 0 => {
-                    self.does(work, "RELEASE here", |_, _| Ok(Operation::Release))?;
+                    self.run_and_record(work, "RELEASE here", |_, _| Ok(Operation::Release))?;
                     work.savepoints -= 1;
                 }
-                95..100 if work.savepoints > 0 => self.go_back(work)?,
+                95..100 if work.savepoints > 0 => self.rollback_to_savepoint(work)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Runs a statement and notes what it did, by its rows and its tag.
-    fn does(
+    /// Runs a statement and records its effect from rows and tag.
+    fn run_and_record(
         &mut self,
         work: &mut Work,
         sql: &str,
         operation: impl FnOnce(Vec<Vec<Option<String>>>, &str) -> Result<Operation, String>,
     ) -> Result<(), Failure> {
-        let begun = self.shared.tick();
+        let start = self.shared.tick();
         let rows = self.client().query(sql)?;
-        let ended = self.shared.tick();
+        let end_moment = self.shared.tick();
         let tag = self.client().tag.clone();
         match operation(rows, &tag) {
-            Ok(operation) => work.transaction.steps.push(Step { begun, ended, operation }),
+            Ok(operation) => work.transaction.steps.push(Step { begun: start, ended: end_moment, operation }),
             Err(odd) => work.odd.push(format!("{sql}: {odd}")),
         }
         Ok(())
@@ -235,9 +237,9 @@ impl<'a> Session<'a> {
     fn read_lists(&mut self, work: &mut Work) -> Result<(), Failure> {
         let keys = self.keys();
         let mut odd = Vec::new();
-        self.does(work, &select("k, n, l", "lists", &keys), |rows, _| {
-            let (lists, said) = lists_of(&keys, rows);
-            odd = said;
+        self.run_and_record(work, &select("k, n, l", "lists", &keys), |rows, _| {
+            let (lists, violation) = lists_of(&keys, rows);
+            odd = violation;
             Ok(Operation::Read(Observation { lists, items: BTreeMap::new() }))
         })?;
         work.odd.extend(odd);
@@ -246,15 +248,16 @@ impl<'a> Session<'a> {
 
     fn read_items(&mut self, work: &mut Work) -> Result<(), Failure> {
         let keys = self.keys();
-        let (mut odd, mut seen) = (Vec::new(), Vec::new());
-        self.does(work, &select("k, v", "items", &keys), |rows, _| {
-            let (items, said) = items_of(&keys, rows);
-            odd = said;
-            seen = items.iter().flat_map(|(key, values)| values.iter().map(|value| (*key, *value))).collect();
+        let (mut odd, mut read_items) = (Vec::new(), Vec::new());
+        self.run_and_record(work, &select("k, v", "items", &keys), |rows, _| {
+            let (items, violation) = items_of(&keys, rows);
+            odd = violation;
+            read_items =
+                items.iter().flat_map(|(key, values)| values.iter().map(|value| (*key, *value))).collect();
             Ok(Operation::Read(Observation { lists: BTreeMap::new(), items }))
         })?;
         work.odd.extend(odd);
-        self.known = seen;
+        self.known = read_items;
         Ok(())
     }
 
@@ -264,7 +267,7 @@ impl<'a> Session<'a> {
         let table = table_of("lists", key);
         let sql = format!("UPDATE {table} SET l = l || ',{value}', n = n + 1 WHERE k = {key}");
         let mut odd = None;
-        self.does(work, &sql, |_, tag| {
+        self.run_and_record(work, &sql, |_, tag| {
             odd = (tag != "UPDATE 1").then(|| format!("{sql}: {tag}"));
             Ok(Operation::Append { key, value })
         })?;
@@ -276,7 +279,7 @@ impl<'a> Session<'a> {
         let key = *KEYS.choose(&mut self.random).unwrap();
         let value = self.shared.new_value();
         let sql = format!("INSERT INTO {} VALUES ({key}, {value})", table_of("items", key));
-        self.does(work, &sql, |_, _| Ok(Operation::Insert { key, value }))?;
+        self.run_and_record(work, &sql, |_, _| Ok(Operation::Insert { key, value }))?;
         self.known.push((key, value));
         Ok(())
     }
@@ -284,36 +287,36 @@ impl<'a> Session<'a> {
     fn delete(&mut self, work: &mut Work) -> Result<(), Failure> {
         let Some((key, value)) = self.known.choose(&mut self.random).copied() else { return Ok(()) };
         let sql = format!("DELETE FROM {} WHERE k = {key} AND v = {value}", table_of("items", key));
-        self.does(work, &sql, |_, tag| match tag {
+        self.run_and_record(work, &sql, |_, tag| match tag {
             "DELETE 0" => Ok(Operation::Delete { key, value, found: false }),
             "DELETE 1" => Ok(Operation::Delete { key, value, found: true }),
             other => Err(other.to_string()),
         })
     }
 
-    /// To a savepoint, now and then because a statement has failed.
-    fn go_back(&mut self, work: &mut Work) -> Result<(), Failure> {
-        // Not as the first statement, which takes the snapshot: it is not in the history.
+    /// ROLLBACK TO SAVEPOINT, sometimes after a failed statement.
+    fn rollback_to_savepoint(&mut self, work: &mut Work) -> Result<(), Failure> {
+        // Not as the first statement, which takes the snapshot: it is not part of the history.
         let is_under_way = work.transaction.steps.iter().any(|step| step.operation != Operation::Savepoint);
         if is_under_way && self.random.random_bool(0.5) {
             match self.client().query("SELECT 1 / 0") {
-                // A conflict comes first: any statement may say that COMMIT would fail.
+                // A conflict takes precedence: any statement may report that COMMIT would fail.
                 Err((state, _)) if state == "22012" || state == "40001" => {}
-                other => {
-                    self.shared.trouble(format!("{}: division by zero is {other:?}", work.transaction.name))
-                }
+                other => self
+                    .shared
+                    .report_violation(format!("{}: division by zero is {other:?}", work.transaction.name)),
             }
         }
-        self.does(work, "ROLLBACK TO here", |_, _| Ok(Operation::RollBackTo))
+        self.run_and_record(work, "ROLLBACK TO here", |_, _| Ok(Operation::RollBackTo))
     }
 
-    /// Writes files anew beside the others, which may have a conflict with that.
-    fn upkeep(&mut self) {
+    /// OPTIMIZE, which may conflict with the other sessions.
+    fn optimize(&mut self) {
         for sql in ["OPTIMIZE filed_lists", "OPTIMIZE kept_items", "VACUUM"] {
             if let Err((state, message)) = self.client().query(sql)
                 && state != "40001"
             {
-                self.shared.trouble(format!("session {}: {sql}: {state} {message}", self.number));
+                self.shared.report_violation(format!("session {}: {sql}: {state} {message}", self.number));
             }
         }
     }
@@ -322,11 +325,11 @@ impl<'a> Session<'a> {
 struct Work {
     transaction: Transaction,
     savepoints: usize,
-    /// What no transaction may see that commits.
+    /// Values that no committed transaction may read.
     odd: Vec<String>,
 }
 
-/// Of some keys, from both tables in one statement.
+/// Selects some keys from both tables in one statement.
 fn select(columns: &str, kind: &str, keys: &[Key]) -> String {
     let keys: Vec<String> = keys.iter().map(Key::to_string).collect();
     let keys = keys.join(", ");
@@ -339,7 +342,7 @@ fn number(cell: &Option<String>) -> i64 {
     cell.as_deref().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{cell:?} is no number"))
 }
 
-/// Lists by their keys, and what is odd about the rows: a list is one row, which knows how long it is.
+/// Lists by key, and violations: a list is one row that stores its length.
 fn lists_of(keys: &[Key], rows: Vec<Vec<Option<String>>>) -> (BTreeMap<Key, Vec<Value>>, Vec<String>) {
     let mut all: BTreeMap<Key, Vec<Vec<Value>>> = keys.iter().map(|key| (*key, Vec::new())).collect();
     let mut odd = Vec::new();
@@ -353,16 +356,16 @@ fn lists_of(keys: &[Key], rows: Vec<Vec<Option<String>>>) -> (BTreeMap<Key, Vec<
         all.entry(number(&row[0])).or_default().push(list);
     }
     let mut lists = BTreeMap::new();
-    for (key, mut found) in all {
-        match found.len() {
-            1 => drop(lists.insert(key, found.remove(0))),
-            count => odd.push(format!("list {key} is {count} rows: {found:?}")),
+    for (key, mut of_key) in all {
+        match of_key.len() {
+            1 => drop(lists.insert(key, of_key.remove(0))),
+            count => odd.push(format!("list {key} is {count} rows: {of_key:?}")),
         }
     }
     (lists, odd)
 }
 
-/// Items by their keys, and what is odd about the rows: an item is one row.
+/// Items by key, and violations: an item is one row.
 fn items_of(keys: &[Key], rows: Vec<Vec<Option<String>>>) -> (BTreeMap<Key, BTreeSet<Value>>, Vec<String>) {
     let mut items: BTreeMap<Key, BTreeSet<Value>> = keys.iter().map(|key| (*key, BTreeSet::new())).collect();
     let mut odd = Vec::new();
@@ -374,14 +377,14 @@ fn items_of(keys: &[Key], rows: Vec<Vec<Option<String>>>) -> (BTreeMap<Key, BTre
     (items, odd)
 }
 
-/// The later of two that have read and changed the same list fails, in whatever table it is and at whatever
-/// level.
-fn first_committer_wins(shared: &Shared) {
+/// First committer wins: the later of two transactions that have read and changed the same list fails, in
+/// every table and at every level.
+fn first_committer_wins(shared: &SharedState) {
     for key in [0, 1] {
         for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"]
         {
-            let (mut first, mut second) = (shared.served.client(), shared.served.client());
-            // It leaves the list as it was.
+            let (mut first, mut second) = (shared.server.client(), shared.server.client());
+            // The list is unchanged afterwards.
             let update = format!("UPDATE {} SET l = l || '' WHERE k = {key}", table_of("lists", key));
             for client in [&mut first, &mut second] {
                 client.query(begin).unwrap();
@@ -398,13 +401,13 @@ fn run(arguments: &[&str], ranks: usize) {
     let count = std::env::var("HARRIER_HISTORY_TRANSACTIONS").ok();
     let count = count.map_or(TRANSACTIONS, |count| count.parse().expect("a number"));
     println!("seed {seed}, {SESSIONS} sessions, {count} transactions each, {ranks} ranks");
-    let shared = Shared {
-        served: Served::start(arguments),
+    let shared = SharedState {
+        server: TestServer::start(arguments),
         clock: AtomicU64::new(0),
         value: AtomicI64::new(0),
         troubles: Mutex::new(Vec::new()),
     };
-    let mut client = shared.served.client();
+    let mut client = shared.server.client();
     for sql in TABLES {
         client.query(sql).unwrap();
     }
@@ -413,7 +416,7 @@ fn run(arguments: &[&str], ranks: usize) {
     }
     drop(client);
     if ranks > 0 {
-        shared.served.wait_for_ranks(ranks);
+        shared.server.wait_for_ranks(ranks);
     }
     first_committer_wins(&shared);
 
@@ -424,38 +427,38 @@ fn run(arguments: &[&str], ranks: usize) {
             .map(|number| {
                 let mut session = Session::new(&shared, number, seed);
                 scope.spawn(move || {
-                    let mut done = Vec::new();
+                    let mut finished = Vec::new();
                     for at in 0..count {
                         if number == 0 && at % 8 == 7 {
-                            session.upkeep();
+                            session.optimize();
                         }
-                        done.push(session.transaction(format!("session {number} transaction {at}")));
+                        finished.push(session.transaction(format!("session {number} transaction {at}")));
                     }
-                    (done, session.conflicts)
+                    (finished, session.conflicts)
                 })
             })
             .collect();
         for session in sessions {
-            let (done, own_conflicts) = session.join().expect("no session panics");
-            history.transactions.extend(done);
+            let (finished, own_conflicts) = session.join().expect("no session panics");
+            history.transactions.extend(finished);
             conflicts += own_conflicts;
         }
     });
-    // Those whose connections were lost, too.
-    shared.served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+    // Including those whose connections were lost.
+    shared.server.wait_for("SELECT count(*) FROM sys.sessions", "1");
     history.last = last(&shared);
     let committed = history.transactions.iter().filter(|one| one.outcome == Outcome::Committed).count();
     println!("{committed} committed, {conflicts} conflicts");
     assert!(committed > history.transactions.len() / 4, "seed {seed}: {committed} committed only");
     let troubles = shared.troubles.lock().unwrap();
-    assert!(troubles.is_empty(), "seed {seed}: {troubles:#?}\n{}", shared.served.log());
-    let found: Vec<String> = check(&history).iter().map(ToString::to_string).collect();
-    assert!(found.is_empty(), "seed {seed}: {found:#?}");
+    assert!(troubles.is_empty(), "seed {seed}: {troubles:#?}\n{}", shared.server.log());
+    let anomalies: Vec<String> = check(&history).iter().map(ToString::to_string).collect();
+    assert!(anomalies.is_empty(), "seed {seed}: {anomalies:#?}");
 }
 
-/// What is there when nobody works any more.
-fn last(shared: &Shared) -> Observation {
-    let mut client = shared.served.client();
+/// Final contents, read without concurrency.
+fn last(shared: &SharedState) -> Observation {
+    let mut client = shared.server.client();
     client.query("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
     let (lists, odd_lists) = lists_of(&KEYS, client.query(&select("k, n, l", "lists", &KEYS)).unwrap());
     let (items, odd_items) = items_of(&KEYS, client.query(&select("k, v", "items", &KEYS)).unwrap());
@@ -471,12 +474,12 @@ fn last(shared: &Shared) -> Observation {
 }
 
 #[test]
-fn sessions_of_one_process_see_snapshots() {
+fn snapshot_isolation_in_one_process() {
     run(ALONE, 0);
 }
 
 #[test]
-fn sessions_on_two_ranks_see_snapshots() {
+fn snapshot_isolation_on_two_ranks() {
     if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }

@@ -1,10 +1,10 @@
-//! What sessions wait for: an error of the extended protocol before Sync, and advisory locks of one another.
+//! Advisory locks between sessions, and errors of the extended protocol before Sync.
 
-use crate::test_server::{Client, Served};
+use crate::test_server::{Client, TestServer};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 
-/// Messages of the extended protocol: Parse, Bind, Describe and Execute of the unnamed ones, and Flush.
+/// Messages of the extended protocol: Parse, Bind, Describe and Execute with unnamed objects, and Flush.
 fn parse(sql: &str) -> (u8, Vec<u8>) {
     (b'P', [&b"\0"[..], sql.as_bytes(), b"\0\0\0"].concat())
 }
@@ -25,7 +25,7 @@ fn flush() -> (u8, Vec<u8>) {
     (b'H', vec![])
 }
 
-/// The SQLSTATE of the next error, which has to come without anything more being said.
+/// SQLSTATE of the next error, which must arrive without further messages.
 fn next_error(client: &mut Client) -> String {
     loop {
         let (kind, body) = client.message().expect("the server is there, and says something");
@@ -38,8 +38,8 @@ fn next_error(client: &mut Client) -> String {
 }
 
 #[test]
-fn an_error_does_not_wait_for_sync() {
-    let served = Served::start(ALONE);
+fn errors_are_sent_before_sync() {
+    let server = TestServer::start(ALONE);
     let cases: [(&[(u8, Vec<u8>)], &str); 8] = [
         (&[parse("SELEC 1"), flush()], "42601"),
         (&[parse("SELECT * FROM nosuch"), bind(""), describe("P"), flush()], "42P01"),
@@ -52,12 +52,12 @@ fn an_error_does_not_wait_for_sync() {
         (&[parse("SELECT 1; SELECT 2")], "42601"),
     ];
     for (messages, state) in cases {
-        let mut client = served.client();
+        let mut client = server.client();
         for (kind, body) in messages {
             client.send(*kind, body);
         }
         assert_eq!(next_error(&mut client), state, "{messages:?}");
-        // What comes before Sync is left unread; then the session goes on.
+        // Messages before Sync are discarded; then the session continues.
         client.send(b'P', &parse("SELECT 2").1);
         client.send(b'S', &[]);
         assert_eq!(client.answer(), Ok(vec![]));
@@ -66,9 +66,9 @@ fn an_error_does_not_wait_for_sync() {
 }
 
 #[test]
-fn advisory_locks_are_between_sessions() {
-    let served = Served::start(ALONE);
-    let (mut first, mut second) = (served.client(), served.client());
+fn advisory_locks_block_other_sessions() {
+    let server = TestServer::start(ALONE);
+    let (mut first, mut second) = (server.client(), server.client());
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     assert_eq!(first.one("SELECT pg_try_advisory_lock(1)").as_deref(), Ok("t"));
     assert_eq!(first.one("SELECT pg_try_advisory_lock(1, 1)").as_deref(), Ok("t"));
@@ -76,29 +76,29 @@ fn advisory_locks_are_between_sessions() {
     assert_eq!(second.one("SELECT pg_try_advisory_lock_shared(1)").as_deref(), Ok("f"));
     assert_eq!(first.fails("SELECT pg_advisory_lock(1, 5000000000)"), "42883");
     assert_eq!(first.one("SELECT pg_try_advisory_lock(NULL)").as_deref(), Ok(""));
-    // One that waits can be canceled, by whoever asks for that or by a limit of time.
+    // A waiting session can be canceled by pg_cancel_backend or by a timeout.
     second.ask("SELECT pg_advisory_lock(1)");
-    served.wait_for(waits, "1");
+    server.wait_for(waits, "1");
     assert_eq!(first.one(&format!("SELECT pg_cancel_backend({})", second.process)).as_deref(), Ok("t"));
     assert_eq!(second.answer().unwrap_err().0, "57014");
-    served.wait_for(waits, "0");
+    server.wait_for(waits, "0");
     second.query("SET lock_timeout = '1ms'").unwrap();
     assert_eq!(second.fails("SELECT pg_advisory_lock(1)"), "55P03");
     second.query("RESET lock_timeout").unwrap();
-    // It gets the lock when the other gives it back, or ends.
+    // It gets the lock when the other session releases it, or ends.
     second.ask("SELECT pg_advisory_lock(1)");
-    served.wait_for(waits, "1");
+    server.wait_for(waits, "1");
     assert_eq!(first.one("SELECT pg_advisory_unlock(1)").as_deref(), Ok("t"));
     second.answer().unwrap();
     assert_eq!(first.one("SELECT pg_advisory_unlock(1)").as_deref(), Ok("f"));
-    // In a circle one is told.
+    // A deadlock fails one session.
     first.ask("SELECT pg_advisory_lock(1)");
-    served.wait_for(waits, "1");
+    server.wait_for(waits, "1");
     assert_eq!(second.fails("SELECT pg_advisory_lock(1, 1)"), "40P01");
     drop(second);
     first.answer().unwrap();
-    // Those of a transaction end with it.
-    let mut third = served.client();
+    // Transaction-level locks end with their transaction.
+    let mut third = server.client();
     first.query("BEGIN").unwrap();
     first.query("SELECT pg_advisory_xact_lock(2)").unwrap();
     assert_eq!(third.one("SELECT pg_try_advisory_lock(2)").as_deref(), Ok("f"));

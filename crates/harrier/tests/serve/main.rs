@@ -1,5 +1,4 @@
-//! `harrier serve`: its sessions and its protocol, who operates and watches it, and what becomes of
-//! statements when ranks or servers are lost.
+//! `harrier serve`: sessions, protocol, cursors, cancellation, operation, monitoring, retry and failover.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test serve retry::`.

@@ -1,29 +1,29 @@
-//! A role without privileges sends statements each of which would take all memory of the machine. Each is
-//! answered or refused with an SQLSTATE that says why, the server's memory stays within a bound, and others
-//! are answered meanwhile.
+//! Memory exhaustion attempts by a role without privileges: each statement would use all memory of the
+//! machine. Each is answered or refused with an SQLSTATE for the reason (53200, 54000), the server's memory
+//! stays bounded, and other sessions are answered meanwhile.
 
 use std::time::{Duration, Instant};
 
 use harrier_testkit::peak;
 
-use crate::denial_of_service::{beside_others, low};
-use crate::test_server::Served;
+use crate::denial_of_service::{low, run_beside_other_client};
+use crate::test_server::TestServer;
 
-/// What the server and its ranks may take for statements, all together.
+/// Memory limit of the server and its ranks for statements.
 const MEMORY: &str = "512MiB";
 
-/// What it may take at most, with what is not counted: the results of operators, and of one call before it is
-/// known how large it is.
+/// Maximum of the process, including what is not accounted: outputs of operators, and of one call before its
+/// size is known.
 const RESIDENT_BYTES_MAX: u64 = 2 << 30;
 
-/// A statement ends by then, however loaded the machine is; nearly all take milliseconds.
+/// Maximum time of a statement on a loaded machine; nearly all take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// 42 MB in a batch: what is made of them is more than there is.
+/// 42 MB in one batch; derived values exceed the limit.
 const TEXT: &str = "repeat('x', 5000 + g::int % 100)";
 
-/// What `seed` makes, doubled by `twice` of `x` in each of 13 steps: gigabytes of a mebibyte.
-fn doubled(seed: &str, twice: &str) -> String {
+/// Doubles the result of `seed` in 13 steps by `twice` of `x`: a mebibyte becomes gigabytes.
+fn double_13_times(seed: &str, twice: &str) -> String {
     let steps: Vec<_> =
         (1..=13).map(|at| format!("t{at} AS (SELECT {twice} AS x FROM t{})", at - 1)).collect();
     format!(
@@ -32,8 +32,8 @@ fn doubled(seed: &str, twice: &str) -> String {
     )
 }
 
-/// What would fill the machine, and has to be refused.
-fn filling() -> Vec<String> {
+/// Statements that would exhaust memory, and must be refused.
+fn exhausting_statements() -> Vec<String> {
     let rows = "FROM generate_series(1, 100000) t(g)";
     let mut statements: Vec<String> = [
         "SELECT array_length(array_repeat(1, 2000000000), 1)",
@@ -103,35 +103,35 @@ fn filling() -> Vec<String> {
         ("repeat('x', 1000000 + g::int)", "replace(x, 'x', 'xx')"),
         ("range(g, g + 1000000)", "array_concat(x, x)"),
     ];
-    statements.extend(doublings.map(|(seed, twice)| doubled(seed, twice)));
+    statements.extend(doublings.map(|(seed, twice)| double_13_times(seed, twice)));
     statements
 }
 
 #[test]
-fn no_statement_fills_the_machine() {
-    let served = Served::start(&["--threads", "2", "--memory", MEMORY]);
-    served.client().query("CREATE ROLE low LOGIN").unwrap();
-    let mut statements = filling();
+fn statements_cannot_exhaust_memory() {
+    let server = TestServer::start(&["--threads", "2", "--memory", MEMORY]);
+    server.client().query("CREATE ROLE low LOGIN").unwrap();
+    let mut statements = exhausting_statements();
     assert!(statements.len() >= 40);
-    let mut unrefused = Vec::new();
-    beside_others(&served, || {
-        let mut client = low(&served);
+    let mut answered_sql = Vec::new();
+    run_beside_other_client(&server, || {
+        let mut client = low(&server);
         client.query("SET statement_timeout = '50s'").unwrap();
         let long = "x".repeat(200_000);
         statements.push(format!("SELECT max('{long}'), max(n) FROM generate_series(1, 100000) t(n)"));
-        peak::bytes(served.pid());
+        peak::bytes(server.pid());
         for sql in &statements {
-            let begun = Instant::now();
+            let start = Instant::now();
             let outcome =
                 client.query(sql).map(drop).map_err(|(state, message)| format!("{state}: {message}"));
-            let (took, peak) = (begun.elapsed(), peak::bytes(served.pid()).unwrap_or(0) >> 20);
+            let (took, peak) = (start.elapsed(), peak::bytes(server.pid()).unwrap_or(0) >> 20);
             println!("{took:.1?} {peak} MiB {outcome:?}: {}", &sql[..sql.len().min(110)]);
             let is_refused = matches!(&outcome, Err(refused) if ["53200", "54000"].contains(&&refused[..5]));
             if !is_refused || took > PATIENCE || peak > RESIDENT_BYTES_MAX >> 20 {
-                unrefused.push(format!("{took:?} {peak} MiB {outcome:?}: {sql}"));
+                answered_sql.push(format!("{took:?} {peak} MiB {outcome:?}: {sql}"));
             }
         }
     });
-    assert!(unrefused.is_empty(), "{}\n{}", unrefused.join("\n"), served.log());
-    assert_eq!(served.client().one("SELECT 1").as_deref(), Ok("1"));
+    assert!(answered_sql.is_empty(), "{}\n{}", answered_sql.join("\n"), server.log());
+    assert_eq!(server.client().one("SELECT 1").as_deref(), Ok("1"));
 }

@@ -1,15 +1,15 @@
-//! Plans on their way from `harrier serve` to its gang: they arrive whole.
+//! Plans sent from `harrier serve` to its gang arrive complete.
 
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
-/// Two ranks that take every scan of a file.
+/// Two ranks, with every scan of a file distributed.
 const GANG: &[&str] = &["--ranks", "2", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"];
 
 #[test]
-fn plans_come_to_the_gang_whole() {
-    let served = Served::start(GANG);
-    served.wait_for_ranks(2);
-    let mut client = served.client();
+fn plans_survive_encoding_for_the_gang() {
+    let server = TestServer::start(GANG);
+    server.wait_for_ranks(2);
+    let mut client = server.client();
     client.query("CREATE TABLE pets (id INT, ok BOOLEAN, w NUMERIC(8, 2)) WITH (inline_rows = 0)").unwrap();
     for rows in ["(1, true, 10), (2, false, 20)", "(3, NULL, 30)", "(4, true, 40)"] {
         client.query(&format!("INSERT INTO pets VALUES {rows}")).unwrap();
@@ -22,7 +22,7 @@ fn plans_come_to_the_gang_whole() {
              (SELECT id, {call} OVER ({window}) AS c, row_number() OVER (ORDER BY id DESC) AS r FROM pets) q"
         )
     };
-    // Subqueries that are values, which this process computes.
+    // Scalar subqueries, computed in this process.
     for (sql, expected) in [
         ("SELECT count(*) FROM pets WHERE w > (SELECT avg(w) FROM pets)", "2"),
         ("SELECT id FROM pets ORDER BY abs(w - (SELECT avg(w) FROM pets)), id LIMIT 1", "2"),
@@ -37,11 +37,11 @@ fn plans_come_to_the_gang_whole() {
         assert_eq!(client.one(sql).as_deref(), Ok(expected), "{sql}");
     }
     for (sql, expected) in [
-        // Functions over windows.
+        // Window functions.
         (listed("lag(id)", "ORDER BY id"), "- 1 2 3"),
         (listed("nth_value(id, 2)", "ORDER BY id"), "- 2 2 2"),
         (listed("count(*) FILTER (WHERE ok)", "ORDER BY id"), "1 1 1 2"),
-        // A series of which nobody needs a column.
+        // A series of which no column is used.
         ("SELECT count(*) FROM pets CROSS JOIN generate_series(1, 3) AS g(v)".to_string(), "12"),
         (
             "SELECT sum(c) FROM (SELECT 7 AS c FROM generate_series(1, 2) AS g(v) UNION ALL SELECT id FROM pets) q"
@@ -51,7 +51,7 @@ fn plans_come_to_the_gang_whole() {
         // Deep expressions and plans.
         (format!("SELECT sum({sum}) FROM pets"), "31600"),
         (format!("SELECT count(*) FROM pets p {joins}"), "4"),
-        // Constants on the side that an outer join fills.
+        // Constants on the nullable side of an outer join.
         (
             "SELECT id FROM (SELECT p.id, f FROM pets p LEFT JOIN (SELECT id, 1 AS f FROM pets WHERE id = 3) q \
              ON q.id = p.id ORDER BY f, p.id LIMIT 1) r"

@@ -1,17 +1,16 @@
-//! Random histories of statements that clients have prepared, beside ALTER, DROP and transactions of two
-//! sessions, on PostgreSQL and on `harrier serve`: every step has the same rows, tag or SQLSTATE on both. A
-//! plan, a description or a parameter's type that has gone stale would show rows of other columns, or fail
-//! otherwise.
+//! Random histories of prepared statements concurrent with ALTER, DROP and transactions in two sessions, on
+//! PostgreSQL and on `harrier serve`: each step returns the same rows, tag or SQLSTATE on both. A stale plan,
+//! description or parameter type would return rows of other columns, or another error.
 //!
-//! While one session has a transaction, it alone goes on: PostgreSQL would have the other one wait. A seed is
-//! one history; `HARRIER_SEED` is the first one's.
+//! While one session is in a transaction, only that session acts: on PostgreSQL the other one would block. A
+//! seed is one history; `HARRIER_SEED` is the first one.
 
 use harrier_servers::Postgres;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use crate::test_server::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, TestServer};
 
 const HISTORIES: u64 = 12;
 const STEPS: usize = 60;
@@ -21,7 +20,7 @@ const TABLES: [&str; 2] = ["t", "u"];
 const COLUMNS: [&str; 4] = ["a", "b", "c", "d"];
 const NAMES: [&str; 3] = ["p", "q", "r"];
 
-/// One thing that a session does.
+/// A step of one session.
 #[derive(Debug, Clone)]
 enum Step {
     Simple(String),
@@ -29,7 +28,7 @@ enum Step {
         name: &'static str,
         sql: String,
     },
-    /// By its values, as text.
+    /// Binds values as text.
     Run {
         name: &'static str,
         values: Vec<String>,
@@ -37,7 +36,7 @@ enum Step {
     },
 }
 
-/// A system and the sessions in it.
+/// A server and its sessions.
 struct Side {
     clients: Vec<Client>,
 }
@@ -48,7 +47,7 @@ impl Side {
         Self { clients: (0..SESSIONS).map(connect).collect() }
     }
 
-    /// The answer, the tag and the transaction's state.
+    /// Returns the answer, the command tag and the transaction status.
     fn run(&mut self, session: usize, step: &Step) -> (Answer, String, u8) {
         let client = &mut self.clients[session];
         client.tag.clear();
@@ -68,7 +67,7 @@ impl Side {
                     body.extend((value.len() as i32).to_be_bytes());
                     body.extend(value.as_bytes());
                 }
-                // One format for all columns, or text.
+                // One format code for all columns, or text.
                 body.extend(if *is_binary { &b"\0\x01\0\x01"[..] } else { &b"\0\0"[..] });
                 client.send(b'B', &body);
                 client.send(b'E', &[0; 5]);
@@ -76,7 +75,7 @@ impl Side {
                 client.answer()
             }
         };
-        // Words differ, and so does the order of rows that are sorted alike.
+        // Messages differ, and so does the order of rows with equal sort keys.
         let answer = answer.map(|mut rows| {
             rows.sort();
             rows
@@ -87,9 +86,9 @@ impl Side {
 
 struct Draw {
     random: StdRng,
-    /// How many parameters each prepared statement of each session has, if it is there.
+    /// Number of parameters of each prepared statement by session.
     parameters: [[Option<usize>; NAMES.len()]; SESSIONS],
-    /// Who has a transaction.
+    /// The session that is in a transaction.
     open: Option<usize>,
 }
 
@@ -102,7 +101,7 @@ impl Draw {
         self.random.random_range(0..5)
     }
 
-    /// A column that the table has, or, of few, any; `is_new`: one that it has not.
+    /// A column of the table or, sometimes, any name; `is_new`: a name that the table does not have.
     fn column(&mut self, columns: &[String], is_new: bool) -> String {
         let fitting: Vec<&str> = COLUMNS
             .into_iter()
@@ -114,9 +113,9 @@ impl Draw {
         }
     }
 
-    fn step(&mut self, right: &mut Side) -> (usize, Step) {
+    fn step(&mut self, oracle: &mut Side) -> (usize, Step) {
         let session = self.open.unwrap_or_else(|| self.random.random_range(0..SESSIONS));
-        let client = &mut right.clients[session];
+        let client = &mut oracle.clients[session];
         if client.state == b'E' && self.random.random_bool(0.8) {
             self.open = None;
             return (session, Step::Simple("ROLLBACK".to_string()));
@@ -132,7 +131,7 @@ impl Draw {
         let (column, other, new) =
             (self.column(&columns, false), self.column(&columns, false), self.column(&columns, true));
         let (x, y) = (self.number(), self.number());
-        let known: Vec<usize> =
+        let prepared: Vec<usize> =
             (0..NAMES.len()).filter(|at| self.parameters[session][*at].is_some()).collect();
         let step = match self.random.random_range(0..24) {
             0..=3 => {
@@ -152,8 +151,8 @@ impl Draw {
                 self.parameters[session][at] = Some(parameters);
                 Step::Prepare { name: NAMES[at], sql }
             }
-            4..=11 if !known.is_empty() => {
-                let at = self.one_of(&known);
+            4..=11 if !prepared.is_empty() => {
+                let at = self.one_of(&prepared);
                 let count = self.parameters[session][at].unwrap_or_default();
                 let values = (0..count).map(|_| self.number().to_string()).collect();
                 Step::Run { name: NAMES[at], values, is_binary: self.random.random_bool(0.4) }
@@ -184,7 +183,7 @@ impl Draw {
         (session, step)
     }
 
-    /// What could not be prepared is not there.
+    /// A statement that failed to prepare does not exist.
     fn learn(&mut self, session: usize, step: &Step, is_done: bool) {
         if let Step::Prepare { name, .. } = step
             && !is_done
@@ -196,41 +195,41 @@ impl Draw {
 }
 
 #[test]
-fn prepared_statements_beside_alter_are_as_in_postgres() {
+fn prepared_statements_after_ddl_equal_postgresql() {
     let Some(postgres) = Postgres::shared() else { return };
     let database = postgres.new_database();
-    let served = Served::start(&["--launcher", "none"]);
+    let server = TestServer::start(&["--launcher", "none"]);
     let first = harrier_launch::seed();
-    let (mut answered, mut changed) = (0, 0);
+    let (mut answer_count, mut change_count) = (0, 0);
     for seed in first..first + HISTORIES {
         let settings = [("user", "harrier"), ("database", database.as_str())];
-        let mut right = Side::new(postgres.port(), &settings);
-        let mut found = Side::new(served.port, &[]);
+        let mut oracle = Side::new(postgres.port(), &settings);
+        let mut harrier = Side::new(server.port, &[]);
         for table in TABLES {
-            for side in [&mut right, &mut found] {
+            for side in [&mut oracle, &mut harrier] {
                 let _ = side.run(0, &Step::Simple(format!("DROP TABLE IF EXISTS {table}")));
-                let made = side.run(0, &Step::Simple(format!("CREATE TABLE {table} (z INT, a INT, b INT)")));
-                assert!(made.0.is_ok(), "{made:?}");
+                let setup = side.run(0, &Step::Simple(format!("CREATE TABLE {table} (z INT, a INT, b INT)")));
+                assert!(setup.0.is_ok(), "{setup:?}");
             }
         }
         let mut draw =
             Draw { random: StdRng::seed_from_u64(seed), parameters: Default::default(), open: None };
-        let mut told = Vec::new();
+        let mut log = Vec::new();
         for _ in 0..STEPS {
-            let (session, step) = draw.step(&mut right);
-            told.push(format!("session {session}: {step:?}"));
-            let (right, found) = (right.run(session, &step), found.run(session, &step));
-            draw.learn(session, &step, right.0.is_ok());
-            answered += u64::from(right.0.is_ok());
-            changed += u64::from(right.0.as_ref().is_err_and(|(state, _)| state == "0A000"));
-            assert_eq!(found, right, "seed {seed}; PostgreSQL is on the right\n{}", told.join("\n"));
+            let (session, step) = draw.step(&mut oracle);
+            log.push(format!("session {session}: {step:?}"));
+            let (oracle, harrier) = (oracle.run(session, &step), harrier.run(session, &step));
+            draw.learn(session, &step, oracle.0.is_ok());
+            answer_count += u64::from(oracle.0.is_ok());
+            change_count += u64::from(oracle.0.as_ref().is_err_and(|(state, _)| state == "0A000"));
+            assert_eq!(harrier, oracle, "seed {seed}; PostgreSQL is on the right\n{}", log.join("\n"));
         }
     }
     let all = HISTORIES * STEPS as u64;
-    eprintln!("of {all} steps {answered} were answered, and of {changed} the columns had changed");
+    eprintln!("of {all} steps {answer_count} were answered, and of {change_count} the columns had changed");
     assert!(
-        answered * 2 > all && changed > 0,
-        "of {all} steps {answered} were answered, {changed} were stale"
+        answer_count * 2 > all && change_count > 0,
+        "of {all} steps {answer_count} were answered, {change_count} were stale"
     );
-    assert!(!served.log().contains("panicked"), "{}", served.log());
+    assert!(!server.log().contains("panicked"), "{}", server.log());
 }

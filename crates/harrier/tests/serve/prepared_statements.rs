@@ -1,17 +1,16 @@
-//! Statements that a client has prepared, when a table of theirs is altered: they go on where their rows are
-//! of the same columns, and fail where they are not, instead of sending rows that the client reads as
-//! something else.
+//! Prepared statements after ALTER TABLE: they continue if their result columns are the same, and fail
+//! otherwise, instead of sending rows that the client would misread.
 
-use crate::test_server::{Answer, Client, Served};
+use crate::test_server::{Answer, Client, TestServer};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 
-/// SQLSTATE and message, as PostgreSQL has them.
+/// SQLSTATE and message as in PostgreSQL.
 const CHANGED: (&str, &str) = ("0A000", "cached plan must not change result type");
 
 const SYNC: (u8, &[u8]) = (b'S', b"");
 
-/// Parse and Describe of a statement, with the parameter types that the client says.
+/// Parse and Describe with the parameter types of the client.
 fn prepare(client: &mut Client, name: &str, sql: &str, types: &[i32]) {
     let mut body = [name.as_bytes(), b"\0", sql.as_bytes(), b"\0"].concat();
     body.extend((types.len() as i16).to_be_bytes());
@@ -22,7 +21,7 @@ fn prepare(client: &mut Client, name: &str, sql: &str, types: &[i32]) {
     client.answer().unwrap();
 }
 
-/// Bind with values as text, and `formats` of the result; Execute of at most `rows` rows, 0 for all.
+/// Bind with text values and result formats `formats`; Execute of at most `rows` rows, 0 for all.
 fn run(client: &mut Client, (name, portal): (&str, &str), values: &[&str], formats: &[i16], rows: i32) {
     let mut body = [portal.as_bytes(), b"\0", name.as_bytes(), b"\0\0\0"].concat();
     body.extend((values.len() as i16).to_be_bytes());
@@ -50,15 +49,15 @@ fn row(values: &[&str]) -> Answer {
     Ok(vec![values.iter().map(|value| Some(value.to_string())).collect()])
 }
 
-fn changed() -> Answer {
+fn cached_plan_error() -> Answer {
     Err((CHANGED.0.to_string(), CHANGED.1.to_string()))
 }
 
 #[test]
-fn days_of_parameters_have_the_order_of_the_session() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
-    // Of a day, a timestamp and an array of days.
+fn date_parameters_use_the_session_datestyle() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
+    // Parameters of type date, timestamp and date[].
     prepare(&mut client, "s", "SELECT $1::text, $2::text, $3::text", &[1082, 1114, 1182]);
     let values = ["01.02.2025", "1/2/25 10:00", "{01-02-2025}"];
     assert_eq!(
@@ -74,7 +73,7 @@ fn days_of_parameters_have_the_order_of_the_session() {
         let failure = all(&mut client, "s", &[wrong, values[1], values[2]], &[]).unwrap_err();
         assert_eq!(failure.0, "22008", "{wrong}");
     }
-    // All statements of a message are parsed before the first of them runs.
+    // All statements of one message are parsed before the first runs.
     let set = "SET DateStyle = 'ISO, MDY'; SELECT '01.02.2025'::date";
     assert_eq!(client.query(set), row(&["2025-01-02"]));
     let set = "BEGIN; SET LOCAL DateStyle = DMY; SELECT '01.02.2025'::date; COMMIT";
@@ -83,11 +82,11 @@ fn days_of_parameters_have_the_order_of_the_session() {
 }
 
 #[test]
-fn rows_of_other_columns_are_refused() {
-    let served = Served::start(ALONE);
-    let (mut client, mut other) = (served.client(), served.client());
+fn changed_result_columns_are_refused() {
+    let server = TestServer::start(ALONE);
+    let (mut client, mut other) = (server.client(), server.client());
     for (alters, formats) in [
-        // The columns change places, and one of them its values.
+        // The columns change places, and one changes its values.
         ("ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN a INT DEFAULT 9", &[][..]),
         ("ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN a INT DEFAULT 9", &[1, 1]),
         ("ALTER TABLE t ALTER COLUMN a TYPE BIGINT", &[1]),
@@ -104,28 +103,28 @@ fn rows_of_other_columns_are_refused() {
         prepare(&mut client, "sum", "SELECT sum(a) AS s FROM t WHERE a = $1", &[23]);
         assert_eq!(all(&mut client, "all", &[], &[]), row(&["1", "2"]));
         assert_eq!(all(&mut client, "sum", &["1"], &[]), row(&["1"]));
-        // Who alters it is another session.
+        // Another session alters the table.
         if !is_of_view && alters.starts_with("DROP") {
             other.query("DROP VIEW v").unwrap();
         }
         other.query(alters).unwrap();
-        assert_eq!(all(&mut client, "all", &[], formats), changed(), "{alters}");
-        // It stays so; and in a transaction, that has failed.
-        assert_eq!(all(&mut client, "all", &[], formats), changed(), "{alters}");
+        assert_eq!(all(&mut client, "all", &[], formats), cached_plan_error(), "{alters}");
+        // The statement keeps failing, and fails its transaction.
+        assert_eq!(all(&mut client, "all", &[], formats), cached_plan_error(), "{alters}");
         client.query("BEGIN").unwrap();
-        assert_eq!(all(&mut client, "all", &[], formats), changed(), "{alters}");
+        assert_eq!(all(&mut client, "all", &[], formats), cached_plan_error(), "{alters}");
         assert_eq!(client.state, b'E');
         client.query("ROLLBACK").unwrap();
         client.query("DEALLOCATE ALL").unwrap();
         client.query("DROP VIEW IF EXISTS v; DROP TABLE t").unwrap();
     }
-    assert!(!served.log().contains("panicked"), "{}", served.log());
+    assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
 #[test]
-fn rows_of_the_same_columns_are_planned_anew() {
-    let served = Served::start(ALONE);
-    let (mut client, mut other) = (served.client(), served.client());
+fn unchanged_result_columns_are_replanned() {
+    let server = TestServer::start(ALONE);
+    let (mut client, mut other) = (server.client(), server.client());
     client
         .query("CREATE TABLE t (a INT, b INT, n NUMERIC(10, 2)); INSERT INTO t VALUES (1, 2, 3.5)")
         .unwrap();
@@ -146,19 +145,19 @@ fn rows_of_the_same_columns_are_planned_anew() {
         );
     }
     assert_eq!(all(&mut client, "put", &["11", "12"], &[]), Ok(vec![]));
-    // A name that has other columns in another schema.
+    // The name resolves to a table with other columns in another schema.
     client.query("CREATE SCHEMA s; CREATE TABLE s.t (a TEXT, b TEXT)").unwrap();
     client.query("SET search_path = s").unwrap();
-    assert_eq!(all(&mut client, "some", &["5"], &[]), changed());
+    assert_eq!(all(&mut client, "some", &["5"], &[]), cached_plan_error());
     client.query("RESET search_path").unwrap();
     assert_eq!(all(&mut client, "some", &["5"], &[]), row(&["2", "1"]));
 }
 
-/// What has begun goes on with the rows that it began with.
+/// An executing portal keeps the rows of its start.
 #[test]
-fn rows_that_have_begun_are_not_touched() {
-    let served = Served::start(ALONE);
-    let (mut client, mut other) = (served.client(), served.client());
+fn executing_portals_keep_their_rows() {
+    let server = TestServer::start(ALONE);
+    let (mut client, mut other) = (server.client(), server.client());
     client.query("CREATE TABLE t (a INT, b INT); INSERT INTO t VALUES (1, 2), (3, 4)").unwrap();
     prepare(&mut client, "all", "SELECT * FROM t ORDER BY a", &[]);
     client.query("BEGIN").unwrap();

@@ -1,5 +1,5 @@
-//! The PostgreSQL protocol of `harrier serve` at its edges: what is malformed, half, slow, long or much, and
-//! COPY in binary.
+//! Edge cases of the PostgreSQL protocol of `harrier serve`: malformed, truncated, slow, long or many
+//! messages, and binary COPY.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,57 +8,58 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::test_server::{Client, PATIENCE, Served};
+use crate::test_server::{Client, PATIENCE, TestServer};
 
 const ALONE: &[&str] = &["--launcher", "none"];
 
-/// Far more than what the buffers of a connection hold.
+/// Far more than the buffers of a connection hold.
 const BIG: &str = "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)";
 
-/// Bytes of a message.
+/// Encodes a message.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], &(body.len() as i32 + 4).to_be_bytes()[..], body].concat()
 }
 
-/// Asks for a big result and reads none of it, until the server can send no more.
-fn ask_and_wait(served: &Served, client: &mut Client) {
+/// Requests a large result without reading it, until the server cannot send more.
+fn request_without_reading(server: &TestServer, client: &mut Client) {
     client.ask(BIG);
     let rows =
         format!("SELECT max(rows) FROM sys.statements WHERE pid = {} AND state = 'running'", client.process);
-    let mut watcher = served.client();
+    let mut watcher = server.client();
     let (deadline, mut before) = (Instant::now() + PATIENCE, String::new());
     loop {
         let sent = watcher.one(&rows).unwrap();
         if !sent.is_empty() && sent != "0" && sent == before {
             return;
         }
-        assert!(Instant::now() < deadline, "{sent} rows were sent\n{}", served.log());
+        assert!(Instant::now() < deadline, "{sent} rows were sent\n{}", server.log());
         before = sent;
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn answers(served: &Served) {
-    assert_eq!(served.client().one("SELECT 6 * 7").as_deref(), Ok("42"), "{}", served.log());
-    assert!(!served.log().contains("panicked"), "{}", served.log());
+fn assert_answers(server: &TestServer) {
+    assert_eq!(server.client().one("SELECT 6 * 7").as_deref(), Ok("42"), "{}", server.log());
+    assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
 #[test]
-fn a_canceled_result_is_read_to_where_it_ends() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn canceled_results_end_with_an_error() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     let process = client.process;
     let last = format!("SELECT state FROM sys.statements WHERE pid = {process} ORDER BY id DESC LIMIT 1");
-    // While nobody reads, the statement is ended at once; who reads on hears of it, and goes on.
-    ask_and_wait(&served, &mut client);
-    assert_eq!(served.client().one(&format!("SELECT pg_cancel_backend({process})")).as_deref(), Ok("t"));
-    served.wait_for(&last, "canceled");
+    // Without a reader, cancellation ends the statement at once; a client that continues reading gets the
+    // error, and the session goes on.
+    request_without_reading(&server, &mut client);
+    assert_eq!(server.client().one(&format!("SELECT pg_cancel_backend({process})")).as_deref(), Ok("t"));
+    server.wait_for(&last, "canceled");
     assert_eq!(client.answer().unwrap_err().0, "57014");
     assert_eq!(client.one("SELECT 2").as_deref(), Ok("2"));
-    // So it is with a time limit, and with COPY in both formats.
+    // The same for statement_timeout, and for COPY in both formats.
     client.query("SET statement_timeout = '1s'").unwrap();
     client.ask(BIG);
-    served.wait_for(&last, "canceled");
+    server.wait_for(&last, "canceled");
     assert_eq!(client.answer().unwrap_err().0, "57014");
     for options in ["", "(FORMAT binary)"] {
         client.ask(&format!("COPY ({BIG}) TO STDOUT {options}"));
@@ -67,33 +68,33 @@ fn a_canceled_result_is_read_to_where_it_ends() {
     }
     client.query("RESET statement_timeout").unwrap();
     assert_eq!(client.one("SELECT 3").as_deref(), Ok("3"));
-    // In a transaction, that has failed with it.
+    // In a transaction, the transaction fails.
     client.query("BEGIN").unwrap();
-    ask_and_wait(&served, &mut client);
-    served.client().query(&format!("SELECT pg_cancel_backend({process})")).unwrap();
+    request_without_reading(&server, &mut client);
+    server.client().query(&format!("SELECT pg_cancel_backend({process})")).unwrap();
     assert_eq!(client.answer().unwrap_err().0, "57014");
     assert_eq!(client.state, b'E');
     client.query("ROLLBACK").unwrap();
-    // Who is sent away is not waited for.
-    ask_and_wait(&served, &mut client);
-    served.client().query(&format!("SELECT pg_terminate_backend({process})")).unwrap();
-    served.wait_for(&format!("SELECT count(*) FROM sys.sessions WHERE pid = {process}"), "0");
+    // A terminated session does not wait for its reader.
+    request_without_reading(&server, &mut client);
+    server.client().query(&format!("SELECT pg_terminate_backend({process})")).unwrap();
+    server.wait_for(&format!("SELECT count(*) FROM sys.sessions WHERE pid = {process}"), "0");
 }
 
 #[test]
-fn statements_of_one_text_are_one_transaction() {
-    let served = Served::start(ALONE);
-    let (mut client, mut other) = (served.client(), served.client());
+fn simple_query_message_is_one_transaction() {
+    let server = TestServer::start(ALONE);
+    let (mut client, mut other) = (server.client(), server.client());
     client.query("CREATE TABLE t (a int)").unwrap();
     let mut count = || other.one("SELECT count(*) FROM t").unwrap();
-    // BEGIN makes what came before a part of the client's transaction.
+    // BEGIN makes earlier statements of the message part of the client's transaction.
     client.query("INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); ROLLBACK").unwrap();
     assert_eq!(count(), "0");
     client.query("INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2)").unwrap();
     assert_eq!((client.state, count().as_str()), (b'T', "0"));
     client.query("COMMIT; INSERT INTO t VALUES (3)").unwrap();
     assert_eq!((client.state, count().as_str()), (b'I', "3"));
-    // COMMIT ends what came before, also if what follows fails.
+    // COMMIT ends the earlier statements, even if a later one fails.
     assert_eq!(
         client.fails("INSERT INTO t VALUES (4); COMMIT; INSERT INTO t VALUES (5); SELECT 1/0"),
         "22012"
@@ -104,29 +105,29 @@ fn statements_of_one_text_are_one_transaction() {
 }
 
 #[test]
-fn clients_may_say_anything() {
+fn random_messages_do_no_harm() {
     let seed = harrier_launch::seed();
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let served = Served::start(ALONE);
+    let server = TestServer::start(ALONE);
     for round in 0..400 {
         let mut bytes: Vec<u8> = (0..random.random_range(0..200)).map(|_| random.random()).collect();
         let mut stream = match round % 4 {
-            // Not even a beginning.
+            // No valid startup message.
             0 => {
-                let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+                let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
                 let _ = stream.write_all(&bytes);
                 continue;
             }
-            // Messages that are none.
+            // Invalid messages.
             1 => {
-                let mut client = served.client();
+                let mut client = server.client();
                 let _ = client.stream.write_all(&bytes);
                 client.stream
             }
-            // Messages of a kind that there is, of the right length, with anything in them.
+            // Valid types and lengths with random bodies.
             2 => {
-                let mut client = served.client();
+                let mut client = server.client();
                 for _ in 0..5 {
                     let kind = *b"QPBDECHSdcfp".get(random.random_range(0..12)).unwrap();
                     bytes.truncate(random.random_range(0..=bytes.len()));
@@ -136,27 +137,27 @@ fn clients_may_say_anything() {
                 }
                 client.stream
             }
-            // What is right, with some bytes changed, and cut off somewhere.
+            // Valid messages with some bytes changed, then truncated.
             _ => {
-                let mut client = served.client();
-                let mut said = conversation();
+                let mut client = server.client();
+                let mut bytes_sent = conversation();
                 for _ in 0..random.random_range(1..4) {
-                    let at = random.random_range(0..said.len());
-                    said[at] = random.random();
+                    let at = random.random_range(0..bytes_sent.len());
+                    bytes_sent[at] = random.random();
                 }
-                said.truncate(random.random_range(1..=said.len()));
-                let _ = client.stream.write_all(&said);
+                bytes_sent.truncate(random.random_range(1..=bytes_sent.len()));
+                let _ = client.stream.write_all(&bytes_sent);
                 client.stream
             }
         };
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    answers(&served);
-    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+    assert_answers(&server);
+    server.wait_for("SELECT count(*) FROM sys.sessions", "1");
 }
 
-/// Messages of every kind, as a driver sends them.
+/// Messages of every type, as a driver sends them.
 fn conversation() -> Vec<u8> {
     let bind = [&b"p\0s\0"[..], &[0, 1, 0, 1, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7, 0, 1, 0, 1]].concat();
     let rows =
@@ -185,42 +186,42 @@ fn conversation() -> Vec<u8> {
 }
 
 #[test]
-fn halves_hold_nobody_up() {
-    let served = Served::start(ALONE);
-    let said = conversation();
+fn truncated_messages_block_no_other_session() {
+    let server = TestServer::start(ALONE);
+    let bytes_sent = conversation();
     let mut streams = Vec::new();
     for at in 0..200 {
-        // Of a first message, or of a later one, with the connection left open.
+        // Truncates the startup message, or a later one, and leaves the connection open.
         if at % 4 == 0 {
-            let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
             stream.write_all(&[0, 0, 0, 80, 0, 3, 0, 0, b'u', b's'][..1 + at / 4 % 10]).unwrap();
             streams.push(stream);
         } else {
-            let mut client = served.client();
-            let end = 1 + at * (said.len() - 1) / 200;
-            client.stream.write_all(&said[..end]).unwrap();
+            let mut client = server.client();
+            let end = 1 + at * (bytes_sent.len() - 1) / 200;
+            client.stream.write_all(&bytes_sent[..end]).unwrap();
             streams.push(client.stream);
         }
     }
-    // What was announced and never comes takes no memory.
-    let before = served.memory();
+    // An announced length reserves no memory before the data arrives.
+    let before = server.memory();
     for _ in 0..50 {
-        let mut client = served.client();
+        let mut client = server.client();
         client.stream.write_all(&[&b"Q"[..], &1_000_000_000_i32.to_be_bytes(), b"SELECT"].concat()).unwrap();
         streams.push(client.stream);
     }
-    answers(&served);
-    let grown = served.memory().saturating_sub(before);
+    assert_answers(&server);
+    let grown = server.memory().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes");
     drop(streams);
-    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+    server.wait_for("SELECT count(*) FROM sys.sessions", "1");
 }
 
 #[test]
-fn slow_readers_hold_nobody_up() {
-    let served = Served::start(ALONE);
-    let before = served.memory();
-    let mut slow: Vec<Client> = (0..16).map(|_| served.client()).collect();
+fn slow_readers_block_no_other_session() {
+    let server = TestServer::start(ALONE);
+    let before = server.memory();
+    let mut slow: Vec<Client> = (0..16).map(|_| server.client()).collect();
     for client in &mut slow {
         client.ask(BIG);
     }
@@ -229,19 +230,19 @@ fn slow_readers_hold_nobody_up() {
             "SELECT rows > 0 FROM sys.statements WHERE pid = {} ORDER BY id DESC LIMIT 1",
             client.process
         );
-        served.wait_for(&waits, "t");
+        server.wait_for(&waits, "t");
     }
     // Each result would be a gigabyte.
-    let mut client = served.client();
+    let mut client = server.client();
     for _ in 0..50 {
         assert_eq!(client.one("SELECT count(*) FROM generate_series(1, 1000)").as_deref(), Ok("1000"));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let grown = served.memory().saturating_sub(before);
+    let grown = server.memory().saturating_sub(before);
     println!("16 slow readers of a gigabyte each take {} MiB", grown >> 20);
     assert!(grown < 1 << 30, "{grown} bytes");
-    // One that reads byte after byte still gets all that it asked for.
-    let mut drop_by_drop = served.client();
+    // A client that reads byte by byte gets the whole result.
+    let mut drop_by_drop = server.client();
     drop_by_drop.ask("SELECT x FROM generate_series(1, 2000) g(x)");
     let mut byte = [0];
     let mut read = Vec::new();
@@ -251,52 +252,56 @@ fn slow_readers_hold_nobody_up() {
     }
     assert!(read.windows(8).any(|part| part == b"\0\0\0\x042000"), "{} bytes", read.len());
     drop(slow);
-    // Two of this test, and the one that asks.
-    served.wait_for("SELECT count(*) FROM sys.sessions", "3");
-    answers(&served);
+    // Two sessions of this test, and the one that asks.
+    server.wait_for("SELECT count(*) FROM sys.sessions", "3");
+    assert_answers(&server);
 }
 
 #[test]
-fn many_may_be_idle() {
+fn many_idle_connections() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     std::fs::write(&config, "[server]\nmax_connections = 1010\n").unwrap();
-    let served = Served::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
-    let before = served.memory();
-    let mut clients: Vec<Client> = (0..1000).map(|_| served.client()).collect();
-    // Those that have never asked for anything, and those that have.
-    let grown = served.memory().saturating_sub(before);
+    let server = TestServer::start(&[ALONE, &["--config", config.to_str().unwrap()]].concat());
+    let before = server.memory();
+    let mut clients: Vec<Client> = (0..1000).map(|_| server.client()).collect();
+    // Connections that have sent nothing, and those that have run a statement.
+    let grown = server.memory().saturating_sub(before);
     for client in &mut clients {
         client.query("SELECT 1").unwrap();
     }
-    let asked = served.memory().saturating_sub(before);
-    println!("1000 idle sessions take {} MiB, after a statement each {} MiB", grown >> 20, asked >> 20);
+    let memory_growth = server.memory().saturating_sub(before);
+    println!(
+        "1000 idle sessions take {} MiB, after a statement each {} MiB",
+        grown >> 20,
+        memory_growth >> 20
+    );
     assert!(grown < 200 << 20, "{grown} bytes");
-    assert!(asked < 200 << 20, "{asked} bytes");
-    answers(&served);
+    assert!(memory_growth < 200 << 20, "{memory_growth} bytes");
+    assert_answers(&server);
     drop(clients);
-    served.wait_for("SELECT count(*) FROM sys.sessions", "1");
+    server.wait_for("SELECT count(*) FROM sys.sessions", "1");
 }
 
 #[test]
-fn a_long_statement_is_taken() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn long_statements_are_accepted() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client.stream.set_read_timeout(Some(PATIENCE * 5)).unwrap();
     let text = format!("SELECT length('{}')", "x".repeat(100 << 20));
     assert_eq!(client.one(&text), Ok((100 << 20).to_string()));
     assert_eq!(client.one("SELECT 5").as_deref(), Ok("5"));
-    // One that is no statement is told to be none.
+    // An invalid statement is reported as such.
     let text = format!("SELECT {}", "(".repeat(10 << 20));
     let state = client.fails(&text);
     assert!(["42601", "54001"].contains(&state.as_str()), "{state}");
-    answers(&served);
+    assert_answers(&server);
 }
 
 #[test]
-fn a_statement_may_have_ten_thousand_parameters() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn ten_thousand_parameters() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client.stream.set_read_timeout(Some(PATIENCE * 3)).unwrap();
     let count: i32 = 10_000;
     let places: Vec<String> = (1..=count).map(|at| format!("${at}::int8")).collect();
@@ -312,15 +317,15 @@ fn a_statement_may_have_ten_thousand_parameters() {
         bind.extend(value.as_bytes());
     }
     bind.extend([0, 0]);
-    let said =
+    let bytes_sent =
         [message(b'P', &parse), message(b'B', &bind), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")];
-    client.stream.write_all(&said.concat()).unwrap();
+    client.stream.write_all(&bytes_sent.concat()).unwrap();
     assert_eq!(client.answer().unwrap(), [[Some("10000".to_string())]]);
-    answers(&served);
+    assert_answers(&server);
 }
 
-/// What COPY … TO STDOUT sends, piece by piece.
-fn copied(client: &mut Client, sql: &str) -> Vec<Vec<u8>> {
+/// CopyData messages of COPY … TO STDOUT.
+fn copy_out(client: &mut Client, sql: &str) -> Vec<Vec<u8>> {
     client.ask(sql);
     let mut pieces = Vec::new();
     loop {
@@ -335,9 +340,9 @@ fn copied(client: &mut Client, sql: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn rows_are_copied_in_binary() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn binary_copy() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client
         .query(
             "CREATE TABLE t (b boolean, i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision, n numeric(12, 3), \
@@ -349,11 +354,11 @@ fn rows_are_copied_in_binary() {
              INSERT INTO t (i4) VALUES (NULL); CREATE TABLE u AS SELECT * FROM t WHERE false",
         )
         .unwrap();
-    let pieces = copied(&mut client, "COPY t TO STDOUT (FORMAT binary)");
+    let pieces = copy_out(&mut client, "COPY t TO STDOUT (FORMAT binary)");
     assert_eq!(pieces.len(), 20_002);
     assert!(pieces[0].starts_with(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x0f"), "{:?}", pieces[0]);
     assert_eq!(pieces.last().unwrap(), &[0xff, 0xff]);
-    // They come back whatever pieces they are cut in.
+    // The rows are read back however they are split into messages.
     let bytes = pieces.concat();
     client.ask("COPY u FROM STDIN WITH BINARY");
     assert_eq!(client.message().unwrap(), (b'G', [&[1, 0, 15][..], &[0, 1].repeat(15)].concat()));
@@ -364,9 +369,9 @@ fn rows_are_copied_in_binary() {
     client.answer().unwrap();
     assert_eq!(client.one("SELECT count(*) FROM u").as_deref(), Ok("20001"));
     let mut all =
-        |table| copied(&mut client, &format!("COPY (SELECT * FROM {table} ORDER BY i4) TO STDOUT BINARY"));
+        |table| copy_out(&mut client, &format!("COPY (SELECT * FROM {table} ORDER BY i4) TO STDOUT BINARY"));
     assert_eq!(all("t"), all("u"));
-    // Nothing of rows that are wrong is kept; the error says which it was.
+    // Invalid rows leave nothing; the error names the row.
     let header = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
     let row = [0, 1, 0, 0, 0, 4, 0, 0, 0, 9];
     let cases: [(&[u8], &str); 4] = [
@@ -386,31 +391,31 @@ fn rows_are_copied_in_binary() {
     client.send(b'd', b"1\n");
     client.send(b'c', b"");
     assert_eq!(client.answer().unwrap_err().0, "22P04");
-    assert_eq!(copied(&mut client, "COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)").len(), 1);
+    assert_eq!(copy_out(&mut client, "COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)").len(), 1);
     assert_eq!(client.fails("COPY t TO STDOUT (FORMAT binary, HEADER)"), "42601");
     assert_eq!(client.one("SELECT 7").as_deref(), Ok("7"));
 }
 
 #[test]
-fn what_binary_cannot_tell_is_an_error() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn unsupported_types_in_binary_copy() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     let ragged = "SELECT ARRAY[ARRAY[1, 2], ARRAY[3]] AS a UNION ALL SELECT ARRAY[ARRAY[1], ARRAY[2]]";
     assert_eq!(client.query(ragged).unwrap().len(), 2);
     let parse = [&b"\0"[..], ragged.as_bytes(), b"\0\0\0"].concat();
     let bind = [0, 0, 0, 0, 0, 0, 0, 1, 0, 1];
-    let said =
+    let bytes_sent =
         [message(b'P', &parse), message(b'B', &bind), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")];
-    client.stream.write_all(&said.concat()).unwrap();
+    client.stream.write_all(&bytes_sent.concat()).unwrap();
     assert_eq!(client.answer().unwrap_err().0, "0A000");
     assert_eq!(client.one("SELECT 8").as_deref(), Ok("8"));
 }
 
-/// Clients are told the columns of all statements that answer with rows before these come.
+/// Statements that return rows are described beforehand.
 #[test]
-fn rows_of_upkeep_are_described() {
-    let served = Served::start(ALONE);
-    let mut client = served.client();
+fn maintenance_statements_are_described() {
+    let server = TestServer::start(ALONE);
+    let mut client = server.client();
     client.query("CREATE TABLE t (a INT)").unwrap();
     for (sql, columns, tag) in [
         ("CHECK TABLE t", &[b"object\0".as_slice(), b"problem\0"], b"CHECK TABLE\0".as_slice()),
@@ -423,10 +428,10 @@ fn rows_of_upkeep_are_described() {
         client.send(b'S', &[]);
         let messages = std::iter::from_fn(|| client.message().filter(|(kind, _)| *kind != b'Z'));
         let messages: Vec<(u8, Vec<u8>)> = messages.filter(|(kind, _)| b"ETDC".contains(kind)).collect();
-        let (described, done) = (messages.first().unwrap(), messages.last().unwrap());
-        assert_eq!((described.0, done), (b'T', &(b'C', tag.to_vec())), "{messages:?}");
+        let (description, completion) = (messages.first().unwrap(), messages.last().unwrap());
+        assert_eq!((description.0, completion), (b'T', &(b'C', tag.to_vec())), "{messages:?}");
         for column in columns {
-            assert!(described.1.windows(column.len()).any(|part| part == *column), "{messages:?}");
+            assert!(description.1.windows(column.len()).any(|part| part == *column), "{messages:?}");
         }
     }
 }

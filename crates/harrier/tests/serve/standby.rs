@@ -1,5 +1,5 @@
-//! Of two servers of one warehouse one serves; when it is lost the other takes over, and what was committed
-//! is all there.
+//! High availability: of two servers of one warehouse one is the standby, which takes over when the other is
+//! lost, with all committed data.
 //!
 //! Needs PostgreSQL (`scripts/postgres.sh`); where it cannot be had the tests say so and pass.
 
@@ -14,14 +14,14 @@ use harrier_servers::Postgres;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
-/// How long anything may take before a test fails.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One of several servers.
+/// A server process.
 struct Node {
     child: Child,
     port: u16,
-    said: Arc<Mutex<Vec<String>>>,
+    log_lines: Arc<Mutex<Vec<String>>>,
     log: std::path::PathBuf,
 }
 
@@ -41,25 +41,31 @@ impl Node {
             .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).unwrap())
             .spawn()
             .unwrap();
-        let said: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (lines, hears) = (BufReader::new(child.stdout.take().unwrap()).lines(), Arc::clone(&said));
+        let log_lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (lines, hears) = (BufReader::new(child.stdout.take().unwrap()).lines(), Arc::clone(&log_lines));
         std::thread::spawn(move || {
             lines.map_while(Result::ok).for_each(|line| hears.lock().unwrap().push(line))
         });
-        Self { child, port, said, log }
+        Self { child, port, log_lines, log }
     }
 
     fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until it has said something that begins so, so many times.
+    /// Waits until the log has `times` lines that begin with `beginning`.
     #[track_caller]
-    fn says(&self, beginning: &str, times: usize) {
+    fn wait_for_log(&self, beginning: &str, times: usize) {
         let deadline = Instant::now() + PATIENCE;
-        let count = || self.said.lock().unwrap().iter().filter(|line| line.starts_with(beginning)).count();
+        let count =
+            || self.log_lines.lock().unwrap().iter().filter(|line| line.starts_with(beginning)).count();
         while count() < times {
-            assert!(Instant::now() < deadline, "{:?} and not {beginning}\n{}", self.said.lock(), self.log());
+            assert!(
+                Instant::now() < deadline,
+                "{:?} and not {beginning}\n{}",
+                self.log_lines.lock(),
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -77,7 +83,7 @@ impl Drop for Node {
     }
 }
 
-/// psql with all servers in its connection string.
+/// Runs psql with all servers in its connection string.
 fn psql(ports: &[u16], session: &str, sql: &str) -> Output {
     let hosts = vec!["127.0.0.1"; ports.len()].join(",");
     let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
@@ -97,8 +103,8 @@ fn answer(ports: &[u16], sql: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_string()
 }
 
-/// How long it takes until a server answers.
-fn until_answered(ports: &[u16], sql: &str, expected: &str) -> Duration {
+/// Time until a server answers.
+fn time_to_answer(ports: &[u16], sql: &str, expected: &str) -> Duration {
     let started = Instant::now();
     loop {
         let output = psql(ports, "read-write", sql);
@@ -111,7 +117,7 @@ fn until_answered(ports: &[u16], sql: &str, expected: &str) -> Duration {
     }
 }
 
-/// A warehouse in a database of its own, and where two servers of it listen.
+/// A warehouse with its catalog in a new database, and ports for two servers.
 fn place() -> Option<(String, tempfile::TempDir, [u16; 2])> {
     let postgres = Postgres::shared()?;
     if !Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success()) {
@@ -124,48 +130,48 @@ fn place() -> Option<(String, tempfile::TempDir, [u16; 2])> {
 }
 
 #[test]
-fn a_standby_takes_over_from_a_server_that_was_killed() {
+fn standby_takes_over_after_a_kill() {
     let Some((catalog, folder, ports)) = place() else { return };
     let first = Node::start(0, ports[0], &catalog, folder.path());
-    first.says("ready: ", 1);
+    first.wait_for_log("ready: ", 1);
     let second = Node::start(1, ports[1], &catalog, folder.path());
-    second.says("standby: waits to take over", 1);
+    second.wait_for_log("standby: waits to take over", 1);
     let refused = psql(&ports[1..], "any", "SELECT 1");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("the server is a standby"), "{refused:?}");
-    // libpq goes on to the next host, wherever the standby stands in the list.
+    // libpq tries the next host, wherever the standby is in the list.
     let backwards = [ports[1], ports[0]];
     answer(&backwards, "CREATE TABLE t (a int)");
     for value in 1..=20 {
         answer(&backwards, &format!("INSERT INTO t VALUES ({value})"));
     }
     first.signal("KILL");
-    let took = until_answered(&ports, "SELECT count(*), sum(a) FROM t", "20|210");
+    let took = time_to_answer(&ports, "SELECT count(*), sum(a) FROM t", "20|210");
     println!("the standby answered {took:.1?} after the server was killed");
     assert!(took < Duration::from_secs(20), "{took:?}");
-    second.says("ready: ", 1);
+    second.wait_for_log("ready: ", 1);
     answer(&ports, "INSERT INTO t VALUES (21)");
-    // The old one comes back, and waits.
+    // The old server restarts as the standby.
     drop(first);
     let first = Node::start(0, ports[0], &catalog, folder.path());
-    first.says("standby: waits to take over", 1);
+    first.wait_for_log("standby: waits to take over", 1);
     assert_eq!(answer(&ports, "SELECT count(*) FROM t"), "21");
-    // A server that ends in good order gives its place away at once.
+    // A server that is shut down hands over immediately.
     second.signal("TERM");
-    let took = until_answered(&ports, "SELECT count(*) FROM t", "21");
+    let took = time_to_answer(&ports, "SELECT count(*) FROM t", "21");
     println!("the next one answered {took:.1?} after the server was asked to end");
-    first.says("ready: ", 1);
+    first.wait_for_log("ready: ", 1);
     answer(&ports, "INSERT INTO t VALUES (22)");
 }
 
 #[test]
-fn a_server_that_was_stopped_cannot_commit_any_more() {
+fn fenced_server_cannot_commit() {
     let Some((catalog, folder, ports)) = place() else { return };
     let first = Node::start(0, ports[0], &catalog, folder.path());
-    first.says("ready: ", 1);
+    first.wait_for_log("ready: ", 1);
     answer(&ports, "CREATE TABLE t (a int)");
     let second = Node::start(1, ports[1], &catalog, folder.path());
-    second.says("standby: ", 1);
-    // A transaction is open in the first, and goes on when that does.
+    second.wait_for_log("standby: ", 1);
+    // A transaction is open when the first server is stopped, and continues with it.
     let place = format!("host=127.0.0.1 port={} dbname=warehouse", first.port);
     let mut open = Command::new("psql")
         .args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &place])
@@ -180,21 +186,21 @@ fn a_server_that_was_stopped_cannot_commit_any_more() {
     let mut out = BufReader::new(open.stdout.take().unwrap()).lines();
     assert!(out.by_ref().map_while(Result::ok).any(|line| line.contains("begun")));
     first.signal("STOP");
-    second.says("ready: ", 1);
+    second.wait_for_log("ready: ", 1);
     answer(&ports[1..], "INSERT INTO t VALUES (2)");
-    // The commit lies in its socket, and is the first thing that it sees when it goes on.
+    // COMMIT waits in its socket, and is read first when the process continues.
     writeln!(input, "COMMIT;").unwrap();
     drop(input);
     first.signal("CONT");
-    let ended = open.wait_with_output().unwrap();
-    assert!(!ended.status.success(), "{ended:?}");
-    first.says("standby: ", 1);
+    let client_output = open.wait_with_output().unwrap();
+    assert!(!client_output.status.success(), "{client_output:?}");
+    first.wait_for_log("standby: ", 1);
     assert_eq!(answer(&ports, "SELECT string_agg(a::text, ' ') FROM t"), "2");
     let refused = psql(&ports[..1], "any", "SELECT 1");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("the server is a standby"), "{refused:?}");
 }
 
-/// A port that nobody listens at, for the moment.
+/// A free port at this moment.
 fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

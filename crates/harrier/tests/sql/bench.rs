@@ -1,5 +1,5 @@
-//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures
-//! written; and the other benchmarks that need nothing but this program, as small as they get.
+//! `harrier bench interconnect` end to end: small transfers over every transport with their bytes compared;
+//! and other benchmarks that need only this program, at minimum size.
 //!
 //! `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::command::{BINARY, Folder, Run};
 
-/// As small as it gets: what is looked at is that everything arrives, not how fast.
+/// Minimum size: checks that everything arrives, not how fast.
 const SMALL: [&str; 10] =
     ["--sizes", "1KiB,1MiB", "--streams", "3", "--seconds", "0.01", "--runs", "1", "--round-trips", "50"];
 
-/// Runs the benchmark and returns what `--json` wrote.
+/// Runs the benchmark and returns the output of `--json`.
 #[track_caller]
 fn bench(launcher: &str, arguments: &[&str]) -> Value {
     let folder = Folder::new();
@@ -36,13 +36,13 @@ fn bench(launcher: &str, arguments: &[&str]) -> Value {
     json(&folder)
 }
 
-/// What `--json` wrote.
+/// Output of `--json`.
 #[track_caller]
 fn json(folder: &Folder) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.path().join("out/a.json")).unwrap()).unwrap()
 }
 
-/// Every cell of every table has a figure, and so has every latency.
+/// Every cell of every table and every latency has a value.
 #[track_caller]
 fn is_complete(result: &Value, tables: usize, configurations: usize, latencies: usize) {
     let all = |value: &Value, key: &str| value[key].as_array().unwrap().clone();
@@ -63,21 +63,21 @@ fn is_complete(result: &Value, tables: usize, configurations: usize, latencies: 
 }
 
 #[test]
-fn batches_move_inside_one_process() {
+fn interconnect_inside_one_process() {
     let ways = ["--config", "memcpy", "--config", "memcpysum", "--config", "inprocess"];
     let result = bench("/nowhere/mpirun", &[&ways[..], &["--ranks", "3"]].concat());
     is_complete(&result, 5, 3, 1);
 }
 
 #[test]
-fn batches_move_over_quic() {
+fn interconnect_over_quic() {
     let ways = ["--config", "udp", "--config", "udp:env.HARRIER_SHARED_MEMORY=0"];
     let result = bench("/nowhere/mpirun", &[&ways[..], &["--ranks", "3"]].concat());
     is_complete(&result, 5, 2, 2);
 }
 
 #[test]
-fn batches_move_between_processes() {
+fn interconnect_between_processes() {
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
@@ -116,17 +116,17 @@ fn latencies_over_mpi_and_grpc_are_compared() {
     assert!(run.stdout.contains("\nA against B, 2 ranks\n"), "{run:?}");
     let result = json(&folder);
     assert_eq!(result["ratios"][0]["queries"], 2, "{result}");
-    let compared = result["compared"][0]["queries"].as_array().unwrap();
+    let comparison = result["compared"][0]["queries"].as_array().unwrap();
     assert_eq!(
-        compared.iter().map(|row| row["query"].as_str().unwrap()).collect::<Vec<_>>(),
+        comparison.iter().map(|row| row["query"].as_str().unwrap()).collect::<Vec<_>>(),
         ["q01", "q06", "all"]
     );
-    assert!(compared.iter().all(|row| row["p99"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{result}");
+    assert!(comparison.iter().all(|row| row["p99"].as_f64().is_some_and(|ratio| ratio > 0.0)), "{result}");
     assert!(fs::read_to_string(folder.path().join("out/a.svg")).unwrap().contains("99th percentile of 3"));
 }
 
 #[test]
-fn plans_over_files_that_are_not_there() {
+fn planning_benchmark_without_files() {
     let folder = Folder::new();
     let small = ["--files", "500", "--commit-files", "200", "--columns", "3", "--runs", "1"];
     let run = folder.run(&[&["bench", "plan", "--json", "out/a.json"], &small[..]].concat());
@@ -145,12 +145,12 @@ fn plans_over_files_that_are_not_there() {
     }
 }
 
-/// The data stays from one run of the tests to the next.
+/// The data is reused by later runs of the tests.
 #[test]
-fn statements_are_planned_by_two_builds() {
+fn planning_benchmark_of_two_builds() {
     let folder = Folder::new();
     let data = concat!(env!("CARGO_TARGET_TMPDIR"), "/planning");
-    // The same build twice: what is looked at is that both are measured.
+    // The same build twice: checks that both are measured.
     let run = folder.run(
         &[
             &["bench", "planning", "--queries", "1,14", "--runs", "2", "--baseline", BINARY][..],
@@ -189,7 +189,7 @@ fn statements_are_planned_by_two_builds() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn invalid_benchmark_options_are_refused() {
     let folder = Folder::new();
     for (arguments, status, message) in [
         (["--baseline", "no/harrier"], 3, "ERROR 58000: there is no program \"no/harrier\""),

@@ -1,5 +1,5 @@
-//! `harrier bench serve` end to end, as small as it gets: every load on a server without a gang, beside a
-//! peer that is another one, and one that does not start.
+//! `harrier bench serve` end to end at minimum size: every load on a server without a gang, compared with
+//! another server, and with one that does not start.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::command::{BINARY, Folder, Run};
 
-/// A peer as `bench/peers/server.py` describes it: Harrier again, over the files.
+/// A peer as defined by `bench/peers/server.py`: Harrier again, over the files.
 const PEER: &str = r#"
 folder=$HARRIER_BENCH_FOLDER
 mkdir "$folder/tmp"
@@ -66,11 +66,11 @@ fn servers_are_compared() {
         assert!(system["throughput"].as_f64().is_some(), "{cells:#?}");
         assert_eq!(system["problem"], Value::Null);
     }
-    // Rows that were acknowledged were counted after each window.
+    // Acknowledged rows were counted after each window.
     let inserts = cells.iter().filter(|cell| cell["load"] == "insert").flat_map(|cell| all(cell, "systems"));
-    let acknowledged: Vec<u64> =
+    let acknowledged_counts: Vec<u64> =
         inserts.map(|system| system["rounds"][0]["acknowledged"].as_u64().unwrap()).collect();
-    assert!(acknowledged.len() == 4 && acknowledged.iter().all(|rows| *rows > 0), "{cells:#?}");
+    assert!(acknowledged_counts.len() == 4 && acknowledged_counts.iter().all(|rows| *rows > 0), "{cells:#?}");
     for streamed in all(&result, "streaming") {
         assert!(streamed["problem"] != Value::Null || streamed["rows"] == 60_175, "{streamed}");
     }
@@ -80,7 +80,7 @@ fn servers_are_compared() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn invalid_benchmark_options_are_refused() {
     let folder = Folder::new();
     for arguments in
         [&["--loads", "nosuch"][..], &["--clients", "0"], &["--seconds", "0"], &["--scale", "-1"]]

@@ -1,13 +1,12 @@
-//! The command line as users and scripts meet it: the real binary, its output byte for byte, its exit
-//! statuses.
+//! Command line of the real binary: exact output, errors and exit statuses.
 
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::command::{BINARY, ENDLESS, Folder, Run, preloaded};
+use crate::command::{BINARY, ENDLESS, Folder, Run, build_preload_library};
 
-/// Where errors are compared: the code, then what the message must contain.
+/// Compares a failure: SQLSTATE, and a part of the message.
 #[track_caller]
 fn fails(run: &Run, code: &str, message: &str) {
     assert_eq!(run.status, Some(1), "{run:?}");
@@ -59,13 +58,13 @@ fn values_of_every_kind_in_csv() {
 }
 
 #[test]
-fn columns_that_nobody_named() {
+fn unnamed_columns() {
     let folder = Folder::new();
     prints(
         &folder.sql(&["--format", "csv", "-c", "select 1, 'x', 1, a, a::text from (values (2)) t(a)"]),
         "?column?,?column?,?column?,a,a\n1,x,1,2,2\n",
     );
-    // In all formats; keys of one object are told apart.
+    // In all formats; duplicate keys of an object are distinguished.
     let sql =
         "select sum(a), count(*), sum(b), case when a = 2 then 1 end from (values (2, 3)) t(a, b) group by a";
     for (format, expected) in [
@@ -91,7 +90,7 @@ fn columns_that_nobody_named() {
 }
 
 #[test]
-fn prepared_statements_have_the_names_of_columns_too() {
+fn unnamed_columns_of_prepared_statements() {
     let folder = Folder::new();
     let prepare =
         "prepare p (int) as select count(*), $1 + 1, 1, max(a), a::text from (values (1)) t(a) group by a";
@@ -100,7 +99,7 @@ fn prepared_statements_have_the_names_of_columns_too() {
 }
 
 #[test]
-fn files_have_the_names_of_columns_too() {
+fn unnamed_columns_in_files() {
     let folder = Folder::new();
     let query = "select sum(a), sum(b), 1, a + b from (values (2, 3)) t(a, b) group by a + b";
     for name in ["x.parquet", "x.csv", "x.json", "x.orc", "x.arrow"] {
@@ -117,7 +116,7 @@ fn files_have_the_names_of_columns_too() {
         &format!("copy ({query}) to stdout (format csv, header)"),
     ]);
     prints(&run, "sum,sum_1,?column?,?column?_1\n2,3,1,5\n");
-    let made = "create table u as select max(a), a + 1 from (values (1)) t(a) group by a";
+    let create_sql = "create table u as select max(a), a + 1 from (values (1)) t(a) group by a";
     let run = folder.sql(&[
         "-q",
         "--warehouse",
@@ -125,7 +124,7 @@ fn files_have_the_names_of_columns_too() {
         "--format",
         "csv",
         "-c",
-        made,
+        create_sql,
         "-c",
         "select * from u",
     ]);
@@ -133,7 +132,7 @@ fn files_have_the_names_of_columns_too() {
 }
 
 #[test]
-fn statements_say_what_they_have_done() {
+fn command_tags() {
     let folder = Folder::new();
     let sql = "create table t (a int); insert into t values (1), (2), (3); update t set a = 5 where a > 1; \
                delete from t where a = 1 returning a; copy t to 't.csv'; copy t to stdout; \
@@ -142,7 +141,7 @@ fn statements_say_what_they_have_done() {
     prints(&folder.sql(&["-c", sql]), tags);
     let folder = Folder::new();
     prints(&folder.sql(&["-q", "-c", sql]), " a\n---\n 1\n(1 row)\n5\n5\n");
-    // Programs that read rows get rows alone.
+    // Only rows, for programs that parse them.
     let folder = Folder::new();
     let run = folder.sql(&["--format", "csv", "-c", sql]);
     assert_eq!(run.stdout, "a\n1\n5\n5\n");
@@ -156,7 +155,7 @@ fn statements_say_what_they_have_done() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_success() {
+fn closed_standard_output_fails() {
     let folder = Folder::new();
     let run = folder.shell("exec >&-; $HARRIER sql -c 'select 1'");
     fails(&run, "58030", "standard output is closed");
@@ -164,9 +163,9 @@ fn a_closed_standard_output_is_no_success() {
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
 }
 
-/// What is written to a file is written at the latest when the file is closed.
+/// Output to a file is flushed at the latest on close.
 #[test]
-fn a_full_disk_behind_a_command_is_no_success() {
+fn full_disk_of_piped_output_fails() {
     let folder = Folder::new();
     for closed in ["\\o\n", "\\o other\n"] {
         folder.write("full.sql", &format!("\\o /dev/full\nselect 1;\n{closed}\\echo after\n"));
@@ -174,7 +173,7 @@ fn a_full_disk_behind_a_command_is_no_success() {
         fails(&run, "53100", "could not write");
         assert_eq!(run.stdout, "", "{closed:?}: {run:?}");
     }
-    // Also by the end of the script, and by \g for one result alone.
+    // Also at the end of the script, and with \g for one result.
     for script in ["\\o /dev/full\nselect 1;\n", "select 1 \\g /dev/full\n"] {
         folder.write("full.sql", script);
         fails(&folder.sql(&["-f", "full.sql"]), "53100", "could not write");
@@ -182,7 +181,7 @@ fn a_full_disk_behind_a_command_is_no_success() {
 }
 
 #[test]
-fn windows_out_of_place_are_told() {
+fn misplaced_window_functions_are_errors() {
     let folder = Folder::new();
     let run = folder.sql(&["-c", "select 1 from (values (1)) t(a) where rank() over () = 1"]);
     fails(&run, "42P20", "window functions are not allowed here");
@@ -190,10 +189,10 @@ fn windows_out_of_place_are_told() {
 }
 
 #[test]
-fn pipes_are_no_files() {
+fn named_pipes_are_refused() {
     let folder = Folder::new();
-    let made = std::process::Command::new("mkfifo").arg(folder.path().join("p.csv")).status();
-    assert!(made.expect("mkfifo is one of the core utilities").success());
+    let mkfifo_status = std::process::Command::new("mkfifo").arg(folder.path().join("p.csv")).status();
+    assert!(mkfifo_status.expect("mkfifo is one of the core utilities").success());
     for sql in [
         "select * from 'p.csv'",
         "create external table e (a int) stored as csv location 'p.csv'",
@@ -207,7 +206,7 @@ fn pipes_are_no_files() {
 }
 
 #[test]
-fn variables_and_commands_of_scripts() {
+fn script_variables_and_meta_commands() {
     let folder = Folder::new();
     let script = "\\set n 41\n\\set who 'O''Hara'\n\\echo :n :'who' 'as it is'\n\
                   select :n + 1 as a, :'who' as :\"who\", '::n' as c, '5'::int as d\n\\g\n\
@@ -240,7 +239,7 @@ fn variables_and_commands_of_scripts() {
         ]),
         "a\n1\n2\na\n1\n2\na\n1\n2\n",
     );
-    // What is for people has the time above it.
+    // Timing is printed above the result, for people.
     let run = folder.sql(&["-c", "select 5 as five", "-c", "\\watch 0.01 c=2"]);
     let lines: Vec<&str> = run.stdout.lines().collect();
     let titles: Vec<&str> = lines.iter().filter_map(|line| line.strip_suffix(" (every 0.01s)")).collect();
@@ -257,7 +256,7 @@ fn variables_and_commands_of_scripts() {
 }
 
 #[test]
-fn a_plan_has_no_frame_that_is_wider_than_a_page() {
+fn wide_plans_have_no_table_border() {
     let folder = Folder::new();
     let sql = "explain select a + 1, count(*) from generate_series(1, 10) g(a) group by a + 1 having count(*) > 0 order by 2, 1 limit 5";
     let run = folder.sql(&["-c", sql]);
@@ -267,7 +266,7 @@ fn a_plan_has_no_frame_that_is_wider_than_a_page() {
 }
 
 #[test]
-fn inputs_run_in_the_order_given() {
+fn command_and_file_options_run_in_order() {
     let folder = Folder::new();
     folder.write("b.sql", "select 'b' as x; select 'c' as x");
     let run =
@@ -305,7 +304,7 @@ fn statements_run_before_standard_input_ends() {
 }
 
 #[test]
-fn the_first_failure_ends_it() {
+fn first_failure_ends_the_script() {
     let folder = Folder::new();
     let run =
         folder.sql(&["--format", "csv", "-c", "select 1 as a; select nope; select 2 as b", "-c", "select 3"]);
@@ -314,7 +313,7 @@ fn the_first_failure_ends_it() {
 }
 
 #[test]
-fn positions_are_marked() {
+fn error_positions_are_marked() {
     let folder = Folder::new();
     let run = folder.sql(&["-c", "select 1;\nselect a,\n       from t"]);
     assert_eq!(run.status, Some(1));
@@ -344,7 +343,7 @@ fn positions_are_marked() {
 }
 
 #[test]
-fn scripts_say_where_they_failed() {
+fn script_errors_have_line_numbers() {
     let folder = Folder::new();
     folder.write("inner.sql", "select 1 as x;\n\nselect\n nope;\n");
     folder.write("outer.sql", "\\echo start\n\\i inner.sql\nselect 3 as never;\n");
@@ -359,10 +358,10 @@ fn scripts_say_where_they_failed() {
 }
 
 #[test]
-fn a_script_that_cannot_be_read_to_its_end_fails() {
-    let library = preloaded("sql/failing_read.c", &[]);
+fn script_read_errors_fail() {
+    let library = build_preload_library("sql/failing_read.c", &[]);
     let folder = Folder::new();
-    // More than is read at once.
+    // Larger than the read buffer.
     let rest = "-- this line is nothing\n".repeat(10_000);
     folder.write("long.sql", &format!("select 1 as x;\n{rest}select 2 as y;\n"));
     let script = folder.path().join("long.sql").canonicalize().unwrap();
@@ -415,13 +414,13 @@ fn wrong_usage() {
 }
 
 #[test]
-fn a_log_that_is_not_understood_is_told() {
+fn invalid_harrier_log_is_reported() {
     let folder = Folder::new();
     let mut command = folder.command(&["-c", "select 1"]);
     let run: Run = command.env("HARRIER_LOG", "harrier_engine=loud").output().unwrap().into();
     assert_eq!(run.status, Some(0), "{run:?}");
-    let told = "WARNING: invalid value for HARRIER_LOG: \"harrier_engine=loud\"";
-    assert_eq!(run.stderr.matches(told).count(), 1, "{run:?}");
+    let expected_text = "WARNING: invalid value for HARRIER_LOG: \"harrier_engine=loud\"";
+    assert_eq!(run.stderr.matches(expected_text).count(), 1, "{run:?}");
 }
 
 #[test]
@@ -622,12 +621,12 @@ fn permissions() {
     let mut permissions = fs::metadata(&path).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0);
     fs::set_permissions(&path, permissions).unwrap();
-    // The superuser reads everything.
+    // The superuser may read every file.
     if fs::File::open(&path).is_err() {
         let run = folder.sql(&["-c", "select * from 'secret.csv'"]);
         fails(&run, "42501", "permission denied for file \"secret.csv\"");
     }
-    // Nobody makes files there.
+    // Even root may not create files there.
     for (target, code) in [("/sys/harrier.csv", "42501"), ("/proc/harrier/out.csv", "58P01")] {
         let run = folder.sql(&["-c", &format!("copy (select 1 as x) to '{target}'")]);
         assert_eq!(run.status, Some(1), "{run:?}");
@@ -646,7 +645,7 @@ fn memory_and_disk() {
     let small = &["--format", "csv", "--memory", "64MiB", "--spill-dir", spill, "-c"];
     prints(&folder.sql(&[small, &[sort][..]].concat()), "n\n2000000\n");
 
-    // A hash table of distinct aggregates cannot spill.
+    // Hash tables of distinct aggregates cannot spill.
     let run = folder.sql(&[
         "--memory",
         "2MiB",
@@ -660,8 +659,8 @@ fn memory_and_disk() {
         "trap '' XFSZ; ulimit -f 200; exec \"$HARRIER\" sql --memory 16MiB --spill-dir '{spill}' -c \"{sort}\""
     ));
     fails(&run, "53100", "");
-    let left: Vec<_> = fs::read_dir(spill).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert_eq!(left, ["keep"]);
+    let leftovers: Vec<_> = fs::read_dir(spill).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(leftovers, ["keep"]);
 }
 
 #[test]
@@ -714,7 +713,7 @@ fn a_canceled_copy_leaves_no_file() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The copy is under way once something of it is on the disk.
+        // The copy has started once its file exists.
         let has_begun = || {
             let has_bytes = |file: fs::DirEntry| file.metadata().is_ok_and(|metadata| metadata.len() > 0);
             fs::read_dir(&out).is_ok_and(|files| files.flatten().any(has_bytes))
@@ -731,7 +730,7 @@ fn a_canceled_copy_leaves_no_file() {
 }
 
 #[test]
-fn the_doctor_reports() {
+fn doctor_reports_the_machine() {
     let folder = Folder::new();
     let run = folder.run(&["doctor"]);
     let is_wrong = run.stdout.contains("\nWRONG: ");
@@ -744,26 +743,26 @@ fn the_doctor_reports() {
     }
     assert!(run.stdout.lines().any(|line| line.starts_with("memory of a rank ")), "{run:?}");
     let run = folder.shell("ulimit -n 300; ulimit -f 4000000; $HARRIER doctor");
-    let told =
+    let has_line =
         |name: &str, text: &str| run.stdout.lines().any(|line| line.starts_with(name) && line.contains(text));
-    assert!(told("open files", " 300 at most"), "{run:?}");
-    assert!(told("size of a file", "GiB at most"), "{run:?}");
-    assert!(told("NOTE: 300 open files", "ulimit -n 1024"), "{run:?}");
+    assert!(has_line("open files", " 300 at most"), "{run:?}");
+    assert!(has_line("size of a file", "GiB at most"), "{run:?}");
+    assert!(has_line("NOTE: 300 open files", "ulimit -n 1024"), "{run:?}");
 }
 
-/// The processor that qemu plays is of 2008, and has none of what the program is compiled for.
+/// qemu emulates a processor of 2008, which lacks the required instructions.
 #[test]
-fn an_old_processor_is_told() {
+fn unsupported_processor_is_reported() {
     let Some(qemu) = ["qemu-x86_64", "qemu-x86_64-static"].into_iter().find(|name| on_path(name)) else {
         return eprintln!("skipped: qemu-x86_64 (Debian: qemu-user) is not installed");
     };
     let output = Command::new(qemu).args(["-cpu", "Nehalem", BINARY, "--version"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let error_output = String::from_utf8_lossy(&output.stderr);
     if cfg!(target_feature = "avx2") {
-        assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.starts_with("ERROR 55000: this processor has no AVX2"), "{said}");
+        assert_eq!(output.status.code(), Some(3), "{error_output}");
+        assert!(error_output.starts_with("ERROR 55000: this processor has no AVX2"), "{error_output}");
     } else {
-        assert!(output.status.success(), "{said}");
+        assert!(output.status.success(), "{error_output}");
     }
 }
 
@@ -773,7 +772,7 @@ fn on_path(name: &str) -> bool {
 }
 
 #[test]
-fn the_doctor_says_what_to_do() {
+fn doctor_suggests_fixes() {
     let folder = Folder::new();
     let doctor = |variables: &[(&str, &str)]| -> Run {
         let mut command = std::process::Command::new(BINARY);
@@ -794,7 +793,7 @@ fn the_doctor_says_what_to_do() {
         run.stdout.contains("WRONG: cannot write temporary files to folder \"/proc/nowhere\""),
         "{run:?}"
     );
-    // A rank whose launcher is there and whose library is not.
+    // A rank whose launcher exists and whose MPI library does not.
     let run = doctor(&[
         ("OMPI_COMM_WORLD_SIZE", "2"),
         ("OMPI_COMM_WORLD_RANK", "1"),
@@ -803,7 +802,7 @@ fn the_doctor_says_what_to_do() {
     assert_eq!(run.status, Some(3), "{run:?}");
     let problem = "WRONG: rank 1: this rank cannot load an MPI library: no MPI library found";
     assert!(run.stdout.starts_with(problem), "{run:?}");
-    // The only rank of a launcher, which starts no other within.
+    // The only rank of a launcher, which does not start another launcher inside.
     folder.write("bin/mpirun", "#!/bin/sh\nexit 7\n");
     let alone = "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 PATH=$PWD/bin";
     let run = folder.shell(&format!("/bin/chmod +x bin/mpirun; {alone} {BINARY} doctor"));
@@ -825,38 +824,38 @@ fn the_doctor_says_what_to_do() {
     assert!(run.stdout.contains("no hosts"), "{run:?}");
 }
 
-/// As in the README: the tables of TPC-H in a warehouse, with as many rows as the benchmark says.
+/// The README's example: the TPC-H tables in a warehouse, with the benchmark's row counts.
 #[test]
-fn tables_of_tpch_are_loaded() {
+fn load_tpch_tables() {
     const LOAD: [&str; 5] = ["generate", "tpch", "--scale", "0.01", "--load"];
     const TABLES: &str = "customer,1500\nlineitem,60175\nnation,25\norders,15000\npart,2000\npartsupp,8000\nregion,5\n\
                           supplier,100\n";
     let folder = Folder::new();
-    let loaded = |more: &[&str]| folder.run(&[&LOAD[..], more].concat());
+    let run_load = |more: &[&str]| folder.run(&[&LOAD[..], more].concat());
     let tables = || {
         let counts = "SELECT table_name, rows FROM sys.tables ORDER BY table_name";
         prints(&folder.sql(&["--format", "csv", "-c", counts]), &format!("table_name,rows\n{TABLES}"));
     };
-    let run = loaded(&[]);
+    let run = run_load(&[]);
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.stderr.contains("lineitem: 60175 rows"), "{run:?}");
     tables();
-    // They are rows of one another, and what the catalog counts is there.
+    // Foreign keys match, and the catalog's row counts are right.
     let sql = "SELECT (SELECT count(*) FROM lineitem), (SELECT count(*) FROM lineitem JOIN orders ON l_orderkey = o_orderkey), \
                (SELECT count(*) FROM orders JOIN customer ON o_custkey = c_custkey JOIN nation ON c_nationkey = n_nationkey), \
                (SELECT count(*) FROM partsupp JOIN part ON ps_partkey = p_partkey JOIN supplier ON ps_suppkey = s_suppkey)";
     let run = folder.sql(&["--format", "csv", "-c", sql]);
     assert_eq!(run.stdout.lines().nth(1), Some("60175,60175,15000,8000"), "{run:?}");
-    // Once more it is refused, and nothing changes.
-    fails(&loaded(&[]), "42P07", "relation \"lineitem\" already exists");
+    // A second load is refused and changes nothing.
+    fails(&run_load(&[]), "42P07", "relation \"lineitem\" already exists");
     tables();
     folder.sql(&["-c", "DELETE FROM nation WHERE n_nationkey > 3", "-c", "DROP TABLE region"]);
-    fails(&loaded(&["--tables", "region,nation"]), "42P07", "relation \"nation\" already exists");
-    // Only with --overwrite are they replaced: those named, or all.
-    let run = loaded(&["--tables", "nation,region", "--overwrite"]);
+    fails(&run_load(&["--tables", "region,nation"]), "42P07", "relation \"nation\" already exists");
+    // --overwrite replaces the named tables, or all.
+    let run = run_load(&["--tables", "nation,region", "--overwrite"]);
     assert_eq!(run.status, Some(0), "{run:?}");
     tables();
-    let run = loaded(&["--overwrite"]);
+    let run = run_load(&["--overwrite"]);
     assert_eq!(run.status, Some(0), "{run:?}");
     tables();
 }

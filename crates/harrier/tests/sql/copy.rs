@@ -1,4 +1,4 @@
-//! COPY FROM STDIN and TO STDOUT of the binary: in `-c`, in scripts, and what goes wrong.
+//! COPY FROM STDIN and TO STDOUT of the binary: with `-c`, in scripts, and errors.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 const HARRIER: &str = env!("CARGO_BIN_EXE_harrier");
 
-/// Runs `harrier sql` with a warehouse in `folder` and `input` on its standard input.
+/// Runs `harrier sql` with a warehouse in `folder` and `input` on standard input.
 fn sql(folder: &Path, args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(HARRIER)
         .arg("sql")
@@ -22,7 +22,7 @@ fn sql(folder: &Path, args: &[&str], input: &[u8]) -> Output {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let feeding = std::thread::spawn(move || {
-        // It may end before it has read everything.
+        // The process may end before it has read all input.
         let _ = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
@@ -34,75 +34,88 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn done(output: Output) -> String {
+fn stdout_of_success(output: Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
 #[test]
-fn rows_come_from_standard_input() {
+fn copy_from_standard_input() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
-    done(sql(folder, &["-c", "COPY t FROM STDIN"], b"1\tone\n2\t\\N\n3\ta\\tb\n"));
-    done(sql(folder, &["-c", "COPY t FROM STDIN WITH (FORMAT csv, HEADER)"], b"a,b\n4,\"x\ny\"\n5,\"\"\n"));
-    let rows = done(sql(folder, &["-c", "SELECT a, b IS NULL AS n, length(b) AS l FROM t ORDER BY a"], b""));
+    stdout_of_success(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    stdout_of_success(sql(folder, &["-c", "COPY t FROM STDIN"], b"1\tone\n2\t\\N\n3\ta\\tb\n"));
+    stdout_of_success(sql(
+        folder,
+        &["-c", "COPY t FROM STDIN WITH (FORMAT csv, HEADER)"],
+        b"a,b\n4,\"x\ny\"\n5,\"\"\n",
+    ));
+    let rows = stdout_of_success(sql(
+        folder,
+        &["-c", "SELECT a, b IS NULL AS n, length(b) AS l FROM t ORDER BY a"],
+        b"",
+    ));
     assert_eq!(rows, "a,n,l\n1,false,3\n2,true,\n3,false,3\n4,false,3\n5,false,0\n");
 }
 
 #[test]
-fn rows_are_lines_of_the_script() {
+fn copy_from_lines_of_the_script() {
     let folder = tempfile::tempdir().unwrap();
     let script = "CREATE TABLE t (a INT, b TEXT);\n\
                   COPY t FROM STDIN;\n1\tone;\n2\ttwo\n\\.\n\
                   INSERT INTO t VALUES (3, 'three');\n\
                   COPY t (a) FROM STDIN CSV;\n4\n\\.\n\
                   SELECT a, b FROM t ORDER BY a;\n";
-    let rows = done(sql(folder.path(), &[], script.as_bytes()));
+    let rows = stdout_of_success(sql(folder.path(), &[], script.as_bytes()));
     assert_eq!(rows, "a,b\n1,one;\n2,two\n3,three\n4,\n");
 }
 
-/// Wherever the file stands among the arguments, and whatever includes it.
+/// Wherever the file is among the arguments or includes.
 #[test]
-fn rows_are_lines_of_the_file() {
+fn copy_from_lines_of_an_included_file() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("rows.sql");
     std::fs::write(&script, "COPY t FROM STDIN;\n1\n2\n\\.\n").unwrap();
     let script = script.to_str().unwrap();
     let include = format!("\\i {script}");
-    let made = folder.path().join("made");
-    done(sql(&made, &["-c", "CREATE TABLE t (a INT)", "-f", script, "-c", &include, "-f", script], b""));
-    done(sql(&made, &["-f", script, "-c", "COPY t FROM STDIN"], b"10\n"));
-    let rows = done(sql(&made, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
+    let work_folder = folder.path().join("made");
+    stdout_of_success(sql(
+        &work_folder,
+        &["-c", "CREATE TABLE t (a INT)", "-f", script, "-c", &include, "-f", script],
+        b"",
+    ));
+    stdout_of_success(sql(&work_folder, &["-f", script, "-c", "COPY t FROM STDIN"], b"10\n"));
+    let rows = stdout_of_success(sql(&work_folder, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
     assert_eq!(rows, "n,s\n9,22\n");
 }
 
-/// What PostgreSQL 15 writes of arrays is read, and written again.
+/// Arrays in PostgreSQL 15's text format, read and written.
 #[test]
-fn arrays_come_and_go() {
+fn copy_of_arrays() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let table = "CREATE TABLE t (id INT, a TEXT[], n INT[], g INT[][], b BOOLEAN[], d DATE[], x BYTEA[], \
                  m NUMERIC(6,2)[], s TIMESTAMP[])";
-    done(sql(folder, &["-c", table], b""));
+    stdout_of_success(sql(folder, &["-c", table], b""));
     let rows = "1\t{a,\"b,c\",NULL,\"NULL\",\"\"}\t{1,NULL,-3}\t{{1,2},{3,4}}\t{t,f}\t{2024-01-02,NULL}\t\
                 {\"\\\\\\\\x0102\"}\t{1.50,-2.00}\t{\"2024-01-02 03:04:05.6\"}\n\
                 2\t{}\t{}\t{}\t\\N\t{}\t{}\t{}\t{}\n\
                 3\t{\"q\\\\\"uote\",\"back\\\\\\\\slash\",\"tab\\t\",\"{x}\"}\t\\N\t\\N\t\\N\t\\N\t\\N\t\\N\t\\N\n";
-    done(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
+    stdout_of_success(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
     let all = "(SELECT * FROM t ORDER BY id)";
-    let written = done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT")], b""));
+    let written = stdout_of_success(sql(folder, &["-c", &format!("COPY {all} TO STDOUT")], b""));
     assert_eq!(written, rows);
-    let seen = "SELECT a[2] AS a, a[3] IS NULL AS n, g[2][1] AS g, x[1] = '\\x0102' AS x FROM t WHERE id = 1";
-    assert_eq!(done(sql(folder, &["-c", seen], b"")), "a,n,g,x\n\"b,c\",true,3,true\n");
-    // The same as CSV, and from a file, whose scan knows no arrays.
-    let csv = done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b""));
+    let query =
+        "SELECT a[2] AS a, a[3] IS NULL AS n, g[2][1] AS g, x[1] = '\\x0102' AS x FROM t WHERE id = 1";
+    assert_eq!(stdout_of_success(sql(folder, &["-c", query], b"")), "a,n,g,x\n\"b,c\",true,3,true\n");
+    // The same as CSV, and from a file, whose scan does not know arrays.
+    let csv = stdout_of_success(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b""));
     let file = folder.join("t.csv");
     std::fs::write(&file, &csv).unwrap();
     let from_file = format!("COPY t FROM '{}' (FORMAT csv, HEADER false)", file.display());
-    done(sql(folder, &["-c", "TRUNCATE t", "-c", &from_file], b""));
-    assert_eq!(done(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b"")), csv);
-    let failed = |columns: &str, row: &[u8]| {
+    stdout_of_success(sql(folder, &["-c", "TRUNCATE t", "-c", &from_file], b""));
+    assert_eq!(stdout_of_success(sql(folder, &["-c", &format!("COPY {all} TO STDOUT CSV")], b"")), csv);
+    let copy_error = |columns: &str, row: &[u8]| {
         let output = sql(folder, &["-c", &format!("COPY t ({columns}) FROM STDIN")], row);
         assert_eq!(output.status.code(), Some(1));
         text(&output.stderr)
@@ -115,28 +128,32 @@ fn arrays_come_and_go() {
         ("n", b"{1}\n{{1}}\n", "0A000: array literal has other dimensions"),
         ("n", b"{1}\n[2:3]={1,2}\n", "0A000: array literal with bounds"),
     ] {
-        let found = failed(columns, row);
-        assert!(found.starts_with(&format!("ERROR {error}")), "{found}");
-        assert!(found.contains("COPY t, line 2, column"), "{found}");
+        let actual = copy_error(columns, row);
+        assert!(actual.starts_with(&format!("ERROR {error}")), "{actual}");
+        assert!(actual.contains("COPY t, line 2, column"), "{actual}");
     }
     let ignored = "COPY t (n) FROM STDIN (ON_ERROR ignore)";
-    done(sql(folder, &["-c", "TRUNCATE t", "-c", ignored], b"{1}\n{x}\n{2,3}\n{\n"));
-    assert_eq!(done(sql(folder, &["-c", "SELECT sum(n[1]) AS s FROM t"], b"")), "s\n3\n");
+    stdout_of_success(sql(folder, &["-c", "TRUNCATE t", "-c", ignored], b"{1}\n{x}\n{2,3}\n{\n"));
+    assert_eq!(stdout_of_success(sql(folder, &["-c", "SELECT sum(n[1]) AS s FROM t"], b"")), "s\n3\n");
 }
 
-/// Floating-point numbers are written as PostgreSQL 15 writes them, and none out of range is read.
+/// Floating-point text as in PostgreSQL 15; out-of-range values are errors.
 #[test]
-fn floats_come_and_go() {
+fn copy_of_floats() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    done(sql(folder, &["-c", "CREATE TABLE t (d DOUBLE PRECISION, r REAL, a DOUBLE PRECISION[])"], b""));
+    stdout_of_success(sql(
+        folder,
+        &["-c", "CREATE TABLE t (d DOUBLE PRECISION, r REAL, a DOUBLE PRECISION[])"],
+        b"",
+    ));
     let rows = "Infinity\t-Infinity\t{NaN,Infinity,5}\n1e+300\t1e+20\t{1e+15,1e-05}\n-0\t0.1\t{100000}\n\
                 NaN\t123456.5\t\\N\n";
-    done(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
-    assert_eq!(done(sql(folder, &["-c", "COPY t TO STDOUT"], b"")), rows);
+    stdout_of_success(sql(folder, &["-c", "COPY t FROM STDIN"], rows.as_bytes()));
+    assert_eq!(stdout_of_success(sql(folder, &["-c", "COPY t TO STDOUT"], b"")), rows);
     let csv = "Infinity,-Infinity,\"{NaN,Infinity,5}\"\n1e+300,1e+20,\"{1e+15,1e-05}\"\n-0,0.1,{100000}\n\
                NaN,123456.5,\n";
-    assert_eq!(done(sql(folder, &["-c", "COPY t TO STDOUT CSV"], b"")), csv);
+    assert_eq!(stdout_of_success(sql(folder, &["-c", "COPY t TO STDOUT CSV"], b"")), csv);
     for (column, row, error) in [
         ("d", "1e400", "\"1e400\" is out of range for type double precision"),
         ("d", "-1e-400", "\"-1e-400\" is out of range for type double precision"),
@@ -145,48 +162,50 @@ fn floats_come_and_go() {
     ] {
         let output =
             sql(folder, &["-c", &format!("COPY t ({column}) FROM STDIN")], format!("{row}\n").as_bytes());
-        let found = text(&output.stderr);
-        assert!(found.starts_with(&format!("ERROR 22003: {error}")), "{found}");
+        let actual = text(&output.stderr);
+        assert!(actual.starts_with(&format!("ERROR 22003: {error}")), "{actual}");
     }
 }
 
-/// More rows than fit in any buffer, into files.
+/// More rows than any buffer holds, into files.
 #[test]
-fn many_rows_come_and_go() {
+fn copy_of_many_rows() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut input = String::new();
     for row in 0..300_000 {
         input.push_str(&format!("{row},text number {row}\n"));
     }
-    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
-    done(sql(folder, &["-c", "COPY t FROM STDIN CSV"], input.as_bytes()));
-    let rows = done(sql(folder, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
+    stdout_of_success(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    stdout_of_success(sql(folder, &["-c", "COPY t FROM STDIN CSV"], input.as_bytes()));
+    let rows = stdout_of_success(sql(folder, &["-c", "SELECT count(*) AS n, sum(a) AS s FROM t"], b""));
     assert_eq!(rows, "n,s\n300000,44999850000\n");
-    let copied = done(sql(folder, &["-c", "COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT CSV"], b""));
-    assert!(copied == input, "{} and {} bytes", copied.len(), input.len());
+    let copy_output =
+        stdout_of_success(sql(folder, &["-c", "COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT CSV"], b""));
+    assert!(copy_output == input, "{} and {} bytes", copy_output.len(), input.len());
 }
 
 #[test]
-fn rows_go_to_standard_output() {
+fn copy_to_standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let values = "(SELECT * FROM (VALUES (1, 'a,b', true), (2, NULL, false)) AS v(x, y, z) ORDER BY x)";
-    let copy =
-        |options: &str| done(sql(folder.path(), &["-c", &format!("COPY {values} TO STDOUT {options}")], b""));
+    let copy = |options: &str| {
+        stdout_of_success(sql(folder.path(), &["-c", &format!("COPY {values} TO STDOUT {options}")], b""))
+    };
     assert_eq!(copy(""), "1\ta,b\tt\n2\t\\N\tf\n");
     assert_eq!(copy("WITH (FORMAT csv, HEADER)"), "x,y,z\n1,\"a,b\",t\n2,,f\n");
     assert_eq!(copy("(FORMAT csv, DELIMITER '|', NULL '-')"), "1|a,b|t\n2|-|f\n");
     let nothing = "COPY (SELECT NULL AS a, NULL::int AS b, '' AS c) TO STDOUT CSV";
-    assert_eq!(done(sql(folder.path(), &["-c", nothing], b"")), ",,\"\"\n");
+    assert_eq!(stdout_of_success(sql(folder.path(), &["-c", nothing], b"")), ",,\"\"\n");
     assert_eq!(copy("(FORMAT json)"), "{\"x\":1,\"y\":\"a,b\",\"z\":true}\n{\"x\":2,\"z\":false}\n");
 }
 
 #[test]
-fn errors_leave_nothing() {
+fn failed_copy_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    done(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
-    let failed = |input: &[u8], options: &str| {
+    stdout_of_success(sql(folder, &["-c", "CREATE TABLE t (a INT, b TEXT)"], b""));
+    let copy_error = |input: &[u8], options: &str| {
         let output = sql(folder, &["-c", &format!("COPY t FROM STDIN {options}")], input);
         assert_eq!(output.status.code(), Some(1));
         text(&output.stderr)
@@ -194,23 +213,23 @@ fn errors_leave_nothing() {
     let mut many = b"1,x\n".repeat(100_000);
     many.extend_from_slice(b"oops,x\n");
     many.extend_from_slice(&b"1,x\n".repeat(100_000));
-    let error = failed(&many, "CSV");
+    let error = copy_error(&many, "CSV");
     assert!(error.starts_with("ERROR 22P02: invalid input syntax for type integer: \"oops\""), "{error}");
     assert!(error.contains("COPY t, line 100001, column \"a\""), "{error}");
-    let error = failed(b"1\n", "");
+    let error = copy_error(b"1\n", "");
     assert!(error.contains("missing data for column \"b\""), "{error}");
-    let rows = done(sql(folder, &["-c", "SELECT count(*) AS n FROM t"], b""));
+    let rows = stdout_of_success(sql(folder, &["-c", "SELECT count(*) AS n FROM t"], b""));
     assert_eq!(rows, "n\n0\n");
-    // What failed has left no file.
+    // Failed statements leave no file.
     let files = walk(folder);
     assert!(files.iter().all(|name| !name.ends_with(".parquet")), "{files:?}");
     let output = sql(folder, &["-c", "COPY t FROM STDIN (FORMAT csv, ON_ERROR ignore)"], b"1,a\nx,b\n3,c\n");
     assert!(text(&output.stderr).contains("NOTICE: 1 row was skipped"), "{}", text(&output.stderr));
 }
 
-/// In a script the rows of a failed COPY are not taken for statements.
+/// In a script, the rows of a failed COPY are skipped, not parsed as statements.
 #[test]
-fn a_failed_copy_reads_its_rows() {
+fn failed_copy_skips_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let script = "COPY nosuch FROM STDIN;\n1\n\\.\nSELECT 1;\n";
     let output = sql(folder.path(), &[], script.as_bytes());

@@ -1,9 +1,9 @@
-//! Damaged files of every format: rows, or an error that says what is wrong. No bug is reported, nothing
-//! panics, every statement ends, and none takes more memory than a good file could.
+//! Fuzzing of damaged files in every format: each statement returns rows or an error, without a panic, an
+//! internal error, a hang, or more memory than a valid file needs.
 //!
-//! Small files are written, or are those of the SQL tests, and changed at random: bytes are others, lengths
-//! enormous, parts are missing or come twice. `HARRIER_SEED=17` begins with the change of seed 17,
-//! `HARRIER_MUTATIONS` says how many changes each file gets.
+//! Small files, written here or taken from the SQL tests, are mutated at random: changed bytes, huge lengths,
+//! missing or repeated parts. `HARRIER_SEED=17` starts with the mutation of seed 17, `HARRIER_MUTATIONS` sets
+//! the mutations per file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use harrier_testkit::peak;
 use harrier_testkit::session::{Configuration, LOST, RestartingSession};
 
-/// Changes of each file, unless `HARRIER_MUTATIONS` says another number.
+/// Mutations per file without `HARRIER_MUTATIONS`.
 const MUTATIONS: u64 = 8;
 
-/// What a process may have in memory at any time: what it is given, its code and what libraries keep.
+/// Memory limit of the process: its configured limit, code, and caches of libraries.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Columns of many kinds, with NULL.
+/// Columns of many types with NULLs.
 const ROWS: &str = "SELECT v::int AS id, (v * 7919 % 1000)::bigint AS b, (v % 13)::smallint AS m, \
      CASE WHEN v % 5 > 0 THEN 'text ' || v % 17 END AS t, v::double precision / 3 AS d, \
      (v % 100)::decimal(9, 2) AS n, v % 3 = 0 AS f, DATE '2024-01-01' + (v % 400)::int AS day, \
      TIMESTAMP '2024-01-01' + v * INTERVAL '1 hour' AS at, CASE WHEN v % 4 > 0 THEN [v, NULL, v + 1] END AS l \
      FROM generate_series(1, 200) AS g(v)";
 
-/// The same without lists, which not all formats have.
+/// The same without lists, which some formats lack.
 const FLAT_ROWS: &str = "SELECT v::int AS id, CASE WHEN v % 5 > 0 THEN 'a ''quoted''\n\"text\" ' || v % 17 END AS t, \
      v::double precision / 3 AS d, DATE '2024-01-01' + (v % 400)::int AS day FROM generate_series(1, 200) AS g(v)";
 
@@ -33,13 +33,13 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// A number that looks random, of each state another (SplitMix64).
+/// SplitMix64.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    let mut state_bits = *state;
+    state_bits = (state_bits ^ (state_bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state_bits = (state_bits ^ (state_bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state_bits ^ (state_bits >> 31)
 }
 
 /// A number below `end`, which is not 0.
@@ -47,14 +47,14 @@ fn below(state: &mut u64, end: usize) -> usize {
     (next(state) % end as u64) as usize
 }
 
-/// Changes a file as the seed says, and tells how.
+/// Mutates a file by the seed; returns a description.
 fn mutate(bytes: &mut Vec<u8>, seed: u64) -> String {
     let mut state = seed;
     if bytes.is_empty() {
         bytes.push(next(&mut state) as u8);
         return "a byte in an empty file".to_owned();
     }
-    // What tells of the rest of a file is at its end, or at its beginning.
+    // Metadata is at the end or the beginning of a file.
     let length = bytes.len();
     let place = match below(&mut state, 4) {
         0 => below(&mut state, length.min(64)),
@@ -102,14 +102,14 @@ fn mutate(bytes: &mut Vec<u8>, seed: u64) -> String {
     }
 }
 
-/// What may be wrong with a file, or with a column of a query that it has no more.
+/// SQLSTATEs for damaged files, or for missing columns of a query.
 fn is_allowed(sqlstate: &str) -> bool {
     sqlstate.starts_with("22")
         || sqlstate.starts_with("54")
         || ["XX001", "0A000", "53200", "42701", "42703", "42804", "42883"].contains(&sqlstate)
 }
 
-/// Writes a file of every format, in several ways, and lists those of the SQL tests beside them.
+/// Writes a file in every format and several variants, and adds those of the SQL tests.
 fn files(session: &mut RestartingSession, folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (rows, name, options) in [
@@ -156,7 +156,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// Reads a file in several ways, and notes what should not have been.
+    /// Reads a file in several ways, and records violations.
     fn check(&mut self, file: &Path, what: &str) {
         let name = file.display();
         for sql in [
@@ -173,9 +173,9 @@ impl Oracle {
                     continue;
                 }
             }
-            let logged = self.session.stderr();
-            if logged[before.min(logged.len())..].contains("panic") {
-                self.found.push(format!("{what}: {} of {sql}", logged[before..].trim()));
+            let log_text = self.session.stderr();
+            if log_text[before.min(log_text.len())..].contains("panic") {
+                self.found.push(format!("{what}: {} of {sql}", log_text[before..].trim()));
             }
             if let Some(bytes) = self.session.id().and_then(peak::bytes)
                 && bytes > BYTES_MAX
@@ -196,7 +196,7 @@ fn oracle() -> Oracle {
 }
 
 #[test]
-fn files_with_changed_bytes_give_rows_or_an_error() {
+fn mutated_files_give_rows_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut oracle = oracle();
     let files = files(&mut oracle.session, folder.path());
@@ -208,10 +208,10 @@ fn files_with_changed_bytes_give_rows_or_an_error() {
         let name = file.file_name().unwrap().to_str().unwrap();
         for seed in first..first + count {
             let mut bytes = good.clone();
-            // Files are changed in different places.
-            let of_name = name.bytes().fold(seed, |mixed, byte| mixed.wrapping_mul(31) + u64::from(byte));
+            // Different files are damaged in different places.
+            let of_name = name.bytes().fold(seed, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
             let how = mutate(&mut bytes, of_name);
-            // Files are known by their names, sizes and times.
+            // Caches identify files by name, size and time.
             let changed = folder.path().join(format!("{seed}_{name}"));
             fs::write(&changed, &bytes).unwrap();
             let before = oracle.found.len();
@@ -219,16 +219,16 @@ fn files_with_changed_bytes_give_rows_or_an_error() {
             if oracle.found.len() == before || std::env::var_os("HARRIER_KEEP").is_none() {
                 fs::remove_file(&changed).unwrap();
             } else {
-                let kept =
+                let saved_file =
                     Path::new(&std::env::var_os("HARRIER_KEEP").unwrap()).join(format!("{seed}_{name}"));
-                fs::rename(&changed, kept).unwrap();
+                fs::rename(&changed, saved_file).unwrap();
             }
         }
     }
     oracle.finish();
 }
 
-/// Files of nothing, and those of another format than their names say.
+/// Empty files, and files of another format than their extension.
 #[test]
 fn files_of_other_formats_give_an_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
-//! How many rows filters are expected to leave after ANALYZE, beside how many they do; and that plans follow.
+//! Row estimates of filters after ANALYZE compared with actual counts (cardinality estimation), and their
+//! effect on plans.
 
 use harrier_testkit::session::{Answer, Configuration, Session};
 use tempfile::TempDir;
 
 const ROWS: u64 = 40_000;
 
-/// A bucket is a hundredth of the rows. One is lost at each end of a range, and half of one may be between
-/// its bounds.
+/// Maximum error in buckets: a bucket is a hundredth of the rows. One is lost at each end of a range, and
+/// half of one between its bounds.
 const ERROR: f64 = 0.025;
 
 struct Warehouse {
@@ -34,12 +35,12 @@ impl Warehouse {
         }
     }
 
-    fn count(&mut self, condition: &str) -> f64 {
+    fn actual_rows(&mut self, condition: &str) -> f64 {
         self.column(&format!("SELECT count(*) FROM t WHERE {condition}"))[0].parse().unwrap()
     }
 
-    /// What EXPLAIN says of the filter.
-    fn expected(&mut self, condition: &str) -> f64 {
+    /// Estimated rows of the filter in EXPLAIN.
+    fn estimated_rows(&mut self, condition: &str) -> f64 {
         let plan = self.column(&format!("EXPLAIN SELECT * FROM t WHERE {condition}"));
         let line = plan.iter().find(|line| line.trim_start().starts_with("FilterExec"));
         let line = line.unwrap_or_else(|| panic!("no filter by {condition}:\n{}", plan.join("\n")));
@@ -48,20 +49,19 @@ impl Warehouse {
     }
 
     fn check(&mut self, condition: &str, error: f64) {
-        let (expected, counted) = (self.expected(condition), self.count(condition));
-        let off = (expected - counted).abs();
-        assert!(off <= error + 1.0, "{condition}: {expected} expected, {counted} there");
+        let (expected, actual) = (self.estimated_rows(condition), self.actual_rows(condition));
+        let off = (expected - actual).abs();
+        assert!(off <= error + 1.0, "{condition}: {expected} expected, {actual} there");
     }
 }
 
-/// The next random number below `end`.
+/// Next random number below `end`.
 fn draw(seed: &mut u64, end: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) % end
 }
 
-/// Numbers without and with skew, with gaps, texts and days, some of them null, none of them in the order of
-/// the table.
+/// Numbers with and without skew, with gaps, texts and dates, some NULL, in random order.
 fn fill(warehouse: &mut Warehouse) {
     warehouse.run(&format!(
         "CREATE TABLE t AS SELECT v * 7919 % {ROWS} AS even, floor(power(2, (v * 31 % 160) / 10.0))::bigint AS skewed, \
@@ -75,7 +75,7 @@ fn fill(warehouse: &mut Warehouse) {
 }
 
 #[test]
-fn ranges_are_expected_within_their_buckets() {
+fn range_estimates_are_within_histogram_buckets() {
     let seed = harrier_launch::seed();
     println!("HARRIER_SEED={seed}");
     let mut warehouse = Warehouse::new();
@@ -107,12 +107,12 @@ fn ranges_are_expected_within_their_buckets() {
 }
 
 #[test]
-fn other_conditions_are_expected_too() {
+fn estimates_of_other_conditions() {
     let mut warehouse = Warehouse::new();
     fill(&mut warehouse);
     let rows = ROWS as f64;
     for (condition, error) in [
-        // Of common values the shares in the sample, of three rows in four, are known; six of its standard
+        // The share of common values in the sample (three of four rows) is known, within six standard
         // deviations.
         ("kind = 'rare'", 20.0),
         ("kind = 'most'", 210.0),
@@ -123,20 +123,20 @@ fn other_conditions_are_expected_too() {
         ("kind = 'rare' OR kind = 'some'", 210.0),
         ("kind = 'nosuch'", 0.0),
         ("even = 77", 1.0),
-        // Not at the ends: a sample may miss the least values, and what is beyond its own is expected
-        // nowhere.
+        // Not at the ends: a sample may miss the smallest values, and values beyond its own are estimated as
+        // none.
         ("even IN (71, 72, 73, 74, 75, 76, 77, 78)", 2.0),
         ("even = 1000000", 0.0),
         ("word IS NULL", 0.0),
         ("word IS NOT NULL AND even < 10000", rows * 0.03),
         ("word LIKE 'word 1%'", rows * 0.03),
         ("word NOT LIKE 'word 0%'", rows * 0.03),
-        // A tenth of a hundred bounds, as chance has it: they are 33 words apart, so that no digit ends most
-        // of them.
+        // A tenth of the hundred bounds by chance: they are 33 words apart, so that no digit ends most of
+        // them.
         ("word LIKE '%7'", rows * 0.15),
         ("length(kind) = 4", 0.0),
         ("upper(kind) LIKE 'R%'", 20.0),
-        // Of a cast that loses something nothing is known of the column's values but by trying.
+        // A lossy cast is estimated by evaluating the condition on the histogram's values.
         ("(even / 10)::int = 77", rows * 0.01),
         ("(day + INTERVAL '3 hours')::date = DATE '2005-01-01'", rows * 0.01),
         ("extract(year FROM day) = 2005", rows * 0.03),
@@ -150,7 +150,7 @@ fn other_conditions_are_expected_too() {
 }
 
 #[test]
-fn rows_that_came_later_are_expected_beyond_what_was_seen() {
+fn estimates_extrapolate_to_later_rows() {
     let mut warehouse = Warehouse::new();
     warehouse.run("CREATE TABLE t AS SELECT v AS n, v % 4 AS k FROM generate_series(1, 20000) AS g(v)");
     warehouse.run("ANALYZE t");
@@ -165,9 +165,9 @@ fn rows_that_came_later_are_expected_beyond_what_was_seen() {
     }
 }
 
-/// A part of many row groups tells about as much as all of them, and about how many values are different.
+/// A sample of a part of the row groups estimates about the same row count and number of distinct values.
 #[test]
-fn a_sample_tells_of_the_whole() {
+fn sampled_statistics_estimate_the_whole_table() {
     let mut warehouse = Warehouse::new();
     let table = "CREATE TABLE t WITH (row_group_rows = 5000) AS";
     warehouse.run(&format!(
@@ -175,29 +175,29 @@ fn a_sample_tells_of_the_whole() {
          CASE WHEN v % 4 = 0 THEN NULL ELSE v % 3 END AS some FROM generate_series(1, 400000) AS g(v)"
     ));
     warehouse.run("ANALYZE (SAMPLE 25) t");
-    let found = |warehouse: &mut Warehouse, column: &str, what: &str| -> f64 {
+    let statistic = |warehouse: &mut Warehouse, column: &str, what: &str| -> f64 {
         let sql = format!("SELECT {what} FROM sys.column_analysis WHERE column_name = '{column}'");
         warehouse.column(&sql)[0].parse().unwrap()
     };
-    assert_eq!(found(&mut warehouse, "key", "rows"), 400_000.0);
-    let keys = found(&mut warehouse, "key", "distinct_values");
+    assert_eq!(statistic(&mut warehouse, "key", "rows"), 400_000.0);
+    let keys = statistic(&mut warehouse, "key", "distinct_values");
     assert!((200_000.0..=400_000.0).contains(&keys), "{keys}");
-    assert_eq!(found(&mut warehouse, "few", "distinct_values"), 500.0);
-    assert_eq!(found(&mut warehouse, "some", "distinct_values"), 3.0);
-    let nulls = found(&mut warehouse, "some", "nulls");
+    assert_eq!(statistic(&mut warehouse, "few", "distinct_values"), 500.0);
+    assert_eq!(statistic(&mut warehouse, "some", "distinct_values"), 3.0);
+    let nulls = statistic(&mut warehouse, "some", "nulls");
     assert!((90_000.0..110_000.0).contains(&nulls), "{nulls}");
     for condition in ["key < 100000", "key BETWEEN 150000 AND 250000", "some = 1", "few > 400"] {
         warehouse.check(condition, 0.03 * 400_000.0);
     }
-    // By its size.
+    // Estimated from its size.
     warehouse.run("SET harrier.analyze_bytes = '4MB'");
     warehouse.run("ANALYZE t");
     warehouse.check("key < 100000", 0.05 * 400_000.0);
 }
 
-/// The few rows of a large table are the side that is kept in memory, once it is known that they are few.
+/// After ANALYZE, the few matching rows of a large table become the build side.
 #[test]
-fn joins_follow_skew() {
+fn join_sides_follow_estimates() {
     let mut warehouse = Warehouse::new();
     fill(&mut warehouse);
     warehouse.run("CREATE TABLE other AS SELECT v AS id, 'x' AS x FROM generate_series(1, 2000) AS g(v)");

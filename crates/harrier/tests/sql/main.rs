@@ -1,5 +1,5 @@
-//! The program alone, as users and scripts call it: SQL files, the command line, COPY, the shell, estimates,
-//! and benchmarks as small as they get.
+//! The binary without a server: SQL files, command line, COPY, shell, estimates, and benchmarks at minimum
+//! size.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test sql slt::`.

@@ -1,18 +1,17 @@
-//! What a statement holds stays within `--memory`, but for what a process takes anyway: aggregates of long
-//! states, and sorts.
+//! Resident memory of a statement stays within `--memory` plus a fixed overhead: aggregates with long states,
+//! and sorts.
 
 use harrier_testkit::peak;
 use harrier_testkit::session::{Configuration, Session};
 
 const MEMORY: &str = "192MiB";
 
-/// The limit, and 150 MB for what is counted for no statement: the program itself, buffers of decoders and
-/// writers.
+/// The limit, and 150 MB that no statement accounts for: the program itself, buffers of decoders and writers.
 const BYTES_MAX: u64 = (192 << 20) + 150_000_000;
 
 const LONG: &str = "'text number ' || v || repeat('y', 40)";
 
-/// Aggregates whose states are as long as what they have seen.
+/// Aggregates with states as long as their input.
 fn aggregates() -> Vec<String> {
     vec![
         format!("count(DISTINCT {LONG})"),
@@ -25,20 +24,20 @@ fn aggregates() -> Vec<String> {
     ]
 }
 
-/// Runs each statement of its own, with memory that none has used before. Answers which of them were refused.
+/// Runs each statement in a new process. Returns the refused statements.
 fn check_within_memory(statements: &[String]) -> Vec<&str> {
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     for sql in statements {
         let mut session = Session::start(&Configuration::embedded().with_memory(MEMORY)).unwrap();
         if let Err(error) = session.run(sql) {
             assert_eq!(error.sqlstate, "53200", "{sql}: {error}");
-            refused.push(sql.as_str());
+            refusals.push(sql.as_str());
         }
         if let Some(bytes) = peak::bytes(session.id()) {
             assert!(bytes <= BYTES_MAX, "{} MiB: {sql}", bytes >> 20);
         }
     }
-    refused
+    refusals
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn aggregates_of_long_states_stay_within_memory() {
             move |aggregate| format!("SELECT {aggregate} FROM generate_series(1, {rows}) AS g(v)");
         aggregates().into_iter().map(statement).collect::<Vec<_>>()
     };
-    // What is refused always would be bounded as well.
+    // If all were refused, the bound would prove nothing.
     assert_eq!(check_within_memory(&of(100_000)), [""; 0]);
     check_within_memory(&of(4_000_000));
 }
@@ -67,10 +66,10 @@ fn aggregates_of_long_states_by_groups_stay_within_memory() {
     check_within_memory(&of(2_000_000, 200_000));
 }
 
-/// Whoever merges first leaves the other partitions, and the merge of all of them, what they need. Keys of
-/// several columns take more than rows.
+/// The first partition that merges must leave memory to the others and to the final merge. Sort keys of
+/// several columns take more memory than rows.
 #[test]
-fn sorts_spill_at_any_moment() {
+fn concurrent_sorts_spill_within_memory() {
     let texts = "SELECT count(*) FROM (SELECT b, row_number() OVER (ORDER BY b) AS n \
                  FROM (SELECT repeat('x', 200) || v AS b FROM generate_series(1, 700000) AS g(v)) AS r) AS q WHERE n > 0";
     let keys = "SELECT max(n) FROM (SELECT row_number() OVER (PARTITION BY v % 20000 ORDER BY v) AS n \

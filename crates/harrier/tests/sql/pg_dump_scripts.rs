@@ -1,4 +1,4 @@
-//! Dumps of PostgreSQL's, as `pg_dump -O --no-acl` of version 15 writes them, loaded as a script.
+//! Scripts of `pg_dump -O --no-acl` of PostgreSQL 15, loaded by `harrier sql`.
 
 use crate::command::{Folder, Run};
 
@@ -17,7 +17,7 @@ fn fails(run: &Run, code: &str, message: &str) {
 }
 
 #[test]
-fn a_dump_is_loaded() {
+fn pg_dump_script_is_loaded() {
     let folder = Folder::new();
     folder.write("dump.sql", DUMP);
     let run = folder.sql(&["-q", "-f", "dump.sql"]);
@@ -26,7 +26,7 @@ fn a_dump_is_loaded() {
         "SELECT id, name, tags[2] AS tag, scores, paid, born FROM public.people ORDER BY id",
         "SELECT name, visits FROM public.paid_visits ORDER BY name",
         "SELECT a, b FROM other.t",
-        // What comes next goes on where the dump ends.
+        // Later statements run after the end of the dump.
         "INSERT INTO public.people (name) VALUES ('Dan') RETURNING id, scores, paid",
         "INSERT INTO public.visits (person, data) VALUES (4, '\\x00') RETURNING id, is_paid",
         "INSERT INTO public.named (label) VALUES ('c') RETURNING id",
@@ -53,7 +53,7 @@ fn a_dump_is_loaded() {
 }
 
 #[test]
-fn other_commands_wait_for_the_token() {
+fn restrict_blocks_meta_commands() {
     let folder = Folder::new();
     let run = |script: &str| {
         folder.write("s.sql", script);
@@ -66,7 +66,7 @@ fn other_commands_wait_for_the_token() {
     fails(&run("\\restrict abc\n\\unrestrict ab\n"), "22023", "wrong token");
     fails(&run("\\unrestrict abc\n"), "22023", "are not restricted");
     fails(&run("\\restrict\n"), "22023", "needs an argument");
-    // What one file has left restricted is so in the next.
+    // `\restrict` in one file stays in effect for the next.
     folder.write("s.sql", "\\restrict abc\n");
     fails(&folder.sql(&["-f", "s.sql", "-c", "\\echo no"]), "22023", "backslash commands are restricted");
 }

@@ -1,7 +1,6 @@
-//! The pages of `docs/reference` that the code tells are what it tells, and so are the manual and what shells
-//! complete.
+//! Generated pages of `docs/reference`, manual pages and shell completions are up to date with the code.
 //!
-//! `HARRIER_REFERENCE_UPDATE=1` writes the pages anew.
+//! `HARRIER_REFERENCE_UPDATE=1` rewrites the pages.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -13,7 +12,7 @@ use crate::command::{BINARY, Folder, Run};
 
 const UPDATE: &str = "HARRIER_REFERENCE_UPDATE";
 
-/// What a page begins with that is written by the code.
+/// First line of a generated page.
 const NOTE: &str = "<!-- Written by `harrier reference`";
 
 fn root() -> PathBuf {
@@ -24,7 +23,7 @@ fn harrier(arguments: &[&str]) -> Run {
     Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap().into()
 }
 
-/// The files of a folder, with their texts.
+/// Files of a folder with their contents.
 fn files(folder: &Path) -> Vec<(String, String)> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -38,7 +37,7 @@ fn files(folder: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn pages_are_what_the_code_says() {
+fn generated_pages_are_up_to_date() {
     let folder = Folder::new();
     let new = folder.path().join("new");
     let run = harrier(&["reference", new.to_str().unwrap()]);
@@ -62,8 +61,8 @@ fn pages_are_what_the_code_says() {
         }
     }
     let names: BTreeSet<&String> = pages.iter().map(|(name, _)| name).collect();
-    let left = files_of_code(&committed).filter(|name| !names.contains(name));
-    differ.extend(left.map(|name| format!("{name}: nothing writes it any more")));
+    let unlisted_files = files_of_code(&committed).filter(|name| !names.contains(name));
+    differ.extend(unlisted_files.map(|name| format!("{name}: nothing writes it any more")));
     assert!(differ.is_empty(), "run this test with {UPDATE}=1: {differ:#?}");
 }
 
@@ -71,16 +70,16 @@ fn files_of_code(folder: &Path) -> impl Iterator<Item = String> {
     files(folder).into_iter().filter(|(_, text)| text.starts_with(NOTE)).map(|(name, _)| name)
 }
 
-/// What bash offers for the last of the words.
-fn offered(script: &str, words: &[&str]) -> Vec<String> {
+/// Completions that bash offers for the last word.
+fn bash_completions(script: &str, words: &[&str]) -> Vec<String> {
     let list = words.join(" ");
     let last = words.len() - 1;
     let (word, before) = (words[last], words[last - 1]);
-    let asked = format!(
+    let bash_script = format!(
         "{script}\nCOMP_WORDS=({list} )\nCOMP_CWORD={last}\n_harrier harrier '{word}' '{before}'\n\
          printf '%s\\n' \"${{COMPREPLY[@]}}\""
     );
-    let output = Command::new("bash").args(["--norc", "-c", &asked]).output().unwrap();
+    let output = Command::new("bash").args(["--norc", "-c", &bash_script]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -92,10 +91,10 @@ fn shells_complete_commands_and_options() {
     }
     let bash = harrier(&["completions", "bash"]);
     assert_eq!((bash.status, bash.stderr.as_str()), (Some(0), ""));
-    assert_eq!(offered(&bash.stdout, &["harrier", "se"]), ["serve"]);
-    assert_eq!(offered(&bash.stdout, &["harrier", "serve", "--conf"]), ["--config"]);
-    assert_eq!(offered(&bash.stdout, &["harrier", "ctl", "rank-d"]), ["rank-down"]);
-    let hidden = offered(&bash.stdout, &["harrier", "r"]);
+    assert_eq!(bash_completions(&bash.stdout, &["harrier", "se"]), ["serve"]);
+    assert_eq!(bash_completions(&bash.stdout, &["harrier", "serve", "--conf"]), ["--config"]);
+    assert_eq!(bash_completions(&bash.stdout, &["harrier", "ctl", "rank-d"]), ["rank-down"]);
+    let hidden = bash_completions(&bash.stdout, &["harrier", "r"]);
     assert_eq!(hidden, ["restore"], "what is hidden is not offered");
     let zsh = harrier(&["completions", "zsh"]);
     assert!(zsh.stdout.starts_with("#compdef harrier"), "{zsh:?}");
@@ -120,8 +119,9 @@ fn there_is_a_manual_page_for_every_command() {
     let run = harrier(&["man", "--folder", folder.path().to_str().unwrap()]);
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
     let pages = files(folder.path());
-    let page =
-        |name: &str| &pages.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1;
+    let page = |name: &str| {
+        &pages.iter().find(|(page_name, _)| page_name == name).unwrap_or_else(|| panic!("{name}")).1
+    };
     assert_eq!(*page("harrier.1"), first.stdout);
     let help = harrier(&["--help"]).stdout;
     let (_, commands) = help.split_once("Commands:\n").unwrap();
@@ -139,9 +139,9 @@ fn there_is_a_manual_page_for_every_command() {
     page("harrier-ctl-move-rank.1");
 }
 
-/// What needs a warehouse that stays does not offer another one.
+/// Commands that need an existing warehouse do not offer to create one.
 #[test]
-fn no_command_offers_what_it_refuses() {
+fn commands_list_only_options_they_accept() {
     for command in [&["serve"][..], &["backup", "b"], &["restore", "b"]] {
         let help = harrier(&[command[0], "--help"]);
         assert!(help.stdout.contains("--warehouse <DIR>"), "{help:?}");

@@ -6,7 +6,7 @@ use rexpect::session::{PtySession, spawn_command};
 
 use crate::command::{BINARY, ENDLESS, Folder};
 
-/// How long a reply may take, in milliseconds, on a machine that is busy with other tests.
+/// Timeout of a reply in milliseconds, on a machine that runs other tests.
 const REPLY_MS: u64 = 30_000;
 
 const PROMPT: &str = "harrier=> ";
@@ -19,7 +19,7 @@ impl Shell {
         Self::start_with(folder, &[], "")
     }
 
-    /// The same after commands of sh, with variables of the environment.
+    /// Same after sh commands, with environment variables.
     fn start_with(folder: &Folder, variables: &[(&str, &str)], before: &str) -> Self {
         let mut command = Command::new("sh");
         command
@@ -47,7 +47,7 @@ impl Shell {
         self.0.send_line(line).unwrap();
     }
 
-    /// Sends a line and returns what is shown until the next prompt.
+    /// Sends a line and returns the output up to the next prompt.
     #[track_caller]
     fn ask(&mut self, line: &str) -> String {
         self.send(line);
@@ -96,7 +96,7 @@ fn statements_and_meta_commands() {
 }
 
 #[test]
-fn statements_of_several_lines() {
+fn multi_line_statements() {
     let folder = Folder::new();
     let mut shell = Shell::start(&folder);
     shell.send("select 20");
@@ -114,7 +114,7 @@ fn statements_of_several_lines() {
 }
 
 #[test]
-fn commands_behind_statements_and_inside_of_them() {
+fn meta_commands_after_and_inside_statements() {
     let folder = Folder::new();
     let mut shell = Shell::start(&folder);
     assert!(shell.ask("select 6 as six \\g").contains("(1 row)"));
@@ -131,12 +131,15 @@ fn commands_behind_statements_and_inside_of_them() {
     shell.ask("\\set x 'it''s'");
     assert!(shell.ask("select :'x' as x;").contains("it's"));
     assert!(shell.ask("\\timing").contains("Timing is on."));
-    let failed = shell.ask("select nope;");
-    assert!(failed.find("ERROR 42703").unwrap() < failed.find("Time: ").unwrap(), "{failed}");
+    let error_output = shell.ask("select nope;");
+    assert!(
+        error_output.find("ERROR 42703").unwrap() < error_output.find("Time: ").unwrap(),
+        "{error_output}"
+    );
     assert!(shell.ask("\\conninfo").contains(":memory:"));
     assert!(shell.ask("\\l").contains("Encoding"));
     assert!(shell.ask("help").contains("\\watch"));
-    // The editor writes what is run.
+    // The editor writes the statement.
     folder.write("edit.sh", "echo 'select 9 as nine;' > \"$1\"\n");
     let editor = folder.path().join("edit.sh").display().to_string();
     shell.send("quit");
@@ -148,7 +151,7 @@ fn commands_behind_statements_and_inside_of_them() {
 }
 
 #[test]
-fn what_is_longer_than_the_screen_is_paged() {
+fn long_output_uses_a_pager() {
     let folder = Folder::new();
     let mut shell = Shell::start_with(&folder, &[("PAGER", "sed 's/^/paged /'")], "stty rows 10 cols 90;");
     assert!(!shell.ask("select 1 as one;").contains("paged"));
@@ -168,13 +171,13 @@ fn what_is_longer_than_the_screen_is_paged() {
 }
 
 #[test]
-fn history_outlives_the_shell() {
+fn history_is_saved() {
     let folder = Folder::new();
     let mut shell = Shell::start(&folder);
     assert!(shell.ask("select 12345 as remembered;").contains("(1 row)"));
     shell.leave();
     let mut shell = Shell::start(&folder);
-    // The key "up", then enter.
+    // Arrow up, then Enter.
     shell.0.send("\u{1b}[A").unwrap();
     shell.0.flush().unwrap();
     shell.expect("remembered;");
@@ -183,7 +186,7 @@ fn history_outlives_the_shell() {
 }
 
 #[test]
-fn names_are_completed() {
+fn tab_completion_of_names() {
     let folder = Folder::new();
     let mut shell = Shell::start(&folder);
     shell.ask("create table lineitem_sample (l_orderkey int);");
@@ -195,16 +198,16 @@ fn names_are_completed() {
 }
 
 #[test]
-fn ctrl_c_cancels_the_statement_and_not_the_shell() {
+fn ctrl_c_cancels_the_statement() {
     let folder = Folder::new();
     let mut shell = Shell::start(&folder);
-    // At the prompt it clears what was typed.
+    // At the prompt, Ctrl-C clears the line.
     shell.send("select");
     shell.expect(CONTINUED);
     shell.0.send_control('c').unwrap();
     shell.expect(PROMPT);
-    // While a statement runs it cancels that. The echo comes from the same input, so the statement before it
-    // is over when its text appears.
+    // During a statement, it cancels. The echo is read from the same input, so its text shows that the
+    // previous statement has ended.
     shell.ask("\\timing on");
     shell.send(&format!("select 99 as ready; {ENDLESS};"));
     shell.expect("(1 row)");

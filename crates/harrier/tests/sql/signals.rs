@@ -1,4 +1,4 @@
-//! Signals and limits of the system: which of them end a process, how, and with what word.
+//! Signals and resource limits of the system: which ones end the process, with which exit status and message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 
 use crate::command::Folder;
 
-/// A process that has answered one statement hears `signal`, and then gets another one. Returns its status as
-/// a shell tells it, what it answered to that, and what it said.
+/// Sends `signal` to a process that has answered one statement, then another statement. Returns the shell's
+/// exit status, the answer, and standard error.
 fn after(signal: Signal) -> (i32, String, String) {
     let folder = Folder::new();
     let mut child = folder
@@ -33,7 +33,7 @@ fn after(signal: Signal) -> (i32, String, String) {
     input.flush().unwrap();
     assert_eq!(lines(2), "a\n1\n");
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
-    // Who is to end does so by the signal, not because its input has ended.
+    // A terminated process ends by the signal, not by the end of its input.
     let ends = ![Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGXFSZ].contains(&signal);
     if !ends {
         input.write_all(b"SELECT 2 b;\n").unwrap();
@@ -41,30 +41,31 @@ fn after(signal: Signal) -> (i32, String, String) {
     }
     let answer = lines(2);
     drop(input);
-    let ended = child.wait_with_output().unwrap();
-    let status = ended.status.code().unwrap_or_else(|| 128 + ended.status.signal().unwrap());
-    (status, answer, String::from_utf8_lossy(&ended.stderr).into_owned())
+    let output_at_exit = child.wait_with_output().unwrap();
+    let status =
+        output_at_exit.status.code().unwrap_or_else(|| 128 + output_at_exit.status.signal().unwrap());
+    (status, answer, String::from_utf8_lossy(&output_at_exit.stderr).into_owned())
 }
 
 #[test]
-fn warnings_are_outlived() {
+fn ignored_signals() {
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGXFSZ] {
         assert_eq!(after(signal), (0, "b\n2\n".to_string(), String::new()), "{signal}");
     }
 }
 
 #[test]
-fn who_is_asked_to_end_says_so() {
+fn termination_signals_are_reported() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGXCPU] {
-        let (status, _, said) = after(signal);
-        assert_eq!(status, 128 + signal as i32, "{said}");
-        assert_eq!(said, format!("ERROR 57P01: {signal} ended the process\n"));
+        let (status, _, error_output) = after(signal);
+        assert_eq!(status, 128 + signal as i32, "{error_output}");
+        assert_eq!(error_output, format!("ERROR 57P01: {signal} ended the process\n"));
     }
 }
 
-/// Threads that cannot be started left the process waiting for them.
+/// If threads could not be started, the process used to wait for them.
 #[test]
-fn a_limit_of_address_space_is_heard() {
+fn address_space_limit_is_reported() {
     let folder = Folder::new();
     let limited = |kib: u32, rest: &str| folder.shell(&format!("ulimit -v {kib}; $HARRIER {rest}"));
     let statement = "sql --warehouse :memory: --format csv -c 'SELECT 1 a'";
@@ -78,13 +79,13 @@ fn a_limit_of_address_space_is_heard() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_fails_its_statement() {
+fn file_size_limit_fails_the_statement() {
     let folder = Folder::new();
     let rows = "SELECT md5(v::text) a, md5((v + 1)::text) b FROM generate_series(1, 100000) g(v)";
     folder.write("rows.sql", &format!("CREATE TABLE t AS {rows} LIMIT 0; INSERT INTO t {rows};"));
     folder.write("copy.sql", &format!("COPY ({rows}) TO 'x.csv';"));
     for (file, warehouse) in [("rows.sql", "w"), ("copy.sql", ":memory:")] {
-        // In units of 512 or 1024 bytes, as the shell likes it.
+        // Units of 512 or 1024 bytes, depending on the shell.
         let run = folder.shell(&format!("ulimit -f 1000; $HARRIER sql --warehouse {warehouse} -f {file}"));
         assert_eq!(run.status, Some(1), "{run:?}");
         assert!(run.stderr.contains("ERROR 53100") || run.stderr.contains("ERROR 58030"), "{run:?}");

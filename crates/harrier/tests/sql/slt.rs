@@ -1,9 +1,9 @@
-//! Runs the files of `tests/slt`, and of `tests/warehouse` where tables stay, against the binary, once for
-//! every way of running it: the answers are always the same.
+//! Runs the sqllogictest files of `tests/slt` and `tests/warehouse` against the binary in every
+//! configuration; the answers must be equal.
 //!
 //! `HARRIER_SLT=joins` runs only the files with that in their names. `HARRIER_SKIP_MPI=1` leaves out what
-//! needs MPI, which otherwise has to be there. Records marked `onlyif unfixed` are what should work and does
-//! not yet; with `HARRIER_SLT_UNFIXED=1` they run too.
+//! needs MPI, which otherwise has to be there. Records marked `onlyif unfixed` are known failures;
+//! `HARRIER_SLT_UNFIXED=1` runs them too.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use harrier_launch::Launcher;
 use harrier_testkit::session::Configuration;
 use harrier_testkit::slt::{self, Run};
 
-/// A query of several rows without an order passes until batches or ranks come in another one.
+/// A query of several rows without an order passes only until batches or ranks return them in another one.
 #[test]
 fn queries_of_several_rows_have_an_order() {
     let folders = ["tests/slt", "tests/warehouse"].map(|folder| checkout().join(folder));
@@ -26,7 +26,7 @@ fn embedded() {
     check(Configuration::embedded());
 }
 
-/// Every operator gets every row in a batch of its own.
+/// Every operator gets batches of one row.
 #[test]
 fn batches_of_one_row() {
     check(
@@ -41,7 +41,7 @@ fn little_memory() {
     check(Configuration::embedded().named("64-MiB").with_memory("64MiB"));
 }
 
-/// Plans are cut and encoded as for ranks of MPI, without what it takes to start some.
+/// Plans are split and encoded as for MPI ranks, without starting processes.
 #[test]
 fn three_ranks_in_one_process() {
     check(
@@ -104,14 +104,14 @@ fn two_ranks_with_batches_of_few_rows() {
     check_gang("2-ranks-small-batches", Launcher::open_mpi(2), &[("datafusion.execution.batch_size", "3")]);
 }
 
-/// What every change is checked with; [`three_ranks`] has all files.
+/// The selection that runs for every change; [`three_ranks`] runs all files.
 #[test]
 fn nine_files_on_three_ranks() {
     on_gang("3-ranks", Launcher::open_mpi(3), &[], check_nine);
 }
 
-/// For a quick look, and for runtimes beside the system's: every kind of motion, limits, errors of ranks,
-/// files that ranks write, and batches of odd shapes.
+/// Selection for a quick check and for other MPI runtimes: every kind of motion, LIMIT, errors of ranks,
+/// files written by ranks, and odd batch sizes.
 const NINE: [&str; 9] = [
     "aggregates.slt",
     "copy.slt",
@@ -124,10 +124,10 @@ const NINE: [&str; 9] = [
     "windows.slt",
 ];
 
-/// Files about tables that end with their session: where they are listed, and what only the others can do.
+/// Files on tables that end with their session: how they are listed, and what needs persistent tables.
 const WITHOUT_WAREHOUSE: [&str; 3] = ["catalog.slt", "tables.slt", "unsupported.slt"];
 
-/// All of the suite with tables that stay, and what only they can do.
+/// The whole suite with persistent tables, and files that need them.
 #[test]
 fn warehouse() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,14 +139,14 @@ fn warehouse() {
 #[test]
 fn warehouse_on_three_ranks() {
     let folder = tempfile::tempdir().unwrap();
-    // What reads is run alone in a warehouse, and on ranks without one: here is what writes.
+    // Read-only files run in a warehouse on one process, and on ranks without one; here are the writing ones.
     on_gang("warehouse-3-ranks", Launcher::open_mpi(3), &[], |configuration| {
         let configuration = configuration.with_warehouse(folder.path());
         check_files(configuration, &checkout().join("tests/warehouse"));
     });
 }
 
-/// Every batch of every file in batches of few rows, so that deleted rows are found in all places.
+/// All files with small batches, so that deleted rows occur at all positions.
 #[test]
 fn warehouse_with_batches_of_few_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,8 +161,7 @@ fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
     on_gang(name, launcher, settings, check);
 }
 
-/// Some of the suite on a runtime of a wheel, which need not be there: Open MPI 5 and MPICH 5, whatever the
-/// system has.
+/// Part of the suite on an optional MPI wheel: Open MPI 5 and MPICH 5, whatever the system has.
 fn check_wheel(name: &str, launcher: Launcher) {
     if let Err(reason) = launcher.words() {
         return harrier_launch::absent(&reason);
@@ -180,11 +179,11 @@ fn on_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)], check: imp
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
-    // The tables are tiny, and are to be distributed all the same.
+    // Distributes the tiny tables.
     let mut configuration =
         Configuration::on_ranks(name, &launcher).unwrap_or_else(|reason| panic!("{reason}"));
     let _turn = harrier_launch::gang_slot();
-    // A statement that leaves something behind on a rank has failed.
+    // Fails a statement that leaves anything on a rank.
     configuration = configuration.with_setting("harrier.check_ledger", "true");
     for (key, value) in settings {
         configuration = configuration.with_setting(key, value);
@@ -206,20 +205,20 @@ fn check_some(configuration: Configuration, mut files: Vec<PathBuf>) {
     let data = data.to_str().expect("the path of the checkout is UTF-8");
     let unfixed = env::var_os("HARRIER_SLT_UNFIXED").map(|_| "unfixed");
     let run = Run { configuration: &configuration, labels: unfixed.as_slice(), variables: &[("DATA", data)] };
-    let wanted = env::var("HARRIER_SLT").unwrap_or_default();
+    let file_filter = env::var("HARRIER_SLT").unwrap_or_default();
     let is_wanted = |file: &Path| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        wanted.split(',').any(|part| name.contains(part))
+        file_filter.split(',').any(|part| name.contains(part))
     };
     files.retain(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let fits = configuration.warehouse.is_none() || !WITHOUT_WAREHOUSE.contains(&name.as_ref());
         fits && is_wanted(file)
     });
-    if files.is_empty() && !wanted.is_empty() {
+    if files.is_empty() && !file_filter.is_empty() {
         let folders = ["tests/slt", "tests/warehouse"].map(|folder| checkout().join(folder));
         let all: Vec<PathBuf> = folders.iter().flat_map(|folder| slt::files(folder).unwrap()).collect();
-        assert!(all.iter().any(|file| is_wanted(file)), "no file has HARRIER_SLT={wanted} in its name");
+        assert!(all.iter().any(|file| is_wanted(file)), "no file has HARRIER_SLT={file_filter} in its name");
         return;
     }
     if let Err(failures) = run.files(&files) {

@@ -1,4 +1,5 @@
-//! Backups on S3 and HDFS, of warehouses that are there themselves, and of catalogs in PostgreSQL.
+//! Backups on S3 and HDFS, of warehouses that are on these stores themselves or have their catalog in
+//! PostgreSQL.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,28 +12,34 @@ use crate::warehouses::{one, run};
 
 const SUM: &str = "SELECT count(*) || ' ' || sum(v) FROM t";
 
-/// What a process was told, and said.
+/// Output and exit status of a process.
 #[derive(Debug)]
-struct Said {
+struct ProcessOutput {
     status: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-fn harrier(environment: &[(String, String)], args: &[&str]) -> Said {
+fn harrier(environment: &[(String, String)], args: &[&str]) -> ProcessOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_harrier"));
     let output = command.args(args).envs(environment.iter().cloned()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    let said =
-        Said { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
-    assert!(!said.stdout.contains(SECRET_KEY) && !said.stderr.contains(SECRET_KEY), "{said:?}");
-    said
+    let process_output = ProcessOutput {
+        status: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    };
+    assert!(
+        !process_output.stdout.contains(SECRET_KEY) && !process_output.stderr.contains(SECRET_KEY),
+        "{process_output:?}"
+    );
+    process_output
 }
 
 #[track_caller]
-fn done(said: Said) -> String {
-    assert_eq!(said.status, Some(0), "{said:?}");
-    said.stdout
+fn assert_success(process_output: ProcessOutput) -> String {
+    assert_eq!(process_output.status, Some(0), "{process_output:?}");
+    process_output.stdout
 }
 
 fn of_s3(server: &S3) -> Vec<(String, String)> {
@@ -47,7 +54,7 @@ fn of_s3(server: &S3) -> Vec<(String, String)> {
     environment.map(|(name, value)| (name.to_string(), value.to_string())).to_vec()
 }
 
-/// Of the options that say where a warehouse is, the first of which says where its catalog is.
+/// Session with options that locate a warehouse; the first one locates its catalog.
 fn session(place: &[&str], environment: &[(String, String)]) -> Session {
     let [kind, catalog, data @ ..] = place else { panic!("{place:?}") };
     let configuration = match *kind {
@@ -59,7 +66,7 @@ fn session(place: &[&str], environment: &[(String, String)]) -> Session {
     Session::start(&configuration).unwrap()
 }
 
-/// Two tables with files, of which one is of several parts of an upload, and inlined rows.
+/// Creates two tables with files, one of them a multipart upload, and inlined rows.
 fn fill(session: &mut Session) {
     run(session, "CREATE TABLE t (k TEXT, v BIGINT) PARTITION BY (k)");
     run(session, "INSERT INTO t SELECT 'a b/' || v % 3, v FROM generate_series(1, 1000) AS g(v)");
@@ -76,7 +83,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
+fn backup_and_restore_on_s3() {
     let Some(server) = S3::shared() else { return };
     let (environment, folder) = (of_s3(server), tempfile::tempdir().unwrap());
     let (lake, target, other) = (server.new_bucket(), server.new_bucket(), server.new_bucket());
@@ -86,11 +93,12 @@ fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
     let mut first = session(&place, &environment);
     fill(&mut first);
     let backup = || harrier(&environment, &[&["backup"], &place[..2], &[to.as_str()]].concat());
-    let made = done(backup());
+    let backup_output = assert_success(backup());
     let files = server.objects(&lake).len() - 1;
     assert!(
-        made.contains(&format!(" {files} files (")) && made.contains(" 0 files (0B) there already"),
-        "{made}"
+        backup_output.contains(&format!(" {files} files ("))
+            && backup_output.contains(" 0 files (0B) there already"),
+        "{backup_output}"
     );
     let names = server.objects(&target);
     assert!(names.iter().all(|name| name.starts_with("backups/of lake/")), "{names:?}");
@@ -102,16 +110,16 @@ fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
     assert!(largest.unwrap().len() > 8 << 20, "it is uploaded in parts");
 
     run(&mut first, "INSERT INTO t SELECT 'new', v FROM generate_series(2001, 2100) AS g(v)");
-    let later = done(backup());
+    let later = assert_success(backup());
     assert!(later.contains(&format!("{files} files (")) && later.contains(": 1 file ("), "{later}");
-    assert!(done(harrier(&environment, &["backup", "--check", &to])).contains(" 0 wrong"));
+    assert!(assert_success(harrier(&environment, &["backup", "--check", &to])).contains(" 0 wrong"));
 
-    // To other objects, and to a folder.
+    // Restores to other objects, and to a folder.
     let (moved, local) = (folder.path().join("moved"), folder.path().join("local"));
     let data = format!("s3://{other}/");
     let to_s3 = ["--warehouse", text(&moved), "--data", data.as_str()];
-    done(harrier(&environment, &[&["restore", to.as_str()], &to_s3[..]].concat()));
-    done(harrier(&environment, &["restore", &to, "--warehouse", text(&local)]));
+    assert_success(harrier(&environment, &[&["restore", to.as_str()], &to_s3[..]].concat()));
+    assert_success(harrier(&environment, &["restore", &to, "--warehouse", text(&local)]));
     let expected = one(&mut first, SUM);
     for place in [&to_s3[..], &["--warehouse", text(&local)]] {
         let mut restored = session(place, &environment);
@@ -130,48 +138,57 @@ fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
     );
     assert!(again.stderr.starts_with("ERROR 55000: "), "{again:?}");
 
-    // The root of a bucket is a warehouse's data folder, too.
+    // The data folder may be the root of a bucket.
     let inside = format!("s3://{other}/backups");
-    let refused = harrier(&environment, &["backup", place[0], place[1], &inside]);
+    let refusal = harrier(&environment, &["backup", place[0], place[1], &inside]);
     assert!(
-        refused.stderr.starts_with("ERROR 55000: ") && refused.stderr.contains("data folder"),
-        "{refused:?}"
+        refusal.stderr.starts_with("ERROR 55000: ") && refusal.stderr.contains("data folder"),
+        "{refusal:?}"
     );
 
-    // A process dies with the lock in its hands: the next one takes it, unless it has to be one of another
-    // host.
-    let killed = killed_with_lock(server, &target, &environment, &["backup", place[0], place[1]]);
-    let to_killed = ["backup", place[0], place[1], killed.as_str()];
-    done(harrier(&environment, &to_killed));
-    assert!(done(harrier(&environment, &["backup", "--check", &killed])).contains(" 0 wrong"));
-    let killed = killed_with_lock(server, &target, &environment, &["backup", place[0], place[1]]);
-    let lock = format!("{}/lock", killed.strip_prefix(&format!("s3://{target}/")).unwrap());
+    // A process dies while it holds the lock: the next one takes the lock over, unless the holder could be on
+    // another host.
+    let killed_target = kill_while_locked(server, &target, &environment, &["backup", place[0], place[1]]);
+    let to_killed = ["backup", place[0], place[1], killed_target.as_str()];
+    assert_success(harrier(&environment, &to_killed));
+    assert!(
+        assert_success(harrier(&environment, &["backup", "--check", &killed_target])).contains(" 0 wrong")
+    );
+    let killed_target = kill_while_locked(server, &target, &environment, &["backup", place[0], place[1]]);
+    let lock = format!("{}/lock", killed_target.strip_prefix(&format!("s3://{target}/")).unwrap());
     server.put_object(&target, &lock, b"another-host pid:[1] 1 77\n");
-    let locked = harrier(&environment, &["backup", place[0], place[1], &killed]);
-    assert!(locked.stderr.starts_with("ERROR 55006: ") && locked.stderr.contains(&lock), "{locked:?}");
+    let locked_output = harrier(&environment, &["backup", place[0], place[1], &killed_target]);
+    assert!(
+        locked_output.stderr.starts_with("ERROR 55006: ") && locked_output.stderr.contains(&lock),
+        "{locked_output:?}"
+    );
 
-    // Objects that are not what they were.
+    // Damaged objects.
     let file = names.iter().find(|name| name.contains("/large/")).unwrap();
     std::fs::remove_file(server.folder(&target).join(file)).unwrap();
     server.put_object(&target, file, b"short");
-    let checked = harrier(&environment, &["backup", "--check", &to]);
-    assert_eq!(checked.status, Some(3), "{checked:?}");
-    assert!(checked.stdout.contains(&format!("s3://{target}/{file}\" has 5 bytes")), "{}", checked.stdout);
+    let check_output = harrier(&environment, &["backup", "--check", &to]);
+    assert_eq!(check_output.status, Some(3), "{check_output:?}");
+    assert!(
+        check_output.stdout.contains(&format!("s3://{target}/{file}\" has 5 bytes")),
+        "{}",
+        check_output.stdout
+    );
     let broken = folder.path().join("broken");
     let restored = harrier(&environment, &["restore", &to, "--warehouse", text(&broken)]);
     assert!(
         restored.stderr.starts_with("ERROR XX001: ") && restored.stderr.contains(file.as_str()),
         "{restored:?}"
     );
-    // The next backup has it again, as its length is another one.
-    let made = done(backup());
-    assert!(made.contains(": 1 file ("), "{made}");
-    done(harrier(&environment, &["restore", &to, "--warehouse", text(&broken)]));
+    // The next backup copies the object again, because its length differs.
+    let backup_output = assert_success(backup());
+    assert!(backup_output.contains(": 1 file ("), "{backup_output}");
+    assert_success(harrier(&environment, &["restore", &to, "--warehouse", text(&broken)]));
     assert_eq!(one(&mut session(&["--warehouse", text(&broken)], &environment), SUM), expected);
 }
 
-/// Begins backups into places of their own until one was killed while it held the lock; that place.
-fn killed_with_lock(server: &S3, bucket: &str, environment: &[(String, String)], args: &[&str]) -> String {
+/// Starts backups at new places until one is killed while it holds the lock; returns that place.
+fn kill_while_locked(server: &S3, bucket: &str, environment: &[(String, String)], args: &[&str]) -> String {
     for number in 0..50 {
         let place = format!("killed-{number}");
         let lock = server.folder(bucket).join(&place).join("lock");
@@ -195,7 +212,7 @@ fn killed_with_lock(server: &S3, bucket: &str, environment: &[(String, String)],
 }
 
 #[test]
-fn a_catalog_in_postgres_is_restored_into_a_folder_and_back() {
+fn restore_between_postgres_and_folder_catalogs() {
     let Some(server) = Postgres::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own");
@@ -215,20 +232,20 @@ fn a_catalog_in_postgres_is_restored_into_a_folder_and_back() {
     let target = folder.path().join("backups");
     let expected =
         [one(&mut first, SUM), one(&mut first, "SELECT concat_ws(' ', a, b, encode(c, 'hex'), d, e) FROM s")];
-    let made = done(harrier(&[], &[&["backup"], &place[..2], &[text(&target)]].concat()));
-    let id = made.split([' ', '\n']).nth(1).unwrap();
+    let backup_output = assert_success(harrier(&[], &[&["backup"], &place[..2], &[text(&target)]].concat()));
+    let id = backup_output.split([' ', '\n']).nth(1).unwrap();
     let manifest = std::fs::read_to_string(target.join(format!("backups/{id}.json"))).unwrap();
     assert!(!manifest.contains("hush") && manifest.contains("postgres:"), "{manifest}");
 
-    // Into a folder; from there into another database; and into another one at once.
+    // Into a folder; from there into another database; and into another database directly.
     let (as_folder, back) = (folder.path().join("folder"), folder.path().join("backups of folder"));
-    done(harrier(&[], &["restore", text(&target), "--warehouse", text(&as_folder)]));
-    done(harrier(&[], &["backup", "--warehouse", text(&as_folder), text(&back)]));
+    assert_success(harrier(&[], &["restore", text(&target), "--warehouse", text(&as_folder)]));
+    assert_success(harrier(&[], &["backup", "--warehouse", text(&as_folder), text(&back)]));
     let urls = [server.url(&server.new_database()), server.url(&server.new_database())];
     let datas = [folder.path().join("data 1"), folder.path().join("data 2")];
     let places = [0, 1].map(|at| ["--catalog", urls[at].as_str(), "--data", text(&datas[at])]);
-    done(harrier(&[], &[&["restore", text(&back)], &places[0][..]].concat()));
-    done(harrier(&[], &[&["restore", text(&target)], &places[1][..]].concat()));
+    assert_success(harrier(&[], &[&["restore", text(&back)], &places[0][..]].concat()));
+    assert_success(harrier(&[], &[&["restore", text(&target)], &places[1][..]].concat()));
     for place in [&["--warehouse", text(&as_folder)][..], &places[0], &places[1], &place] {
         let mut session = session(place, &[]);
         assert_eq!(
@@ -246,7 +263,7 @@ fn a_catalog_in_postgres_is_restored_into_a_folder_and_back() {
         run(&mut session, "VACUUM");
         assert_eq!(session.run("CREATE ROLE reader").unwrap_err().sqlstate, "42710");
     }
-    // There is one in the database already; and without a place for files there is none.
+    // The database already has a catalog; and without a data folder there is no restore.
     let new = folder.path().join("new");
     let twice = harrier(&[], &["restore", text(&target), "--catalog", &urls[0], "--data", text(&new)]);
     assert!(twice.stderr.starts_with("ERROR 42P07: "), "{twice:?}");
@@ -255,7 +272,7 @@ fn a_catalog_in_postgres_is_restored_into_a_folder_and_back() {
 }
 
 #[test]
-fn backups_lie_on_hdfs() {
+fn backup_and_restore_on_hdfs() {
     let Some((_alone, server)) = hdfs() else { return };
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own");
@@ -264,11 +281,12 @@ fn backups_lie_on_hdfs() {
     run(&mut first, "INSERT INTO t SELECT 'a b/' || v % 3, v FROM generate_series(1, 1000) AS g(v)");
     let to = format!("{}/backups-{}", server.url(), harrier_servers::process_name());
     for copied in ["there already\n", " 0 files (0B) copied"] {
-        let made = done(harrier(&[], &["backup", "--warehouse", text(&own), &to, "--keep", "1"]));
-        assert!(made.contains(copied), "{made}");
+        let backup_output =
+            assert_success(harrier(&[], &["backup", "--warehouse", text(&own), &to, "--keep", "1"]));
+        assert!(backup_output.contains(copied), "{backup_output}");
     }
-    assert!(done(harrier(&[], &["backup", "--check", &to])).contains(" 0 wrong"));
+    assert!(assert_success(harrier(&[], &["backup", "--check", &to])).contains(" 0 wrong"));
     let restored = folder.path().join("restored");
-    done(harrier(&[], &["restore", &to, "--warehouse", text(&restored)]));
+    assert_success(harrier(&[], &["restore", &to, "--warehouse", text(&restored)]));
     assert_eq!(one(&mut session(&["--warehouse", text(&restored)], &[]), SUM), one(&mut first, SUM));
 }

@@ -1,5 +1,5 @@
-//! Answers of a store that break off in their bodies, come slowly, or say that another put was under way:
-//! nobody sees anything of it, and what cannot be reached is told with its cause.
+//! Broken responses of an object store: truncated bodies, slow responses, and "another put is under way".
+//! They are retried without effect on statements; an unreachable store is reported with its cause.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use harrier_testkit::session::Session;
 
 use crate::warehouses::{Bucket, on_ranks, one, run};
 
-/// An answer that is cut once, by the kind of its request and a part of its path.
+/// A response that is truncated once, by request kind and a part of the path.
 const CUT: [(&str, &str); 5] = [
     ("LIST", "list-type"),
-    // Uploads begin, and end.
+    // Start and completion of multipart uploads.
     ("POST", "?uploads"),
     ("POST", "uploadId"),
     ("PUT", ""),
     ("DELETE-MANY", ""),
 ];
 
-/// Statements that list, read, write in one request and in parts, and remove.
+/// Runs statements that list, read, write in one request and in parts, and delete.
 fn statements(session: &mut Session, bucket: &Bucket, name: &str) {
     let at = |path: &str| format!("s3://{}/{name}/{path}", bucket.name);
-    // More than what is written by one request.
+    // More than one request uploads.
     let rows =
         "SELECT v AS id, md5(v::text) || md5((v + 1)::text) AS t FROM generate_series(1, 400000) AS g(v)";
     run(session, &format!("COPY ({rows}) TO '{}'", at("out/a.csv")));
@@ -36,7 +36,7 @@ fn statements(session: &mut Session, bucket: &Bucket, name: &str) {
     );
     run(session, "INSERT INTO e SELECT v, v % 3 FROM generate_series(1, 999) AS g(v)");
     assert_eq!(one(session, "SELECT count(*) FROM e"), "999");
-    // Partitions that get rows lose what they had; the third one stays.
+    // Overwritten partitions lose their rows; the third one stays.
     run(session, "INSERT OVERWRITE e SELECT v, v % 2 FROM generate_series(1, 500) AS g(v)");
     assert_eq!(one(session, "SELECT count(*) FROM e"), "833");
     run(session, "DROP TABLE e");
@@ -57,7 +57,7 @@ fn all_faults(bucket: &Bucket, mut session: Session, name: &str) {
         }
         statements(&mut session, bucket, &format!("{name}-{number}"));
     }
-    // Another put was under way.
+    // A concurrent put.
     bucket.proxy.clear();
     for at in 0..4 {
         bucket.proxy.add(Rule::new(Fault::Status(409)).of("PUT").after(at).times(1));
@@ -67,22 +67,22 @@ fn all_faults(bucket: &Bucket, mut session: Session, name: &str) {
 }
 
 #[test]
-fn answers_that_break_off_are_asked_for_again() {
+fn truncated_responses_are_retried() {
     let Some(bucket) = Bucket::new() else { return };
     all_faults(&bucket, bucket.session(), "one");
 }
 
 #[test]
-fn and_on_ranks() {
+fn truncated_responses_are_retried_on_ranks() {
     let Some(bucket) = Bucket::new() else { return };
     let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
     let _turn = harrier_launch::gang_slot();
     all_faults(&bucket, Session::start(&ranks).unwrap(), "ranks");
 }
 
-/// A body that is cut more often than anything is tried again, but never without having brought something.
+/// Reads that are truncated repeatedly are retried as long as each attempt returns some bytes.
 #[test]
-fn an_object_is_read_as_long_as_something_comes() {
+fn reads_are_retried_while_they_make_progress() {
     let Some(bucket) = Bucket::new() else { return };
     let mut configuration = bucket.configuration();
     configuration.environment.push(("HARRIER_STORE_RETRIES".into(), "2".into()));
@@ -98,8 +98,8 @@ fn an_object_is_read_as_long_as_something_comes() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100000");
 }
 
-/// What `harrier sql` says of a statement that fails.
-fn said(bucket: &Bucket, own: &[(&str, &str)]) -> String {
+/// Error output of `harrier sql` for a failing statement.
+fn error_output(bucket: &Bucket, own: &[(&str, &str)]) -> String {
     let read = format!("SELECT count(*) FROM 's3://{}/x.parquet'", bucket.name);
     let configuration = bucket.configuration();
     let mut command = Command::new(env!("CARGO_BIN_EXE_harrier"));
@@ -110,17 +110,17 @@ fn said(bucket: &Bucket, own: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn what_cannot_be_reached_is_told_with_its_cause() {
+fn unreachable_stores_are_reported_with_cause() {
     let Some(bucket) = Bucket::new() else { return };
     for (endpoint, word) in [
         ("http://127.0.0.1:1", "refused"),
         ("http://nosuch.invalid", "lookup"),
         ("https://127.0.0.1:1", "refused"),
     ] {
-        let said = said(&bucket, &[("AWS_ENDPOINT_URL", endpoint)]);
-        assert!(said.contains("ERROR 58030") && said.contains(word), "{endpoint}: {said}");
+        let message = error_output(&bucket, &[("AWS_ENDPOINT_URL", endpoint)]);
+        assert!(message.contains("ERROR 58030") && message.contains(word), "{endpoint}: {message}");
     }
     bucket.proxy.add(Rule::new(Fault::Delay(Duration::from_secs(30))));
-    let said = said(&bucket, &[("HARRIER_STORE_REQUEST_SECONDS", "1")]);
-    assert!(said.contains("timed out: the server has said nothing"), "{said}");
+    let message = error_output(&bucket, &[("HARRIER_STORE_REQUEST_SECONDS", "1")]);
+    assert!(message.contains("timed out: the server has said nothing"), "{message}");
 }

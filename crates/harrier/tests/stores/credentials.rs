@@ -1,13 +1,12 @@
-//! Where credentials come from, as AWS's own tools have it, upon a real server; and what is said where there
-//! are none.
+//! AWS credential chain on a real server: environment, profiles, and errors without credentials.
 
 use std::path::Path;
 use std::process::Command;
 
 use harrier_servers::{ACCESS_KEY, REGION, S3, SECRET_KEY};
 
-/// What statements say in a home whose profiles say how to open the server.
-fn said(home: &Path, environment: &[(&str, &str)], statements: &[&str]) -> String {
+/// Output of statements with a home folder whose profiles configure the server.
+fn sql_output(home: &Path, environment: &[(&str, &str)], statements: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_harrier"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
         command.env_remove(name);
@@ -16,13 +15,13 @@ fn said(home: &Path, environment: &[(&str, &str)], statements: &[&str]) -> Strin
     command.env("HOME", home).env("AWS_ALLOW_HTTP", "true").env("AWS_EC2_METADATA_DISABLED", "true");
     let output =
         command.env("HARRIER_STORE_RETRIES", "0").envs(environment.iter().copied()).output().unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-    assert!(!said.contains(SECRET_KEY) && !said.contains("hush"), "{said}");
-    said
+    let output_text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    assert!(!output_text.contains(SECRET_KEY) && !output_text.contains("hush"), "{output_text}");
+    output_text
 }
 
 #[test]
-fn profiles_say_how_to_open_s3() {
+fn aws_profiles_configure_s3() {
     let Some(server) = S3::shared() else { return };
     let bucket = server.new_bucket();
     server.put_object(&bucket, "a.csv", b"v\n1\n2\n");
@@ -49,8 +48,8 @@ fn profiles_say_how_to_open_s3() {
 
     let count = format!("SELECT count(*) FROM '{file}'");
     for profile in ["default", "asked"] {
-        let said = said(home.path(), &[("AWS_PROFILE", profile)], &[&count]);
-        assert_eq!(said.lines().last(), Some("2"), "{said}");
+        let output_text = sql_output(home.path(), &[("AWS_PROFILE", profile)], &[&count]);
+        assert_eq!(output_text.lines().last(), Some("2"), "{output_text}");
     }
     for (profile, expected) in [
         ("wrong", "the secret access key is another's"),
@@ -59,15 +58,19 @@ fn profiles_say_how_to_open_s3() {
     ] {
         let environment =
             [("AWS_PROFILE", profile), ("AWS_ENDPOINT_URL", endpoint.as_str()), ("AWS_REGION", REGION)];
-        let said = said(home.path(), &environment, &[&count]);
-        assert!(said.contains("42501") && said.contains(expected), "{said}");
+        let output_text = sql_output(home.path(), &environment, &[&count]);
+        assert!(output_text.contains("42501") && output_text.contains(expected), "{output_text}");
     }
 
-    // Nowhere: requests are unsigned only where that is wanted.
+    // No credentials: requests are unsigned only on request.
     let nobody = tempfile::tempdir().unwrap();
     let environment = [("AWS_ENDPOINT_URL", endpoint.as_str()), ("AWS_REGION", REGION)];
-    let unsaid = said(nobody.path(), &environment, &[&count]);
+    let unsaid = sql_output(nobody.path(), &environment, &[&count]);
     assert!(unsaid.contains("42501") && unsaid.contains("there are no credentials"), "{unsaid}");
-    let wanted = said(nobody.path(), &environment, &["SET s3.skip_signature = 'true'", &count]);
-    assert!(wanted.contains("ERROR") && !wanted.contains("there are no credentials"), "{wanted}");
+    let unsigned_output =
+        sql_output(nobody.path(), &environment, &["SET s3.skip_signature = 'true'", &count]);
+    assert!(
+        unsigned_output.contains("ERROR") && !unsigned_output.contains("there are no credentials"),
+        "{unsigned_output}"
+    );
 }

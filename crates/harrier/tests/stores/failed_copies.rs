@@ -1,6 +1,5 @@
-//! A COPY … TO that does not come to its end: what was at its place is what it was, byte by byte, and nothing
-//! new is there, neither a file nor an upload. On a disk and on S3, embedded and on three ranks, in each
-//! format, whatever it is that goes wrong.
+//! Failed COPY … TO: the previous file is unchanged, byte for byte, and no new file or upload is left. On a
+//! disk and on S3, embedded and on three ranks, in each format, for every kind of failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,18 +12,18 @@ use harrier_servers::{ACCESS_KEY, Fault, Proxy, REGION, Rule, S3, SECRET_KEY};
 use harrier_testkit::session::{Configuration, Session};
 use tempfile::TempDir;
 
-use crate::test_server::{PATIENCE, Served};
+use crate::test_server::{PATIENCE, TestServer};
 
 const DIVISION_BY_ZERO: &str = "22012";
 const BAD_NUMBER: &str = "22P02";
 
-/// Of a file that a sink writes in one piece, and of one that it writes in several, with [`PIECE`].
+/// Rows of a file that a sink writes in one piece, and of one in several pieces, with [`PIECE`].
 const FEW: u32 = 1_000;
 const MANY: u32 = 60_000;
-/// Bytes of the pieces, the fewest that S3 takes.
+/// Size of a piece: the minimum of S3.
 const PIECE: &str = "SET datafusion.execution.objectstore_writer_buffer_size = 5242880";
 
-/// Names of files and what is said about their format.
+/// File names and their format options.
 const FORMATS: [(&str, &str); 9] = [
     ("x.parquet", "(COMPRESSION none)"),
     ("x.csv", ""),
@@ -37,14 +36,14 @@ const FORMATS: [(&str, &str); 9] = [
     ("x.txt", ""),
 ];
 
-/// Rows of which the last one fails.
+/// A query whose last row fails.
 fn failing(rows: u32) -> String {
     format!(
         "SELECT v, 10 / (v - {rows}) AS a, repeat(md5(v::text), 4) AS b FROM generate_series(1, {rows}) AS g(v)"
     )
 }
 
-/// A place for files, and how to look at what is there.
+/// A destination for files, and how to inspect it.
 enum Place {
     Disk(TempDir),
     Bucket(&'static S3, String),
@@ -67,7 +66,7 @@ impl Place {
         }
     }
 
-    /// All files, whatever their names, with what is in them.
+    /// All files with their contents.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = BTreeMap::new();
         match self {
@@ -81,7 +80,7 @@ impl Place {
         files
     }
 
-    /// Uploads that were not completed.
+    /// Number of incomplete multipart uploads.
     fn uploads(&self) -> usize {
         match self {
             Self::Disk(_) => 0,
@@ -122,8 +121,8 @@ fn run(session: &mut Session, sql: &str) {
     session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
 }
 
-/// The statement fails with `sqlstate`, and the place is as before.
-fn nothing_comes_of(place: &Place, session: &mut Session, sql: &str, sqlstate: &str) {
+/// Asserts that the statement fails with `sqlstate`, and that the destination is unchanged.
+fn assert_fails_without_effect(place: &Place, session: &mut Session, sql: &str, sqlstate: &str) {
     let before = place.files();
     let failure = session.run(sql).expect_err(sql);
     assert_eq!(failure.sqlstate, sqlstate, "{failure} of {sql}");
@@ -149,44 +148,49 @@ fn check_formats(place: &Place, configuration: &Configuration) {
             source.path().display()
         ),
     );
-    // A file of S3 is held in memory where a sink writes it in one piece, and as an upload where it does in
-    // several.
+    // On S3, a sink that writes one piece holds the file in memory, and one that writes several uses an
+    // upload.
     for rows in [FEW, MANY] {
         for (name, options) in FORMATS {
             let url = place.url(name);
             let fails = format!("COPY ({}) TO '{url}' {options}", failing(rows));
-            nothing_comes_of(place, session, &fails, DIVISION_BY_ZERO);
+            assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
             run(session, &format!("COPY (SELECT 1 AS a) TO '{url}' {options}"));
-            nothing_comes_of(place, session, &fails, DIVISION_BY_ZERO);
-            nothing_comes_of(
+            assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
+            assert_fails_without_effect(
                 place,
                 session,
                 &format!("COPY (SELECT * FROM source) TO '{url}' {options}"),
                 BAD_NUMBER,
             );
-            // EXPLAIN knows COPY without options only.
+            // EXPLAIN supports COPY only without options.
             if name == "x.csv" {
-                nothing_comes_of(place, session, &format!("EXPLAIN ANALYZE {fails}"), DIVISION_BY_ZERO);
+                assert_fails_without_effect(
+                    place,
+                    session,
+                    &format!("EXPLAIN ANALYZE {fails}"),
+                    DIVISION_BY_ZERO,
+                );
             }
-            // What comes to its end is there, and takes the place of what was.
+            // A successful COPY replaces the previous file.
             let good = failing(rows).replace(&format!("(v - {rows})"), "(v + 1)");
             run(session, &format!("COPY ({good}) TO '{url}' {options}"));
             assert!(place.files().values().map(Vec::len).max() > Some(1000), "{url}");
             run(session, &format!("COPY (SELECT 1 AS a) TO '{url}' {options}"));
             assert_eq!(place.uploads(), 0);
         }
-        // Several files, of several table partitions.
+        // Several files of several table partitions.
         for format in ["PARQUET", "CSV", "JSON", "ORC"] {
             let folder = place.url(&format!("parts-{format}/"));
             let rows = failing(rows).replace("SELECT v,", "SELECT v, (v % 5)::text AS k,");
             let fails = format!("COPY ({rows}) TO '{folder}' STORED AS {format} PARTITIONED BY (k)");
-            nothing_comes_of(place, session, &fails, DIVISION_BY_ZERO);
+            assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
             let fails = format!("COPY ({rows}) TO '{folder}' STORED AS {format}");
-            nothing_comes_of(place, session, &fails, DIVISION_BY_ZERO);
+            assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
         }
         run(session, PIECE);
     }
-    // Of what the last statements have written, each row is there.
+    // All rows of the last statements are there.
     let folder = place.url("good/");
     let good = format!("SELECT v, (v % 5)::text AS k FROM generate_series(1, {MANY}) AS g(v)");
     run(session, &format!("COPY ({good}) TO '{folder}' STORED AS PARQUET PARTITIONED BY (k)"));
@@ -207,34 +211,34 @@ fn three_ranks() -> Option<Configuration> {
 }
 
 #[test]
-fn on_a_disk() {
+fn failed_copy_on_a_disk() {
     check_formats(&Place::disk(), &Configuration::embedded());
 }
 
 #[test]
-fn on_a_disk_by_three_ranks() {
+fn failed_copy_on_a_disk_by_three_ranks() {
     let Some(ranks) = three_ranks() else { return };
     let _turn = harrier_launch::gang_slot();
     check_formats(&Place::disk(), &ranks);
 }
 
 #[test]
-fn on_s3() {
+fn failed_copy_on_s3() {
     let Some(place) = Place::bucket() else { return };
     check_formats(&place, &Configuration::embedded());
 }
 
 #[test]
-fn on_s3_by_three_ranks() {
+fn failed_copy_on_s3_by_three_ranks() {
     let Some(place) = Place::bucket() else { return };
     let Some(ranks) = three_ranks() else { return };
     let _turn = harrier_launch::gang_slot();
     check_formats(&place, &ranks);
 }
 
-/// One of several files cannot be shown: then none is.
+/// One of several files cannot be published: then none is.
 #[test]
-fn a_file_that_s3_refuses_at_the_end() {
+fn failed_upload_completion_on_s3() {
     let Some(server) = S3::shared() else { return };
     let place = Place::Bucket(server, server.new_bucket());
     let proxy = Proxy::start(server.address());
@@ -252,7 +256,7 @@ fn a_file_that_s3_refuses_at_the_end() {
     assert_eq!(place.files().len(), 7);
 }
 
-/// Ends `harrier sql` while it copies, and looks at what it leaves.
+/// Cancels `harrier sql` during a COPY, and checks what is left.
 fn check_cancel(place: &Place, existing: bool) {
     let url = place.url("x.csv");
     let mut configuration = Configuration::embedded();
@@ -273,7 +277,7 @@ fn check_cancel(place: &Place, existing: bool) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It writes once something of it is there that nobody sees as its file.
+    // Writing has started once a temporary file exists.
     let deadline = Instant::now() + PATIENCE;
     while place.files().len() + place.uploads() == before.len() {
         assert!(child.try_wait().unwrap().is_none(), "the copy ended by itself");
@@ -287,23 +291,23 @@ fn check_cancel(place: &Place, existing: bool) {
 }
 
 #[test]
-fn canceled_on_a_disk() {
+fn canceled_copy_on_a_disk() {
     for existing in [false, true] {
         check_cancel(&Place::disk(), existing);
     }
 }
 
 #[test]
-fn canceled_on_s3() {
+fn canceled_copy_on_s3() {
     for existing in [false, true] {
         let Some(place) = Place::bucket() else { return };
         check_cancel(&place, existing);
     }
 }
 
-/// A server whose ranks write, and one without any.
+/// A server whose ranks write, and one without ranks.
 #[test]
-fn by_a_server() {
+fn failed_copy_by_a_server() {
     let Some(bucket) = Place::bucket() else { return };
     let mut ways: Vec<&[&str]> = vec![&["--launcher", "none"]];
     if !harrier_launch::mpi_skipped() {
@@ -315,11 +319,11 @@ fn by_a_server() {
         let variables = bucket.environment();
         let variables: Vec<(&str, &str)> =
             variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let served = Served::start_with(tempfile::tempdir().unwrap(), arguments, &variables);
+        let test_server = TestServer::start_with(tempfile::tempdir().unwrap(), arguments, &variables);
         if arguments.contains(&"--ranks") {
-            served.wait_for_ranks(2);
+            test_server.wait_for_ranks(2);
         }
-        let mut client = served.client();
+        let mut client = test_server.client();
         client.query(PIECE).unwrap();
         for place in [&disk, &bucket] {
             for name in ["x.parquet", "x.csv", "x.json"] {
@@ -337,9 +341,9 @@ fn by_a_server() {
     }
 }
 
-/// A file on HDFS is beside its place until it is shown.
+/// On HDFS, a file is staged beside its destination until it is published.
 #[test]
-fn on_hdfs() {
+fn failed_copy_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let mut session = Session::start(&Configuration::embedded()).unwrap();
     let session = &mut session;

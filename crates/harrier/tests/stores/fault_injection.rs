@@ -1,14 +1,13 @@
-//! Random statements over a store whose requests are struck by random faults in every phase: before the
-//! server hears of one, within its body, after it was done, within the answer; slow ones, ones that overtake
-//! others, and objects that are replaced meanwhile.
+//! Fault injection between statements and an object store: random faults in every phase of a request: before
+//! the server receives it, within its body, after execution, within the response; slow and reordered
+//! requests, and objects that are replaced meanwhile.
 //!
-//! The oracle is a session of one process over a folder of a local disk, which runs the same statements. A
-//! query has the same answer or an error of the store. A statement that writes leaves what it leaves there;
-//! after an error all is as before, unless the error says that the outcome is not known: then one of the two.
-//! In the end nothing is left over, neither an object nor an upload.
+//! The oracle runs the same statements in one process on a local folder. A query returns the same answer or
+//! an error of the store. After a write the contents are equal; after an error they are unchanged, unless the
+//! outcome is reported as unknown: then either. In the end no object and no upload is left.
 //!
-//! A seed is one statement and its faults: `HARRIER_SEED` is the first one's, `HARRIER_STATEMENTS` says how
-//! many follow it.
+//! A seed is one statement with its faults: `HARRIER_SEED` is the first one, `HARRIER_STATEMENTS` the number
+//! of seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,30 +23,30 @@ use tempfile::TempDir;
 
 use crate::warehouses::{Bucket, run};
 
-/// Seeds of `make test`, in one process and on ranks; the soak has thousands.
+/// Seeds of `make test`, in one process and on ranks; the soak runs thousands.
 const STATEMENTS: u64 = 100;
-/// Of so many requests one is struck.
+/// One in this number of requests fails.
 const ONE_IN: u64 = 3;
 
-/// What a store's failure may be called. Rows of two versions that were told apart are 40001.
+/// SQLSTATEs of a store's failure. Rows of two versions that were detected are 40001.
 const OF_STORES: [&str; 4] = ["58030", "08006", "40001", OUTCOME_UNKNOWN];
-/// The statement may have been done.
+/// The statement may have taken effect.
 const OUTCOME_UNKNOWN: &str = "08007";
 const UNDEFINED_FILE: &str = "58P01";
 const DIVISION_BY_ZERO: &str = "22012";
 
-/// Files of COPY, one of each format.
+/// Files of COPY, one per format.
 const FILES: [&str; 6] = ["a.parquet", "b.csv", "c.json", "d.arrow", "e.orc", "f.avro"];
 const EXTERNAL: [(&str, &str); 2] = [("ep", "PARQUET"), ("ec", "CSV")];
 const KEPT: [(&str, &str); 2] = [("w", ""), ("p", "PARTITION BY (k)")];
 
-/// Pieces of a file that is written by several requests are as small as S3 lets them be.
+/// Part size of multipart uploads: the minimum of S3.
 const SETTINGS: [&str; 2] = [
     "SET datafusion.execution.objectstore_writer_buffer_size = 5242880",
     "SET datafusion.optimizer.repartition_file_min_size = 10000",
 ];
 
-/// What statements are about: a file, or a table.
+/// Name of the file or table that a statement uses.
 type Subject = &'static str;
 
 fn subjects() -> impl Iterator<Item = Subject> {
@@ -58,16 +57,16 @@ fn is_file(subject: Subject) -> bool {
     FILES.contains(&subject)
 }
 
-/// Tells the rows of a subject from any others that are drawn; `{at}` is the place of files.
+/// Query that distinguishes the contents of a subject; `{at}` is the folder of files.
 fn probe(subject: Subject) -> String {
     let from = if is_file(subject) { format!("'{{at}}/{subject}'") } else { subject.to_string() };
     format!("SELECT k, count(*), sum(id), min(t), max(t) FROM {from} GROUP BY k ORDER BY k")
 }
 
-/// Rows as text, or the SQLSTATE.
-type Told = Result<Vec<Vec<Option<String>>>, String>;
+/// Rows as text, or an SQLSTATE.
+type Outcome = Result<Vec<Vec<Option<String>>>, String>;
 
-fn told(answer: Result<Answer, Failure>) -> Result<Told, Failure> {
+fn outcome_of(answer: Result<Answer, Failure>) -> Result<Outcome, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer.into_rows().rows)),
         Err(failure) if failure.sqlstate == UNDEFINED_FILE => Ok(Err(failure.sqlstate)),
@@ -75,7 +74,7 @@ fn told(answer: Result<Answer, Failure>) -> Result<Told, Failure> {
     }
 }
 
-/// A session, and where its files are.
+/// A session and its folder of files.
 struct Place {
     session: Session,
     at: String,
@@ -94,8 +93,8 @@ impl Place {
         self.session.run(&sql.replace("{at}", &self.at))
     }
 
-    fn probe(&mut self, subject: Subject) -> Told {
-        told(self.run(&probe(subject))).unwrap_or_else(|failure| panic!("{failure} of {subject}"))
+    fn probe(&mut self, subject: Subject) -> Outcome {
+        outcome_of(self.run(&probe(subject))).unwrap_or_else(|failure| panic!("{failure} of {subject}"))
     }
 
     fn make_tables(&mut self) {
@@ -112,15 +111,15 @@ impl Place {
     }
 }
 
-/// One or several statements about one subject.
+/// Statements about one subject.
 #[derive(Debug)]
 struct Step {
     subject: Subject,
     statements: Vec<String>,
     is_query: bool,
-    /// The SQLSTATE that it fails with wherever it runs.
+    /// Expected SQLSTATE, with any store.
     fails: Option<&'static str>,
-    /// What somebody else writes while it is read.
+    /// Object that another client writes during the read.
     replaced_by: Option<String>,
 }
 
@@ -134,7 +133,7 @@ impl Draw {
     /// A query of rows with ids from a number on.
     fn rows(&mut self, is_failing: bool) -> String {
         let first = self.0.random_range(0..1000);
-        // Some files are written in several pieces, some rows are kept in the catalog.
+        // Some files are multipart uploads, some rows are inlined in the catalog.
         let (count, width) = self.one_of(&[(3, 1), (400, 1), (3000, 2), (60_000, 4)]);
         let partitions = self.one_of(&[1, 2, 5]);
         let k = match is_failing {
@@ -200,22 +199,22 @@ impl Draw {
     }
 }
 
-/// What is known to be there, and what was counted.
+/// Store, oracle and counters.
 struct Trial<'a> {
     bucket: &'a Bucket,
     store: Place,
     mirror: Place,
-    /// Writes beside the session, and past the proxy.
+    /// Writes to the store directly, without the proxy.
     other: Arc<Mutex<Session>>,
-    known: BTreeMap<Subject, Told>,
+    known: BTreeMap<Subject, Outcome>,
     struck: usize,
     refused: usize,
-    /// Uploads that were begun, while nobody heard which.
+    /// Uploads that started although the response was lost.
     unheard: usize,
 }
 
 impl Trial<'_> {
-    /// Errors: what is wrong.
+    /// Errors: a description of the violation.
     fn step(&mut self, seed: u64) -> Result<(), String> {
         let step = Draw(StdRng::seed_from_u64(seed)).step();
         let other = step.replaced_by.clone().filter(|_| self.known[step.subject].is_ok());
@@ -223,25 +222,26 @@ impl Trial<'_> {
             let (sql, other) = (sql.replace("{at}", &self.store.at), Arc::clone(&self.other));
             let at = usize::try_from(seed % 4).unwrap();
             let rule = Rule::new(Fault::Cut).of("GET").on(step.subject).after(at);
-            // Its error is seen by what is there afterwards.
+            // Its effect is checked by the contents afterwards.
             self.bucket.proxy.before(rule, move || drop(other.lock().unwrap().run(&sql)));
         }
         self.bucket.proxy.disturb(seed, ONE_IN);
         let answer = self.run_all(&step);
         let struck = self.bucket.proxy.clear();
         self.struck += struck.len();
-        self.unheard += struck.iter().filter(|(request, fault)| begins_unheard(request, *fault)).count();
-        let checked = match step.is_query {
+        self.unheard +=
+            struck.iter().filter(|(request, fault)| starts_unknown_upload(request, *fault)).count();
+        let verdict = match step.is_query {
             true => self.check_query(&step, answer, other.as_deref()),
             false => self.check_write(&step, answer),
         };
-        checked.map_err(|wrong| {
+        verdict.map_err(|wrong| {
             let short: Vec<String> = step.statements.iter().map(|sql| sql.chars().take(300).collect()).collect();
             format!("seed {seed}: {wrong}\n  statements: {short:#?}\n  replaced by: {other:?}\n  faults: {struck:#?}")
         })
     }
 
-    /// The last answer; or the first failure, with whether it is the last statement's.
+    /// The last answer, or the first failure and whether the last statement failed.
     fn run_all(&mut self, step: &Step) -> Result<Answer, (Failure, bool)> {
         let (last, before) = step.statements.split_last().unwrap();
         for sql in before {
@@ -270,53 +270,53 @@ impl Trial<'_> {
         other: Option<&str>,
     ) -> Result<(), String> {
         let sql = &step.statements[0];
-        let mut right = vec![told(self.mirror.run(sql)).unwrap()];
+        let mut right = vec![outcome_of(self.mirror.run(sql)).unwrap()];
         if let Some(other) = other {
-            // The other's object may have come, or not; after this it has.
+            // The other client's object may be written or not; after this it is.
             self.mirror.run(other).unwrap();
-            right.push(told(self.mirror.run(sql)).unwrap());
+            right.push(outcome_of(self.mirror.run(sql)).unwrap());
             run(&mut self.other.lock().unwrap(), &other.replace("{at}", &self.store.at));
             self.known.insert(step.subject, self.mirror.probe(step.subject));
         }
-        match told(answer.map_err(|(failure, _)| failure)) {
-            Ok(told) if right.contains(&told) => Ok(()),
-            Ok(told) => Err(format!("{told:?} is none of {right:?}")),
+        match outcome_of(answer.map_err(|(failure, _)| failure)) {
+            Ok(outcome) if right.contains(&outcome) => Ok(()),
+            Ok(outcome) => Err(format!("{outcome:?} is none of {right:?}")),
             Err(failure) => self.refuse(&failure),
         }
     }
 
     fn check_write(&mut self, step: &Step, answer: Result<Answer, (Failure, bool)>) -> Result<(), String> {
-        let found = self.store.probe(step.subject);
+        let contents = self.store.probe(step.subject);
         let before = &self.known[step.subject];
         match answer {
             Ok(_) => {
                 if let Some(state) = step.fails {
                     return Err(format!("it should have failed with {state}"));
                 }
-                self.after(step, &found)
+                self.after(step, &contents)
             }
             Err((failure, is_last)) => {
-                let is_as_before = found == *before;
+                let is_as_before = contents == *before;
                 if step.fails.is_none_or(|state| state != failure.sqlstate) {
                     self.refuse(&failure)?;
                 }
                 match is_as_before {
                     true => Ok(()),
-                    false if is_last && failure.sqlstate == OUTCOME_UNKNOWN => self.after(step, &found),
-                    false => Err(format!("after {failure} there is {found:?}")),
+                    false if is_last && failure.sqlstate == OUTCOME_UNKNOWN => self.after(step, &contents),
+                    false => Err(format!("after {failure} there is {contents:?}")),
                 }
             }
         }
     }
 
-    /// The statement was done: on the mirror, too.
-    fn after(&mut self, step: &Step, found: &Told) -> Result<(), String> {
+    /// The statement took effect: runs it on the oracle, too.
+    fn after(&mut self, step: &Step, contents: &Outcome) -> Result<(), String> {
         for sql in &step.statements {
             self.mirror.run(sql).map_err(|failure| format!("the mirror says {failure}"))?;
         }
         let right = self.mirror.probe(step.subject);
-        let is_right = *found == right;
-        let wrong = format!("there is {found:?} instead of {right:?}");
+        let is_right = *contents == right;
+        let wrong = format!("there is {contents:?} instead of {right:?}");
         self.known.insert(step.subject, right);
         if is_right { Ok(()) } else { Err(wrong) }
     }
@@ -356,11 +356,11 @@ fn check(configuration: &Configuration, bucket: &Bucket) {
     );
     assert!(struck as u64 > count, "too few faults for {count} statements: {struck}");
     assert!(refused as u64 <= count / 4, "of {count} statements {refused} failed");
-    nothing_is_left(&mut trial, &files);
+    assert_no_leftovers(&mut trial, &files);
 }
 
-/// All is there that should be, and nothing else once the tables are dropped.
-fn nothing_is_left(trial: &mut Trial<'_>, files: &Path) {
+/// Asserts that all rows are there, and that nothing is left after the tables are dropped.
+fn assert_no_leftovers(trial: &mut Trial<'_>, files: &Path) {
     for subject in subjects() {
         assert_eq!(trial.store.probe(subject), trial.known[subject], "{subject}");
     }
@@ -375,9 +375,9 @@ fn nothing_is_left(trial: &mut Trial<'_>, files: &Path) {
     for sql in ["CALL expire_snapshots('0 seconds')", "SET harrier.vacuum_age_seconds = 0", "VACUUM"] {
         trial.store.run(sql).unwrap();
     }
-    // Files of COPY stay, and the rows of external tables are their owner's. Of the locks of writers of each
-    // the last one stays, whose number nobody has again; and an empty journal stays for a day, which keeps
-    // out what a holder asked for whose lock was taken over.
+    // Files of COPY stay, and files of external tables belong to their owner. Of each table's writer locks
+    // the last one stays, so that its number is never reused; an empty journal stays for a day, which fences
+    // requests of a holder whose lock was taken over.
     let folder = trial.bucket.server.folder(&trial.bucket.name);
     let is_void = |name: &str| {
         name.contains("/.harrier-")
@@ -387,7 +387,7 @@ fn nothing_is_left(trial: &mut Trial<'_>, files: &Path) {
     let is_row = |name: &str| EXTERNAL.iter().any(|(table, _)| name.starts_with(&format!("files/{table}/")));
     let is_lock = |name: &str| name.contains("/.harrier-") && name.contains("/lock-");
     let objects = trial.bucket.server.objects(&trial.bucket.name).into_iter();
-    let (locks, left): (Vec<String>, Vec<String>) =
+    let (locks, leftovers): (Vec<String>, Vec<String>) =
         objects.filter(|name| !is_row(name) && !is_void(name)).partition(|name| is_lock(name));
     let folder_of = |name: &String| name.rsplit_once('/').map(|(folder, _)| folder.to_string());
     let locked: BTreeSet<String> = locks.iter().filter_map(folder_of).collect();
@@ -399,14 +399,15 @@ fn nothing_is_left(trial: &mut Trial<'_>, files: &Path) {
         .chain(["lake/_harrier_warehouse".to_string()])
         .collect();
     right.sort();
-    assert_eq!(left, right);
-    // One whose name nobody has heard is known to the store alone; below the data folder VACUUM has found it.
+    assert_eq!(leftovers, right);
+    // Uploads with a lost response are known to the store alone; VACUUM has removed those below the data
+    // folder.
     let uploads = trial.bucket.server.uploads(&trial.bucket.name);
     assert!(uploads <= trial.unheard, "{uploads} uploads are left, {} were begun unheard", trial.unheard);
 }
 
-/// Whether a request has begun an upload of COPY of which the client cannot know.
-fn begins_unheard(request: &Request, fault: Fault) -> bool {
+/// Whether a request has started a COPY upload of which the client cannot know.
+fn starts_unknown_upload(request: &Request, fault: Fault) -> bool {
     let is_heard = matches!(fault, Fault::Cut | Fault::Status(_) | Fault::Delay(_) | Fault::Late(_));
     request.kind == "POST"
         && request.path.contains("/files/")
@@ -415,13 +416,13 @@ fn begins_unheard(request: &Request, fault: Fault) -> bool {
 }
 
 #[test]
-fn in_one_process() {
+fn fault_injection_in_one_process() {
     let Some(bucket) = Bucket::new() else { return };
-    check(&impatient(bucket.configuration()), &bucket);
+    check(&with_short_retries(bucket.configuration()), &bucket);
 }
 
 #[test]
-fn on_three_ranks() {
+fn fault_injection_on_three_ranks() {
     let Some(bucket) = Bucket::new() else { return };
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
@@ -429,15 +430,15 @@ fn on_three_ranks() {
     }
     let _turn = harrier_launch::gang_slot();
     let words = Launcher::open_mpi(3).words().unwrap_or_else(|reason| panic!("{reason}"));
-    let ranks = impatient(bucket.configuration())
+    let ranks = with_short_retries(bucket.configuration())
         .named("3-ranks")
         .launched_by(words)
         .with_setting("harrier.distribute_bytes_min", "0");
     check(&ranks, &bucket);
 }
 
-/// What is not answered is asked for again soon.
-fn impatient(mut configuration: Configuration) -> Configuration {
+/// Shortens the retry delays.
+fn with_short_retries(mut configuration: Configuration) -> Configuration {
     configuration.environment.push(("HARRIER_STORE_REQUEST_SECONDS".into(), "2".into()));
     configuration
 }

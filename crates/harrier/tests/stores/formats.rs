@@ -1,4 +1,4 @@
-//! What COPY writes to a store is read from there, in each format that is read at all: embedded and on ranks.
+//! Round trip of COPY to a store and reading from it, in every readable format: embedded and on ranks.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::test_server::PATIENCE;
 
 const FILES: [&str; 6] = ["x.parquet", "x.csv", "x.json", "x.arrow", "x.orc", "x.avro"];
 
-/// Embedded and, where MPI is not skipped, on two ranks.
+/// Embedded and, unless MPI is skipped, on two ranks.
 fn configurations(environment: &[(&str, &str)]) -> Vec<Configuration> {
     let mut one = Configuration::embedded();
     one.environment.extend(environment.iter().map(|(name, value)| (name.to_string(), value.to_string())));
@@ -39,7 +39,7 @@ fn check(session: &mut Session, folder: &str) {
 }
 
 #[test]
-fn on_s3() {
+fn copy_round_trip_on_s3() {
     let Some(server) = S3::shared() else { return };
     let endpoint = server.endpoint();
     let environment = [
@@ -57,7 +57,7 @@ fn on_s3() {
 }
 
 #[test]
-fn on_hdfs() {
+fn copy_round_trip_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     for (number, configuration) in configurations(&[]).into_iter().enumerate() {
         let _turn = harrier_launch::gang_slot();
@@ -69,10 +69,10 @@ fn on_hdfs() {
     }
 }
 
-/// Files that are replaced after they were listed, by shorter ones: no row is missing without an error, and
-/// nothing panics.
+/// Files replaced by shorter ones after they were listed: no rows are lost without an error, and nothing
+/// panics.
 #[test]
-fn files_that_are_replaced_while_they_are_read() {
+fn files_replaced_during_a_read() {
     let Some(server) = S3::shared() else { return };
     let proxy = Proxy::start(server.address());
     let endpoint = proxy.endpoint();
@@ -93,7 +93,7 @@ fn files_that_are_replaced_while_they_are_read() {
     server.put_object(&bucket, "rows.csv", format!("a,b\n{}", lines(1000)).as_bytes());
     session.run("CREATE TABLE t (a BIGINT, b TEXT)").unwrap();
     let copy = format!("COPY t FROM 's3://{bucket}/rows.csv'");
-    // The server hears of the request for the rows when they are others.
+    // Holds the request for the rows until the object is replaced.
     proxy.add(Rule::new(Fault::Late(Duration::from_secs(4))).of("GET").on("rows.csv"));
     let before = proxy.count("GET");
     let copying = std::thread::spawn(move || {
@@ -115,9 +115,9 @@ fn files_that_are_replaced_while_they_are_read() {
     assert_eq!(rows[0][0].as_deref(), Some("0"));
 }
 
-/// What is wrong with the name of an endpoint is said, and is no panic.
+/// An invalid endpoint is an error, not a panic.
 #[test]
-fn an_endpoint_without_a_scheme() {
+fn endpoint_without_a_scheme_is_an_error() {
     for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
         let mut configuration = Configuration::embedded();
         configuration.environment.push((name.to_string(), "127.0.0.1:9".to_string()));

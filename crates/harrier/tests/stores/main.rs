@@ -1,5 +1,5 @@
-//! Files on S3 and HDFS, and catalogs in PostgreSQL, upon real servers: what statements say, and how stores
-//! are opened.
+//! Object stores (S3, HDFS) and catalogs in PostgreSQL on real servers: faults, credentials, options,
+//! backups, COPY, warehouses.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test stores store_options::`.
@@ -24,8 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use harrier_servers::Hdfs;
 
-/// The one HDFS server, which one test has at a time: what it is asked is counted over all of them. `None`,
-/// said loudly, where it cannot be installed. Who needs a turn among gangs, too, takes it after this.
+/// The HDFS server, used by one test at a time because its requests are counted. `None`, with a message, if
+/// it cannot be installed. Take the gang slot after this lock.
 fn hdfs() -> Option<(MutexGuard<'static, ()>, &'static Hdfs)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,5 @@
-//! HDFS with two NameNodes, of which one takes over from the other: between statements and in the midst of
-//! one, in good order and when it was killed. A statement goes on with the other NameNode, or fails and
-//! leaves what was there.
+//! HDFS NameNode failover: between statements and during one, in an orderly way and after a kill. A statement
+//! continues with the other NameNode, or fails without effect.
 
 use std::thread;
 
@@ -12,9 +11,9 @@ use crate::warehouses::{on_ranks, one, run};
 /// Rows of one statement, in several files.
 const ROWS: u64 = 2000;
 
-/// One process, then two ranks; each is there for two changes.
+/// One process, then two ranks; two failovers each.
 #[test]
-fn the_other_namenode_takes_over() {
+fn namenode_failover() {
     let Some(pair) = HdfsPair::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut alone = Configuration::embedded()
@@ -41,16 +40,16 @@ fn the_other_namenode_takes_over() {
                 run(&mut session, &insert(table));
                 *rows += ROWS;
             }
-            // In the midst of what each table is given next, or before it.
+            // During or before the next insert of each table.
             let outcome = thread::scope(|scope| {
                 let statement = scope.spawn(|| tables.each_ref().map(|table| session.run(&insert(table))));
-                change(&pair, &mut active, is_killed);
+                fail_over(&pair, &mut active, is_killed);
                 statement.join().unwrap()
             });
             for ((table, rows), outcome) in tables.iter().zip(&mut expected).zip(outcome) {
                 *rows += if outcome.is_ok() { ROWS } else { 0 };
-                let found = one(&mut session, &format!("SELECT count(*) FROM {table} WHERE v > 0"));
-                assert_eq!(found, rows.to_string(), "{table}, {outcome:?}");
+                let count = one(&mut session, &format!("SELECT count(*) FROM {table} WHERE v > 0"));
+                assert_eq!(count, rows.to_string(), "{table}, {outcome:?}");
             }
             run(&mut session, &insert(&tables[0]));
             expected[0] += ROWS;
@@ -65,8 +64,8 @@ fn insert(table: &str) -> String {
     format!("INSERT INTO {table} SELECT v, v % 5 FROM generate_series(1, {ROWS}) AS g(v)")
 }
 
-/// The NameNode that was waiting serves, the other one waits.
-fn change(pair: &HdfsPair, active: &mut usize, is_killed: bool) {
+/// Makes the standby NameNode active, and the other one standby.
+fn fail_over(pair: &HdfsPair, active: &mut usize, is_killed: bool) {
     let former = *active;
     *active = 1 - former;
     match is_killed {

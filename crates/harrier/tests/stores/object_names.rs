@@ -1,5 +1,4 @@
-//! Names of objects with signs that mean something elsewhere, and patterns of names: on S3, HDFS and a disk
-//! they are the same.
+//! Object names with special characters, and glob patterns: equal on S3, HDFS and a disk.
 
 use std::path::Path;
 
@@ -21,7 +20,7 @@ fn fails(session: &mut Session, sql: &str) -> Failure {
     session.run(sql).expect_err(sql)
 }
 
-fn on_s3(endpoint: &str) -> Configuration {
+fn s3_configuration(endpoint: &str) -> Configuration {
     let mut configuration = Configuration::embedded();
     for (name, value) in [
         ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
@@ -35,14 +34,14 @@ fn on_s3(endpoint: &str) -> Configuration {
     configuration
 }
 
-/// Ten rows in each file.
+/// Writes ten rows to each file.
 fn write(session: &mut Session, place: &str, names: &[&str]) {
     for name in names {
         run(session, &format!("COPY (SELECT v FROM generate_series(1, 10) AS g(v)) TO '{place}/{name}'"));
     }
 }
 
-/// `place`: a folder that is empty, without a `/` at its end.
+/// `place`: an empty folder without a trailing `/`.
 fn check_patterns(session: &mut Session, place: &str) {
     write(session, place, &["raw/a.parquet", "raw/b.parquet", "raw/2026/c.parquet", "raw/2026/d/e.parquet"]);
     write(session, place, &["parted/k=1/x.parquet", "parted/k=2/y.parquet"]);
@@ -80,8 +79,8 @@ fn check_patterns(session: &mut Session, place: &str) {
     }
 }
 
-/// As [`check_patterns`].
-fn check_signs(session: &mut Session, place: &str) {
+/// `place` as in [`check_patterns`].
+fn check_special_characters(session: &mut Session, place: &str) {
     let names = ["a#1", "#2", "%41", "a%2Fb", "a b+c", "[1]", "a&b=c;d", "ü"];
     for name in names {
         let file = format!("{place}/{name}.parquet");
@@ -93,7 +92,7 @@ fn check_signs(session: &mut Session, place: &str) {
     }
     let all = one(session, &format!("SELECT count(*) FROM '{place}/'"));
     assert_eq!(all, names.len().to_string(), "{place}");
-    // A sign that HDFS does not take, as Hive and Spark write it, too.
+    // Characters that HDFS refuses, escaped as by Hive and Spark.
     let table = format!("{place}-parted/");
     run(
         session,
@@ -120,25 +119,25 @@ fn check_signs(session: &mut Session, place: &str) {
 }
 
 #[test]
-fn patterns_and_signs_are_the_same_on_a_disk() {
+fn patterns_and_special_characters_on_a_disk() {
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::start(&Configuration::embedded()).unwrap();
     let place = |name: &str| Path::join(folder.path(), name).display().to_string();
     check_patterns(&mut session, &place("patterns"));
-    check_signs(&mut session, &place("signs"));
+    check_special_characters(&mut session, &place("signs"));
 }
 
 #[test]
-fn patterns_and_signs_are_the_same_on_s3() {
+fn patterns_and_special_characters_on_s3() {
     let Some(server) = S3::shared() else { return };
     let bucket = server.new_bucket();
-    let mut session = Session::start(&on_s3(&server.endpoint())).unwrap();
+    let mut session = Session::start(&s3_configuration(&server.endpoint())).unwrap();
     check_patterns(&mut session, &format!("s3://{bucket}/patterns"));
-    check_signs(&mut session, &format!("s3://{bucket}/signs"));
+    check_special_characters(&mut session, &format!("s3://{bucket}/signs"));
     let objects = server.objects(&bucket);
     assert!(objects.contains(&"signs/a%2Fb.parquet".to_string()), "{objects:?}");
     assert!(objects.contains(&"signs/#2.parquet".to_string()), "{objects:?}");
-    // What others leave beside data.
+    // Files of other programs beside the data.
     for name in ["patterns/raw/_SUCCESS", "patterns/raw/.a.parquet.crc", "patterns/raw/2026_$folder$"] {
         server.put_object(&bucket, name, b"");
     }
@@ -147,9 +146,9 @@ fn patterns_and_signs_are_the_same_on_s3() {
 }
 
 #[test]
-fn patterns_and_signs_are_the_same_on_hdfs() {
+fn patterns_and_special_characters_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let mut session = Session::start(&Configuration::embedded()).unwrap();
     check_patterns(&mut session, &format!("{}/patterns", server.url()));
-    check_signs(&mut session, &format!("{}/signs", server.url()));
+    check_special_characters(&mut session, &format!("{}/signs", server.url()));
 }

@@ -1,7 +1,7 @@
-//! An object that is replaced while a statement reads it: the statement fails with 40001, or has the rows of
-//! one version.
+//! An object that is replaced during a statement: the statement fails with 40001, or returns the rows of one
+//! version.
 //!
-//! A proxy holds one request of the statement back, each in its turn, until the object is another one.
+//! A proxy holds one request of the statement, each in turn, until the object is replaced.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use harrier_testkit::session::{Configuration, Session};
 use crate::failed_copies::environment;
 use crate::test_server::PATIENCE;
 
-/// So long a request is held back.
+/// Time that a request is held.
 const HELD: Duration = Duration::from_secs(1);
-/// Requests that are held back, one in each statement.
+/// Held requests, one per statement.
 const REQUESTS: usize = 3;
 
-/// Writes an object, whose two versions have as many bytes. No statistics of a column tell all that is in it.
+/// Writes an object of two versions with equal length. Column statistics do not reveal all values.
 fn write(session: &mut Session, url: &str, version: u32) {
     let rows =
         format!("SELECT v AS id, {version}000 + v % 7 AS mark FROM generate_series(100000, 160000) AS g(v)");
@@ -36,9 +36,9 @@ fn check(configuration: &Configuration, names: &[&str]) {
     let mut session = Session::start(&configuration).unwrap();
     session.run("SET datafusion.optimizer.repartition_file_min_size = 1000").unwrap();
     for name in names {
-        let mut refused = 0;
+        let mut conflict_count = 0;
         for at in 0..REQUESTS {
-            // Nothing is remembered of another object's footer.
+            // A new object name, so that no footer is cached.
             let object = format!("{at}-{name}");
             let url = format!("s3://{bucket}/{object}");
             write(&mut writer, &url, 1);
@@ -49,9 +49,9 @@ fn check(configuration: &Configuration, names: &[&str]) {
             let answer = std::thread::scope(|scope| {
                 let statement = scope.spawn(|| session.run(&sql));
                 let is_read = |request: &&Request| request.kind == "GET" && request.path.contains(&object);
-                let begun = Instant::now();
+                let start = Instant::now();
                 while !statement.is_finished() && proxy.requests().iter().filter(is_read).count() <= at {
-                    assert!(begun.elapsed() < PATIENCE, "{sql} asks for nothing");
+                    assert!(start.elapsed() < PATIENCE, "{sql} asks for nothing");
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 write(&mut writer, &url, 2);
@@ -65,21 +65,21 @@ fn check(configuration: &Configuration, names: &[&str]) {
                 Err(failure) => {
                     assert_eq!(failure.sqlstate, "40001", "{failure} of {sql}");
                     assert!(failure.message.contains(&object), "{failure}");
-                    refused += 1;
+                    conflict_count += 1;
                 }
             }
         }
-        assert!(refused > 0, "{name} was never replaced while it was read: {:?}", proxy.requests());
+        assert!(conflict_count > 0, "{name} was never replaced while it was read: {:?}", proxy.requests());
     }
 }
 
 #[test]
-fn embedded() {
+fn replaced_objects_embedded() {
     check(&Configuration::embedded(), &["x.parquet", "x.csv", "x.json", "x.orc", "x.avro"]);
 }
 
 #[test]
-fn three_ranks() {
+fn replaced_objects_on_three_ranks() {
     match Configuration::on_ranks("three ranks", &Launcher::open_mpi(3)) {
         Ok(configuration) => check(
             &configuration.with_setting("harrier.distribute_bytes_min", "0"),

@@ -1,12 +1,11 @@
-//! How many requests statements make, by their kinds: each is paid for and waited for. Where the catalog
-//! knows of files, nothing is listed and no file is looked at before it is read.
+//! Number of requests of statements by kind: requests cost money and time. Files known from the catalog are
+//! neither listed nor stat'ed before they are read.
 
 use harrier_testkit::session::Session;
 
 use crate::warehouses::{Bucket, one, run};
 
-/// The requests of one statement, as `GET 2, LIST 1`; those of the folder beside a table, where writers of
-/// external tables are seen, as `LOCK`.
+/// Requests of one statement, as `GET 2, LIST 1`; those for the writer locks of an external table as `LOCK`.
 fn requests(bucket: &Bucket, session: &mut Session, sql: &str) -> String {
     bucket.proxy.reset();
     run(session, sql);
@@ -24,32 +23,32 @@ fn statements_make_few_requests() {
     let mut session = bucket.session();
     let at = |name: &str| format!("s3://{}/{name}", bucket.name);
     let rows = "SELECT v AS id, v % 7 AS k FROM generate_series(1, 1000) AS g(v)";
-    // What follows is not counted with it: the catalog is made, and the folder marked.
+    // The first statement also creates the catalog and the marker of the data folder.
     run(&mut session, "CREATE TABLE t (id BIGINT, k BIGINT)");
     run(&mut session, &format!("INSERT INTO t {rows}"));
     let mut failures = Vec::new();
     for (sql, expected) in [
         (format!("COPY ({rows}) TO '{}'", at("f/a.parquet")), "PUT 1"),
         (format!("SELECT sum(id) FROM '{}'", at("f/a.parquet")), "GET 2, HEAD 1"),
-        // The footer is known.
+        // The footer is cached.
         (format!("SELECT sum(id) FROM '{}'", at("f/")), "GET 1, LIST 1, LOCK 2"),
         (format!("INSERT INTO t {rows}"), "PUT 1"),
         ("SELECT sum(id) FROM t".to_string(), "GET 4"),
         ("SELECT count(*) FROM t".to_string(), ""),
         ("DELETE FROM t WHERE id = 5".to_string(), "GET 4"),
     ] {
-        let found = requests(&bucket, &mut session, &sql);
-        if found != expected {
-            failures.push(format!("{sql}: {found} instead of {expected}"));
+        let actual = requests(&bucket, &mut session, &sql);
+        if actual != expected {
+            failures.push(format!("{sql}: {actual} instead of {expected}"));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1998");
 }
 
-/// A query sees what was written a moment ago, and one that names a file twice looks at it once.
+/// A query sees files written just before, and one that names a file twice lists it once.
 #[test]
-fn what_was_found_is_forgotten_with_its_query() {
+fn listings_are_cached_within_one_query() {
     let Some(bucket) = Bucket::new() else { return };
     let mut session = bucket.session();
     let folder = format!("s3://{}/x/", bucket.name);

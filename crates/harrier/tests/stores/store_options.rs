@@ -1,13 +1,13 @@
-//! Stores that a table or a session says how to open, upon real servers, while the environment says something
-//! else: embedded, on ranks, and by a server whose ranks are other processes.
+//! Store options of tables and sessions on real servers, which override the environment: embedded, on ranks,
+//! and on a server with ranks in other processes.
 
 use harrier_launch::Launcher;
 use harrier_servers::{ACCESS_KEY, REGION, S3, SECRET_KEY};
 use harrier_testkit::session::{Answer, Configuration, Failure, Session};
 
-use crate::test_server::Served;
+use crate::test_server::TestServer;
 
-/// With it nothing is found: nobody listens there.
+/// Environment with an endpoint at which nothing listens.
 const ELSEWHERE: [(&str, &str); 6] = [
     ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
     ("AWS_ACCESS_KEY_ID", "of the environment"),
@@ -25,7 +25,7 @@ fn embedded() -> Configuration {
     configuration
 }
 
-/// The same embedded and, where MPI is not skipped, on two ranks.
+/// The same embedded and, unless MPI is skipped, on two ranks.
 fn configurations() -> Vec<Configuration> {
     let one = embedded();
     if harrier_launch::mpi_skipped() {
@@ -44,17 +44,17 @@ fn run(session: &mut Session, sql: &str) {
 
 fn one(session: &mut Session, sql: &str) -> String {
     match session.run(sql) {
-        // The value of SHOW comes behind its name.
+        // SHOW returns the name before the value.
         Ok(Answer::Rows { rows, .. }) => rows[0].last().cloned().flatten().unwrap(),
         other => panic!("{other:?} of {sql}"),
     }
 }
 
-/// No message has keys in it, nor the names by which processes know options.
+/// Asserts that the message contains no keys and no internal option names.
 fn fails(session: &mut Session, sql: &str) -> Failure {
     let failure = session.run(sql).expect_err(sql);
-    let said = failure.to_string();
-    assert!(!said.contains(SECRET_KEY) && !said.contains("options-"), "{said}");
+    let message = failure.to_string();
+    assert!(!message.contains(SECRET_KEY) && !message.contains("options-"), "{message}");
     failure
 }
 
@@ -73,7 +73,7 @@ fn set_all(session: &mut Session, endpoint: &str) {
 }
 
 #[test]
-fn a_session_says_how_to_open_s3() {
+fn session_options_open_s3() {
     let Some(server) = S3::shared() else { return };
     for configuration in configurations() {
         let _turn = harrier_launch::gang_slot();
@@ -102,7 +102,7 @@ fn a_session_says_how_to_open_s3() {
         assert_eq!(fails(&mut session, "SET s3.nosuch = 'x'").sqlstate, "42704");
         assert_eq!(fails(&mut session, "RESET s3.nosuch").sqlstate, "42704");
 
-        // A table keeps what the session said when it was made.
+        // A table keeps the options of the session that created it.
         let folder = format!("s3://{bucket}/a b/");
         run(&mut session, &format!("CREATE EXTERNAL TABLE kept STORED AS PARQUET LOCATION '{folder}'"));
         run(&mut session, "SET s3.secret_access_key = 'wrong'");
@@ -114,7 +114,7 @@ fn a_session_says_how_to_open_s3() {
 }
 
 #[test]
-fn a_table_says_how_to_open_s3() {
+fn table_options_open_s3() {
     let Some(server) = S3::shared() else { return };
     for configuration in configurations() {
         let _turn = harrier_launch::gang_slot();
@@ -134,7 +134,7 @@ fn a_table_says_how_to_open_s3() {
         run(&mut session, "OPTIMIZE t");
         assert_eq!(one(&mut session, "SELECT count(*) || ' ' || sum(v) FROM t"), "210 30255");
         assert!(!server.objects(&bucket).is_empty());
-        // Others are opened as before.
+        // Other objects are opened as before.
         fails(&mut session, &format!("SELECT * FROM 's3://{bucket}/t/'"));
 
         for (options, sqlstate) in
@@ -145,13 +145,14 @@ fn a_table_says_how_to_open_s3() {
         }
         let credentials = format!("SELECT * FROM 's3://{ACCESS_KEY}:{SECRET_KEY}@{bucket}/t/'");
         assert_eq!(fails(&mut session, &credentials).sqlstate, "22023");
-        let guessed = format!("SELECT * FROM 's3://options-00000000000000000000000000000000@{bucket}/t/'");
-        session.run(&guessed).expect_err("a name of options");
+        let private_url =
+            format!("SELECT * FROM 's3://options-00000000000000000000000000000000@{bucket}/t/'");
+        session.run(&private_url).expect_err("a name of options");
     }
 }
 
 #[test]
-fn a_table_says_where_the_namenodes_of_a_service_are() {
+fn table_options_name_hdfs_namenodes() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let address = server.url().trim_start_matches("hdfs://").to_string();
     let options = format!(
@@ -173,7 +174,7 @@ fn a_table_says_where_the_namenodes_of_a_service_are() {
 }
 
 #[test]
-fn ranks_of_a_server_are_told() {
+fn store_options_reach_ranks_of_a_server() {
     let Some(server) = S3::shared() else { return };
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
@@ -181,9 +182,9 @@ fn ranks_of_a_server_are_told() {
     }
     let _turn = harrier_launch::gang_slot();
     let bucket = server.new_bucket();
-    let served = Served::start_with(tempfile::tempdir().unwrap(), GANG, &ELSEWHERE);
-    served.wait_for_ranks(2);
-    let mut client = served.client();
+    let test_server = TestServer::start_with(tempfile::tempdir().unwrap(), GANG, &ELSEWHERE);
+    test_server.wait_for_ranks(2);
+    let mut client = test_server.client();
     for sql in [
         format!("SET s3.endpoint = '{}'", server.endpoint()),
         format!("SET s3.access_key_id = '{ACCESS_KEY}'"),
@@ -199,5 +200,5 @@ fn ranks_of_a_server_are_told() {
         client.one("SELECT setting FROM pg_settings WHERE name = 's3.secret_access_key'").unwrap_or_default(),
         ""
     );
-    assert!(!served.log().contains(SECRET_KEY), "{}", served.log());
+    assert!(!test_server.log().contains(SECRET_KEY), "{}", test_server.log());
 }

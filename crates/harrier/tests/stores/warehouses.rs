@@ -1,6 +1,6 @@
-//! Warehouses whose files are on S3 or HDFS, and whose catalog is in PostgreSQL, upon real servers: every
-//! statement has the answer it has upon local files, embedded and on ranks, whatever goes wrong between the
-//! ranks and the store; and what it costs in requests.
+//! Warehouses with files on S3 or HDFS and catalogs in PostgreSQL, on real servers: every statement has the
+//! same answer as on local files, embedded and on ranks, with faults between ranks and store; and request
+//! counts.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use harrier_testkit::session::{Answer, Configuration, Failure, Session};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The object that says whose a data folder is.
+/// Object that marks the owner of a data folder.
 const MARKER: &str = "/_harrier_warehouse";
 
 pub(crate) fn run(session: &mut Session, sql: &str) {
@@ -33,7 +33,7 @@ fn fails(session: &mut Session, sql: &str) -> Failure {
     failure
 }
 
-/// With a catalog in a folder and its files in `data`.
+/// Catalog in a folder, data files in `data`.
 fn configuration(folder: &Path, data: &str, environment: &[(&str, &str)]) -> Configuration {
     let mut configuration =
         Configuration::embedded().with_warehouse(folder.join("warehouse")).with_arguments(["--data", data]);
@@ -53,7 +53,7 @@ pub(crate) fn on_ranks(one: &Configuration) -> Option<Configuration> {
     Some(one.clone().named("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0"))
 }
 
-/// A warehouse on S3, by way of a proxy.
+/// A warehouse on S3 behind a fault-injecting proxy.
 pub(crate) struct Bucket {
     pub server: &'static S3,
     pub proxy: Proxy,
@@ -77,7 +77,7 @@ impl Bucket {
             ("AWS_REGION", REGION),
             ("AWS_ENDPOINT_URL", &endpoint),
             ("AWS_ALLOW_HTTP", "true"),
-            // Faults are not to make the tests wait.
+            // Short retry delays.
             ("HARRIER_STORE_REQUEST_SECONDS", "5"),
         ];
         configuration(self.folder.path(), &data, &environment)
@@ -87,19 +87,19 @@ impl Bucket {
         Session::start(&self.configuration()).unwrap()
     }
 
-    /// How many there are, but for the one that says whose they are.
+    /// Number of objects except the owner marker.
     pub fn objects(&self) -> usize {
         self.server.objects(&self.name).iter().filter(|name| !name.ends_with(MARKER)).count()
     }
 }
 
-/// Every kind of statement that changes rows, with what is to come of it. Begins and ends without tables.
+/// Runs every kind of statement that changes rows, and checks the result. Starts and ends without tables.
 fn all_statements(session: &mut Session) {
     run(session, "CREATE TABLE t (id INT, kind TEXT, amount NUMERIC(10,2)) PARTITION BY (kind)");
     run(session, "INSERT INTO t SELECT v, 'k' || v % 4, v * 1.5 FROM generate_series(1, 1000) AS g(v)");
     assert_eq!(one(session, "SELECT count(*) FROM t"), "1000");
     assert_eq!(one(session, "SELECT sum(id) FROM t WHERE kind = 'k1'"), "124750");
-    // A few rows are kept in the catalog, and are seen beside those in files.
+    // Few rows are inlined in the catalog, and are read together with those in files.
     run(session, "INSERT INTO t VALUES (2001, 'k1', 1.25), (2002, 'new', NULL)");
     assert_eq!(one(session, "SELECT sum(id) FROM t WHERE kind IN ('k1', 'new')"), "128753");
     run(session, "UPDATE t SET amount = 0 WHERE id <= 100");
@@ -126,14 +126,14 @@ fn all_statements(session: &mut Session) {
     assert_eq!(one(session, "SELECT count(*) || ' ' || sum(id) || ' ' || sum(amount) FROM t"), before);
     run(session, "INSERT OVERWRITE t SELECT v, 'k3', 7 FROM generate_series(1, 50) AS g(v)");
     assert_eq!(one(session, "SELECT count(*) FROM t WHERE kind = 'k3'"), "50");
-    // Only the table partition that it touches.
+    // Rewrites only the table partition of the changed rows.
     assert_eq!(one(session, "SELECT count(*) FROM t WHERE kind = 'k2'"), "125");
     run(session, "DROP TABLE t");
     run(session, "DROP TABLE s");
 }
 
 #[test]
-fn every_statement_works_on_s3() {
+fn all_statements_on_s3() {
     let Some(bucket) = Bucket::new() else { return };
     all_statements(&mut bucket.session());
     assert!(bucket.objects() > 0);
@@ -143,27 +143,27 @@ fn every_statement_works_on_s3() {
 }
 
 #[test]
-fn every_statement_works_on_hdfs() {
+fn all_statements_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let folder = tempfile::tempdir().unwrap();
     let one = configuration(folder.path(), &format!("{}/lake/", server.url()), &[]);
     let before = server.calls("/lake");
     all_statements(&mut Session::start(&one).unwrap());
     let after = server.calls("/lake");
-    let asked = |call: &str| {
+    let request_count = |call: &str| {
         let count = |calls: &std::collections::BTreeMap<String, u64>| calls.get(call).copied().unwrap_or(0);
         count(&after) - count(&before)
     };
-    assert!(asked("create") > 10, "{after:?}");
-    assert_eq!((asked("rename"), asked("listStatus")), (0, 0), "{after:?}");
+    assert!(request_count("create") > 10, "{after:?}");
+    assert_eq!((request_count("rename"), request_count("listStatus")), (0, 0), "{after:?}");
     let Some(ranks) = on_ranks(&one) else { return };
     let _turn = harrier_launch::gang_slot();
     all_statements(&mut Session::start(&ranks).unwrap());
 }
 
-/// A part of all requests is refused, cut off or not answered, and nobody sees anything of it.
+/// A part of all requests is refused, truncated or not answered, without effect on statements.
 #[test]
-fn faults_between_ranks_and_s3_are_borne() {
+fn faults_between_ranks_and_s3_are_retried() {
     let Some(bucket) = Bucket::new() else { return };
     let faults = |proxy: &Proxy| {
         for at in 0..4 {
@@ -187,9 +187,9 @@ fn faults_between_ranks_and_s3_are_borne() {
     all_statements(&mut Session::start(&ranks).unwrap());
 }
 
-/// What cannot be written is not there, and what was written of it goes.
+/// A failed write is not visible, and its files are removed.
 #[test]
-fn a_store_that_stays_away_fails_the_statement() {
+fn unavailable_store_fails_the_statement() {
     let Some(bucket) = Bucket::new() else { return };
     let mut patient = bucket.configuration();
     patient.environment.push(("HARRIER_STORE_RETRIES".into(), "1".into()));
@@ -204,8 +204,7 @@ fn a_store_that_stays_away_fails_the_statement() {
     assert!(failure.message.contains("SlowDown") || failure.message.contains("503"), "{failure}");
     bucket.proxy.clear();
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
-    // Its files are removed at once, but for one whose upload was under way and reached the server after its
-    // removal.
+    // Its files are removed at once, except for one whose upload reached the server after the removal.
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
     let started = std::time::Instant::now();
     while bucket.objects() > 3 {
@@ -215,7 +214,7 @@ fn a_store_that_stays_away_fails_the_statement() {
     }
     run(&mut session, insert);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1100");
-    // Nor is anything said of files that cannot be read, be it their footers or their columns.
+    // Errors of reads of footers and columns reveal nothing either.
     for after in [0, 1, 7] {
         bucket.proxy.add(Rule::new(Fault::Status(503)).of("GET").after(after));
         let mut other = Session::start(&patient).unwrap();
@@ -230,18 +229,17 @@ fn a_store_that_stays_away_fails_the_statement() {
     let mut wrong = bucket.configuration();
     wrong.environment.push(("AWS_SECRET_ACCESS_KEY".into(), "wronghush".into()));
     let failure = fails(&mut Session::start(&wrong).unwrap(), "SELECT count(v) FROM t");
-    // Though Parquet's reader keeps the text of the store's error only.
+    // Although Parquet's reader keeps only the text of the store's error.
     assert_eq!(failure.sqlstate, "42501", "{failure}");
     assert!(!failure.message.contains("wronghush"), "{failure}");
 }
 
-/// No listing to read or to write, one request for every file that is written, and none more than planned to
-/// read it.
+/// No listings for reads or writes, one request per written file, and as many as planned to read one.
 #[test]
-fn requests_are_counted() {
+fn request_counts_of_statements() {
     let Some(bucket) = Bucket::new() else { return };
-    // Requests for each file that is read: its footer and its column; on ranks another one, for the
-    // coordinator deals row groups.
+    // Requests per file that is read: footer and column; on ranks one more, because the coordinator assigns
+    // row groups.
     let mut sessions = vec![(bucket.session(), "a", 2)];
     let _turn = harrier_launch::gang_slot();
     if let Some(ranks) = on_ranks(&bucket.configuration()) {
@@ -270,11 +268,11 @@ fn requests_are_counted() {
         assert_eq!(counts.keys().map(String::as_str).collect::<Vec<_>>(), ["GET"], "{counts:?}");
         assert!(counts["GET"] <= 200 * *reads_each + 10, "{counts:?}");
 
-        // One table partition is one file.
+        // One file per table partition.
         bucket.proxy.reset();
         assert_eq!(one(session, &format!("SELECT count(v) FROM {table} WHERE k = 7")), "20");
         assert!(bucket.proxy.total() <= 2, "{:?}", bucket.proxy.counts());
-        // What the catalog knows nobody is asked for.
+        // Nothing is requested that the catalog knows.
         bucket.proxy.reset();
         assert_eq!(one(session, &format!("SELECT count(*) FROM {table}")), "4000");
         assert_eq!(bucket.proxy.total(), 0, "{:?}", bucket.proxy.counts());
@@ -282,7 +280,7 @@ fn requests_are_counted() {
 }
 
 #[test]
-fn vacuum_sweeps_s3() {
+fn vacuum_removes_files_on_s3() {
     let Some(bucket) = Bucket::new() else { return };
     let mut session = bucket.session();
     run(&mut session, "CREATE TABLE t (k INT, v INT)");
@@ -290,19 +288,19 @@ fn vacuum_sweeps_s3() {
     let files = bucket.objects();
     run(&mut session, "INSERT OVERWRITE t SELECT v % 3, v FROM generate_series(1, 200) AS g(v)");
     assert!(bucket.objects() > files);
-    // The files of earlier snapshots stay as long as these do, and young ones in any case.
+    // Files of earlier snapshots stay as long as these, and young files stay in any case.
     run(&mut session, "VACUUM");
     assert!(bucket.objects() > files);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
-    // What a writer that died has left: young, so that only a vacuum without patience takes it.
+    // A file of a dead writer: young, so only a VACUUM with age 0 removes it.
     let objects = bucket.server.objects(&bucket.name);
     let written = objects.iter().find(|name| name.ends_with("-0.parquet")).unwrap();
     let (folder, name) = written.rsplit_once('/').unwrap();
     let (writer, _) = name.split_once('-').unwrap();
-    // The first digits of a writer's name are the warehouse's.
-    let left = format!("{folder}/{}{}-0-0-0.parquet", &writer[..12], "0".repeat(20));
+    // The first digits of a writer's name identify the warehouse.
+    let abandoned_file = format!("{folder}/{}{}-0-0-0.parquet", &writer[..12], "0".repeat(20));
     let foreign = format!("{folder}/left-0-0-0.parquet");
-    for name in [&left, &foreign] {
+    for name in [&abandoned_file, &foreign] {
         bucket.server.put_object(&bucket.name, name, b"PAR1");
     }
     let before = bucket.objects();
@@ -310,30 +308,29 @@ fn vacuum_sweeps_s3() {
     run(&mut session, "VACUUM");
     let objects = bucket.server.objects(&bucket.name);
     assert_eq!(bucket.objects(), before - 1, "{objects:?}");
-    assert!(!objects.contains(&left) && objects.contains(&foreign), "{objects:?}");
+    assert!(!objects.contains(&abandoned_file) && objects.contains(&foreign), "{objects:?}");
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
 }
 
-/// The parts of a large file, whose writer died before it was complete, are no object, and are found all the
-/// same.
+/// An incomplete multipart upload of a dead writer is not an object, and VACUUM finds it nevertheless.
 #[test]
-fn vacuum_gives_up_uploads_of_writers_that_died() {
+fn vacuum_aborts_uploads_of_dead_writers() {
     let Some(bucket) = Bucket::new() else { return };
     let mut session = bucket.session();
     run(&mut session, "CREATE TABLE t (v TEXT)");
-    // The parts arrive, and nobody hears of it.
+    // The server receives the parts, and the responses are lost.
     bucket.proxy.add(Rule::new(Fault::SilentAfterwards).of("PUT").on("uploadId"));
     let one_file = bucket.configuration().with_setting("datafusion.execution.target_partitions", "1");
     let mut dying = Session::start(&one_file).unwrap();
     let pid = dying.id();
     std::thread::scope(|scope| {
-        // More than goes in one piece, however it is compressed.
+        // More than one part, after compression.
         let insert =
             "INSERT INTO t SELECT md5(v::text) || md5((-v)::text) FROM generate_series(1, 500000) AS g(v)";
         let writing = scope.spawn(move || dying.run(insert).is_err());
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         while bucket.server.uploads(&bucket.name) == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(120), "nothing is uploaded in parts");
+            assert!(start.elapsed() < Duration::from_secs(120), "nothing is uploaded in parts");
             std::thread::sleep(Duration::from_millis(20));
         }
         // Its writer is known.
@@ -356,7 +353,7 @@ fn vacuum_gives_up_uploads_of_writers_that_died() {
 }
 
 #[test]
-fn vacuum_sweeps_hdfs() {
+fn vacuum_removes_files_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let folder = tempfile::tempdir().unwrap();
     let configuration = configuration(folder.path(), &format!("{}/swept/", server.url()), &[]);
@@ -371,9 +368,9 @@ fn vacuum_sweeps_hdfs() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "5050");
 }
 
-// A catalog in PostgreSQL.
+// Catalogs in PostgreSQL.
 
-/// A session whose catalog is in a database, and whose files are in a folder.
+/// A session with its catalog in a database and its files in a folder.
 fn with_catalog(url: &str, data: &Path) -> Configuration {
     Configuration::embedded()
         .with_catalog(url)
@@ -381,7 +378,7 @@ fn with_catalog(url: &str, data: &Path) -> Configuration {
 }
 
 #[test]
-fn every_statement_works_with_a_catalog_in_postgres() {
+fn all_statements_with_a_catalog_in_postgres() {
     let Some(server) = Postgres::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = server.url(&server.new_database());
@@ -391,7 +388,7 @@ fn every_statement_works_with_a_catalog_in_postgres() {
         let _turn = harrier_launch::gang_slot();
         all_statements(&mut Session::start(&ranks).unwrap());
     }
-    // Both of them elsewhere: rows on S3, catalog in PostgreSQL.
+    // Files on S3, catalog in PostgreSQL.
     let Some(bucket) = Bucket::new() else { return };
     let both = bucket.configuration().with_catalog(server.url(&server.new_database()));
     all_statements(&mut Session::start(&both).unwrap());
@@ -425,7 +422,7 @@ fn two_processes_share_a_catalog_in_postgres() {
     });
     assert_eq!(one(&mut first, "SELECT count(*) FROM t"), "630");
     assert_eq!(one(&mut first, "SELECT count(DISTINCT n) FROM t WHERE n < 100"), "10");
-    // The later of two changes of the same rows fails.
+    // The later of two changes to the same rows fails.
     let mut second = Session::start(&configuration).unwrap();
     run(&mut first, "BEGIN");
     run(&mut first, "UPDATE t SET n = 0 WHERE who = 1");
@@ -436,7 +433,7 @@ fn two_processes_share_a_catalog_in_postgres() {
 }
 
 #[test]
-fn a_catalog_server_that_is_not_there_is_told() {
+fn unreachable_catalog_server_is_reported() {
     if harrier_servers::skip_requested() {
         return;
     }
@@ -451,7 +448,7 @@ fn a_catalog_server_that_is_not_there_is_told() {
     assert!(!failure.message.contains("hush"), "{failure}");
 }
 
-/// One statement in, one answer out, as `harrier sql --format lines` has it.
+/// One statement in, one answer out, in the format of `harrier sql --format lines`.
 const PEER: &str = r#"
 import glob, json, os, sys
 import duckdb, duckdb_extension_ducklake, duckdb_extension_postgres_scanner
@@ -476,7 +473,7 @@ struct Duck {
 }
 
 impl Duck {
-    /// `None`: it cannot be had.
+    /// `None`: DuckDB is not available.
     fn start() -> Option<Self> {
         let python = harrier_servers::installation("duckdb.sh")?;
         let mut child = Command::new(python)
@@ -510,7 +507,7 @@ impl Drop for Duck {
     }
 }
 
-/// Both use the warehouse, and each reads what the other wrote.
+/// DuckDB and Harrier use the warehouse, and each reads the other's rows.
 #[test]
 fn duckdb_shares_a_catalog_in_postgres() {
     let Some(server) = Postgres::shared() else { return };
@@ -552,7 +549,7 @@ fn duckdb_shares_a_catalog_in_postgres() {
     agree(&mut harrier, &mut duck);
     run(&mut harrier, "DELETE FROM t WHERE kind = 'duck' AND id < 5010");
     agree(&mut harrier, &mut duck);
-    // In the database intervals are its own, and their months have other names.
+    // In the catalog database, intervals have PostgreSQL's type, with other names of months.
     run(&mut harrier, "CREATE TABLE spans (id INT, v INTERVAL)");
     run(
         &mut harrier,
@@ -568,7 +565,7 @@ fn duckdb_shares_a_catalog_in_postgres() {
     assert_eq!(ours, duck.run(parts));
 }
 
-// External tables in stores, which others list.
+// External tables in stores, listed by other programs.
 
 fn external(location: &str, format: &str) -> String {
     format!(
@@ -579,7 +576,7 @@ fn external(location: &str, format: &str) -> String {
 
 const ALL: &str = "SELECT count(*) || ' ' || coalesce(sum(id), 0) || ' ' || count(DISTINCT k) || ' ' || count(DISTINCT c) FROM e";
 
-/// Every kind of statement that writes into an external table, in every format, with what is to come of it.
+/// Runs every kind of write to an external table in every format, and checks the result.
 fn all_writes(session: &mut Session, location: &str) {
     for format in ["PARQUET", "CSV", "JSON", "ORC", "AVRO", "TEXTFILE"] {
         run(session, &external(location, format));
@@ -633,7 +630,7 @@ fn all_writes(session: &mut Session, location: &str) {
     run(session, "DROP TABLE n");
 }
 
-/// Without a warehouse. `lease_seconds`: how long a writer may be silent.
+/// Without a warehouse. `lease_seconds`: lease time of a writer lock.
 fn without_warehouse(mut configuration: Configuration, lease_seconds: &str) -> Configuration {
     configuration.warehouse = None;
     configuration.arguments.clear();
@@ -660,7 +657,7 @@ fn external_tables_are_written_on_s3() {
 fn external_tables_are_written_on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Six writes have to fit into it, and HDFS takes its time for each, most of all beside other tests.
+    // Six writes must fit into the lease, and HDFS is slow beside other tests.
     let alone = without_warehouse(configuration(folder.path(), "", &[]), "60");
     all_writes(&mut Session::start(&alone).unwrap(), &format!("{}/external/one", server.url()));
     let Some(ranks) = on_ranks(&alone) else { return };
@@ -668,10 +665,10 @@ fn external_tables_are_written_on_hdfs() {
     all_writes(&mut Session::start(&ranks).unwrap(), &format!("{}/external/ranks", server.url()));
 }
 
-/// DuckDB reads a bucket's folder as the server keeps it, again and again, and sees every table partition
-/// whole; a killed process leaves the old or the new table.
+/// DuckDB lists a bucket's folder repeatedly and sees every table partition complete; a killed process leaves
+/// the old or the new table.
 #[test]
-fn external_tables_on_s3_are_seen_whole() {
+fn external_table_listings_on_s3_are_atomic() {
     const ROWS: usize = 1000;
     let Some(bucket) = Bucket::new() else { return };
     let configuration = without_warehouse(bucket.configuration(), "10");
@@ -710,7 +707,7 @@ fn external_tables_on_s3_are_seen_whole() {
         let reading = scope.spawn(|| {
             let mut reader = reader;
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                // What is overwritten while it is read is an error, and never half an answer.
+                // A read of overwritten files is an error, never a partial answer.
                 match reader
                     .run("SELECT count(*) || ' ' || count(DISTINCT v) || ' ' || count(DISTINCT k) FROM e")
                 {
@@ -728,7 +725,7 @@ fn external_tables_on_s3_are_seen_whole() {
         reading.join().unwrap();
     });
     drop(session);
-    // Killed at any moment.
+    // Killed at a random moment.
     let mut number = 100;
     for round in 0..6 {
         let mut dying = Session::start(&configuration).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of the command line share: a folder of their own and the binary run in it.
+//! Temporary folder and runner of the `harrier` binary, shared by tests of the command line.
 #![allow(dead_code)] // Each test program uses its own part.
 
 use std::fs;
@@ -10,29 +10,29 @@ use tempfile::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
-/// Runs until it is canceled, in little memory.
+/// Statement that runs until it is canceled, in little memory.
 pub const ENDLESS: &str = "select sum(a.value * b.value % 7) from generate_series(1, 10000) a, \
                            generate_series(1, 2000000000) b";
 
-/// A library of C, at `source` below `tests`, that processes are started with.
-pub fn preloaded(source: &str, libraries: &[&str]) -> PathBuf {
+/// Builds a shared library for LD_PRELOAD from C, at `source` below `tests`.
+pub fn build_preload_library(source: &str, libraries: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let name = format!("lib{}.so", source.file_stem().unwrap().display());
     let new = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let made = Command::new("cc")
+    let compiler_status = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-pthread", "-o"])
         .arg(new.path().join(&name))
         .arg(source)
         .args(libraries)
         .status();
-    assert!(made.expect("a C compiler is there to build Harrier").success());
-    // At once: processes of another run of these tests may be about to load it.
+    assert!(compiler_status.expect("a C compiler is there to build Harrier").success());
+    // Renames atomically: processes of a concurrent run of these tests may load the library.
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
     fs::rename(new.path().join(&name), &library).unwrap();
     library
 }
 
-/// What a process left behind.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Run {
     pub status: Option<i32>,
@@ -50,7 +50,7 @@ impl From<Output> for Run {
     }
 }
 
-/// A temporary folder that commands run in.
+/// Temporary working directory of commands.
 pub struct Folder(TempDir);
 
 impl Folder {
@@ -62,14 +62,14 @@ impl Folder {
         self.0.path()
     }
 
-    /// Writes a file, and the folders it is in.
+    /// Writes a file and creates its parent folders.
     pub fn write(&self, name: &str, content: &str) {
         let path = self.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    /// `harrier sql` with `args`, not yet started.
+    /// Builds a `harrier sql` command with `args`, not yet started.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command.arg("sql").args(args).current_dir(self.path()).stdin(Stdio::null());
@@ -92,12 +92,12 @@ impl Folder {
         child.wait_with_output().unwrap().into()
     }
 
-    /// The binary with `args` alone.
+    /// Runs the binary with `args` only.
     pub fn run(&self, args: &[&str]) -> Run {
         Command::new(BINARY).args(args).current_dir(self.path()).output().unwrap().into()
     }
 
-    /// A shell script that finds the binary as `$HARRIER`.
+    /// Runs a shell script that has the binary in `$HARRIER`.
     pub fn shell(&self, script: &str) -> Run {
         Command::new("sh")
             .args(["-c", script])

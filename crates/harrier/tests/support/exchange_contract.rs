@@ -1,10 +1,11 @@
-//! What an exchange between ranks promises, as a statement sees it: one contract for every transport.
+//! Contract of the exchange between ranks as statements observe it, run by every transport.
 //!
-//! `harrier_sim::contract` is about streams, and every transport that carries ours runs it. gRPC carries none
-//! of them: it is datafusion-distributed's own, from its client to its server. What is promised of all stands
-//! here, in statements: every row arrives once, rows of a stream keep their order, and whatever ends a
-//! statement ends each of its streams once: with `harrier.check_ledger`, which whoever implements [`Ranks`]
-//! sets, a stream that did not end fails its statement, and the next one is right.
+//! `harrier_sim::contract` tests streams, and every transport that carries Harrier's streams runs it. gRPC
+//! carries none of them: it uses datafusion-distributed's own client and server. This contract tests all
+//! transports with statements: each row arrives once, rows of a stream keep their order, and each stream of a
+//! statement ends exactly once, however the statement ends. Implementors of [`Ranks`] set
+//! `harrier.check_ledger`, so that a stream that did not end fails its statement. The next statement must
+//! succeed.
 //!
 //! Run by `harrier/tests/ranks/contract.rs` with the real binary, and by
 //! `engine/tests/in_process/contract.rs` within one process.
@@ -13,56 +14,56 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rows of text, or the SQLSTATE and the message of a failure.
+/// Rows as text, or SQLSTATE and message of a failure.
 pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 
-/// A session of a gang, with tables spread over its ranks however small they are.
+/// A session on a gang whose tables are distributed over its ranks, however small they are.
 pub trait Ranks {
-    /// Runs a statement to its end. What it leaves behind on any rank is its failure.
+    /// Runs a statement to its end. Fails if it leaves anything on a rank.
     fn run(&mut self, sql: &str) -> Answer;
 
-    /// Runs a statement that has no end in sight, and cancels it when ranks are at work for it.
+    /// Starts an endless statement, and cancels it once the ranks are computing.
     fn cancel(&mut self, sql: &str);
 
-    /// Waits until no rank does anything for statements that have ended.
+    /// Waits until no rank works on finished statements.
     fn rest(&mut self);
 }
 
-/// What a transport does not promise, each with the reason.
+/// Guarantees that a transport does not give, each with the reason.
 #[derive(Clone, Copy, Default)]
 pub struct Exceptions {
-    /// That a merge is complete while all of its streams but one wait.
+    /// A sort-preserving merge completes while all of its streams but one wait.
     pub merge: Option<&'static str>,
-    /// That an operator's panic is the failure of its statement.
+    /// A panic of an operator fails its statement.
     pub panic: Option<&'static str>,
 }
 
-/// Rows of `facts`, one to so many.
+/// Rows of `facts`, numbered from 1.
 const ROWS: u64 = 120_000;
 
-/// Files of each of the large tables.
+/// Files of each large table.
 const FILES: u64 = 4;
 
-/// Rows of `many`: so many that a join of it with itself takes minutes.
+/// Rows of `many`; a self-join of it takes minutes.
 const MANY: u64 = 600_000;
 
-/// What each text of `facts` begins with.
+/// Prefix of each text of `facts`.
 const BEGINNING: &str = "abcdefghij";
 const BEGINNINGS: usize = 20;
 
-/// Tables, and what is promised of statements about them.
+/// Tables and the statements that check the contract.
 pub struct Contract {
     folder: PathBuf,
     exceptions: Exceptions,
 }
 
 impl Contract {
-    /// About tables in `folder`, which [`Contract::tables`] makes.
+    /// Uses tables in `folder`, created by [`Contract::tables`].
     pub fn new(folder: &Path, exceptions: Exceptions) -> Contract {
         Contract { folder: folder.to_path_buf(), exceptions }
     }
 
-    /// Statements that make the tables. To be run once, in their order, by whatever can.
+    /// Statements that create the tables, to be run once in order.
     pub fn tables(&self) -> Vec<String> {
         for table in ["facts", "many", "groups"] {
             fs::create_dir_all(self.folder.join(table)).expect("a folder");
@@ -87,7 +88,7 @@ impl Contract {
         format!("'{}/{name}/'", self.folder.display())
     }
 
-    /// Runs all of the contract.
+    /// Runs the whole contract.
     pub fn check(&self, ranks: &mut impl Ranks) {
         self.is_right(ranks);
         self.every_row_arrives_once(ranks);
@@ -101,13 +102,13 @@ impl Contract {
         self.is_right(ranks);
     }
 
-    /// Billions of pairs, in little memory.
+    /// Endless statement: billions of pairs in little memory.
     pub fn endless(&self) -> String {
         let many = self.table("many");
         format!("SELECT sum(a.x * b.x % 7) FROM {many} a JOIN {many} b ON a.x % 16 = b.x % 16")
     }
 
-    /// A statement with every kind of motion.
+    /// Statement with every kind of motion.
     pub fn grouped(&self) -> String {
         format!(
             "SELECT f.k % 5, n.name, count(*), sum(f.x) FROM {} f JOIN {} n ON f.g = n.g GROUP BY 1, 2 ORDER BY 1, 2",
@@ -116,7 +117,7 @@ impl Contract {
         )
     }
 
-    /// The next statement gives what it should.
+    /// Asserts that the next statement returns the correct rows.
     pub fn is_right(&self, ranks: &mut impl Ranks) {
         let mut expected: BTreeMap<(u64, String), (u64, u64)> = BTreeMap::new();
         for x in 1..=ROWS {
@@ -139,7 +140,7 @@ impl Contract {
         assert_eq!(rows(ranks, &sql), expected);
     }
 
-    /// In the order that every stream of a merge has been given.
+    /// Sort-preserving merge: rows in order, each once.
     fn every_row_arrives_once(&self, ranks: &mut impl Ranks) {
         let sorted = rows(ranks, &format!("SELECT x FROM {} ORDER BY x", self.table("facts")));
         let sorted: Vec<u64> = sorted.iter().map(|row| number(&row[0])).collect();
@@ -147,8 +148,8 @@ impl Contract {
         assert_eq!((sorted.len() as u64, wrong), (ROWS, None), "the first row that is wrong, and its place");
     }
 
-    /// Each file has a part of the order for itself: all rows of one stream are read while the others wait,
-    /// each with more to send than it may have under way.
+    /// Each file holds a disjoint range of the order, so the merge reads one stream to its end while the
+    /// others wait, each with more rows than its credit (backpressure).
     fn merges_are_complete(&self, ranks: &mut impl Ranks) {
         if let Some(reason) = self.exceptions.merge {
             return eprintln!("not promised: that a merge is complete while streams wait: {reason}");
@@ -158,13 +159,13 @@ impl Contract {
              WHERE p IS NULL OR x = p + 1",
             self.table("facts")
         );
-        // The greatest text, not that of the greatest number.
+        // The greatest text, which is not that of the greatest number.
         let last = format!("{}99999", BEGINNING.repeat(BEGINNINGS));
         let expected = vec![Some(ROWS.to_string()), Some((ROWS - 1).to_string()), Some(last)];
         assert_eq!(rows(ranks, &sql), [expected]);
     }
 
-    /// The first of these statements would go on for minutes after its rows are there.
+    /// LIMIT stops producers: the first statement would compute for minutes after its rows are sent.
     fn limits_end_producers(&self, ranks: &mut impl Ranks) {
         let (facts, many) = (self.table("facts"), self.table("many"));
         for sql in [
@@ -177,7 +178,7 @@ impl Contract {
         }
     }
 
-    /// In rows far down, below motions, and on the side of a join that is read first while the other one
+    /// SQLSTATEs of errors in late rows, below motions, and on the build side of a join while the probe side
     /// waits.
     fn errors_keep_their_code(&self, ranks: &mut impl Ranks) {
         let (facts, groups) = (self.table("facts"), self.table("groups"));
@@ -198,14 +199,14 @@ impl Contract {
                 "22012",
             ),
         ] {
-            let (found, message) = ranks.run(&sql).expect_err(&sql);
-            assert_eq!(found, expected, "{sql}: {message}");
+            let (actual, message) = ranks.run(&sql).expect_err(&sql);
+            assert_eq!(actual, expected, "{sql}: {message}");
             self.is_right(ranks);
         }
     }
 
-    /// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics.
-    /// Any other panic would do: if this one has become an answer or an error, take another.
+    /// In DataFusion 55 the end of this window frame overflows, and slicing its rows panics. If that is fixed
+    /// upstream, use another panic.
     fn panics_fail_their_statement(&self, ranks: &mut impl Ranks) {
         let sql = format!(
             "SELECT sum(m) FROM (SELECT max(x) OVER (PARTITION BY k ORDER BY x \
@@ -215,9 +216,9 @@ impl Contract {
         let answer = ranks.run(&sql);
         match self.exceptions.panic {
             None => {
-                let (found, message) = answer.expect_err(&sql);
-                assert_eq!(found, "XX000", "{message}");
-                // That has the same code.
+                let (actual, message) = answer.expect_err(&sql);
+                assert_eq!(actual, "XX000", "{message}");
+                // An internal error with the same SQLSTATE.
                 assert!(!message.contains("left of a statement that has ended"), "{message}");
             }
             Some(reason) => eprintln!("not promised: that a panic fails its statement: {reason}"),
@@ -225,8 +226,7 @@ impl Contract {
         self.is_right(ranks);
     }
 
-    /// A join with nothing on the side that is read first does not ask for the other one, whose streams have
-    /// been opened.
+    /// A join with an empty build side never reads its probe side, whose streams are open.
     fn what_is_never_read_ends(&self, ranks: &mut impl Ranks) {
         let facts = self.table("facts");
         let grouped = |filter: &str| format!("(SELECT k, count(*) AS c FROM {facts}{filter} GROUP BY k)");
@@ -241,7 +241,7 @@ impl Contract {
     }
 }
 
-/// The rows of a statement that does not fail.
+/// Rows of a statement that must succeed.
 fn rows(ranks: &mut impl Ranks, sql: &str) -> Vec<Vec<Option<String>>> {
     ranks.run(sql).unwrap_or_else(|(state, message)| panic!("{sql}: {state} {message}"))
 }

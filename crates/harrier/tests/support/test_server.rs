@@ -1,5 +1,4 @@
-//! A `harrier serve` that tests talk to, and a client of the PostgreSQL protocol that says exactly what it is
-//! told.
+//! A running `harrier serve`, and a PostgreSQL client with full control of protocol messages.
 #![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::BTreeMap;
@@ -13,23 +12,23 @@ use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 
-/// How long anything may take before a test fails.
+/// Timeout of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct Served {
+pub struct TestServer {
     child: Child,
     pub port: u16,
-    /// Where Flight SQL is; 0 if it is not.
+    /// Port of Flight SQL; 0 if disabled.
     pub flight: u16,
-    /// With the password in it.
+    /// URL of the monitoring pages, with the password.
     pub pages: String,
     pub folder: TempDir,
-    /// Of all processes that belong to the server.
+    /// Environment marker of all processes of the server.
     mark: String,
 }
 
-impl Served {
-    /// Starts a server with a warehouse of its own; `arguments` come after those that every test has.
+impl TestServer {
+    /// Starts a server with a new warehouse; `arguments` follow those that every test has.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), arguments)
     }
@@ -38,12 +37,12 @@ impl Served {
         Self::start_with(folder, arguments, &[])
     }
 
-    /// `environment`: set for the server.
+    /// `environment`: variables set for the server.
     pub fn start_with(folder: TempDir, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::start_program(&[BINARY], folder, arguments, environment)
     }
 
-    /// `program`: what starts the server and becomes it, with its first arguments.
+    /// `program`: command that starts the server and execs it, with its first arguments.
     pub fn start_program(
         program: &[&str],
         folder: TempDir,
@@ -101,7 +100,7 @@ impl Served {
         Client::connect(self.port, &[]).unwrap()
     }
 
-    /// Asks until the answer is as expected.
+    /// Repeats the query until the answer is as expected.
     pub fn wait_for(&self, sql: &str, expected: &str) {
         let deadline = Instant::now() + PATIENCE;
         let mut client = self.client();
@@ -115,7 +114,7 @@ impl Served {
         }
     }
 
-    /// Process ids of the ranks, by number.
+    /// Process ids of the ranks, by rank number.
     pub fn ranks(&self) -> Vec<u32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -128,12 +127,12 @@ impl Served {
         }
     }
 
-    /// Waits until so many ranks work.
+    /// Waits until `count` ranks work.
     pub fn wait_for_ranks(&self, count: usize) {
         self.wait_for("SELECT count(*) FROM sys.ranks WHERE state = 'working'", &count.to_string());
     }
 
-    /// Processes that belong to the server, itself aside.
+    /// Process ids of the server's other processes.
     pub fn others(&self) -> Vec<u32> {
         let mark = format!("HARRIER_TEST_MARK={}", self.mark);
         let is_marked = |pid: &u32| {
@@ -145,7 +144,7 @@ impl Served {
         pids.filter(|pid| *pid != self.pid()).filter(is_marked).collect()
     }
 
-    /// Asks it to end and waits for that; the exit status.
+    /// Sends SIGTERM and waits; returns the exit status.
     pub fn stop(&mut self) -> Option<i32> {
         signal(self.pid(), "TERM");
         let deadline = Instant::now() + PATIENCE;
@@ -158,14 +157,14 @@ impl Served {
         }
     }
 
-    /// Bytes of memory that are its own.
+    /// Private memory in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Waits until nothing but the server itself is left of it.
+    /// Waits until only the server's own process is left.
     pub fn wait_for_no_others(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.others().is_empty() {
@@ -175,7 +174,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -189,23 +188,23 @@ pub fn signal(pid: u32, name: &str) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
 }
 
-/// What a statement came to: rows of text, or SQLSTATE and message.
+/// Outcome of a statement: rows as text, or SQLSTATE and message.
 pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 
-/// A connection in the simple protocol.
+/// A connection that uses the simple query protocol.
 pub struct Client {
     pub stream: TcpStream,
     pub process: i32,
     pub secret: i32,
     pub parameters: BTreeMap<String, String>,
-    /// The state of the transaction: I, T or E.
+    /// Transaction status: I, T or E.
     pub state: u8,
-    /// What the last statement says it has done, as `UPDATE 3`.
+    /// Command tag of the last statement, as `UPDATE 3`.
     pub tag: String,
 }
 
 impl Client {
-    /// Errors: SQLSTATE and message of a refusal.
+    /// Errors: SQLSTATE and message of the refusal.
     pub fn connect(port: u16, settings: &[(&str, &str)]) -> Result<Self, (String, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -230,7 +229,7 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next message, or `None` if the server has closed the connection.
+    /// Next message; `None` if the server has closed the connection.
     pub fn message(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).ok()?;
@@ -240,7 +239,7 @@ impl Client {
         Some((head[0], body))
     }
 
-    /// All until the server is ready again, or has gone.
+    /// Reads until ReadyForQuery or the end of the connection.
     pub fn answer(&mut self) -> Answer {
         let mut rows = Vec::new();
         let mut failure = None;
@@ -265,8 +264,8 @@ impl Client {
                 b'E' => {
                     let field = |code: u8| {
                         let fields = body.split(|byte| *byte == 0);
-                        let found = fields.into_iter().find(|field| field.first() == Some(&code));
-                        found
+                        let code_field = fields.into_iter().find(|field| field.first() == Some(&code));
+                        code_field
                             .map(|field| String::from_utf8_lossy(&field[1..]).to_string())
                             .unwrap_or_default()
                     };
@@ -290,7 +289,7 @@ impl Client {
         self.answer()
     }
 
-    /// The first value of the first row.
+    /// First value of the first row.
     pub fn one(&mut self, sql: &str) -> Result<String, String> {
         match self.query(sql) {
             Ok(rows) => Ok(rows.first().and_then(|row| row[0].clone()).unwrap_or_default()),
@@ -298,7 +297,7 @@ impl Client {
         }
     }
 
-    /// The SQLSTATE that a statement fails with.
+    /// SQLSTATE of a statement that must fail.
     pub fn fails(&mut self, sql: &str) -> String {
         self.query(sql).expect_err(sql).0
     }
@@ -319,7 +318,7 @@ fn row(body: &[u8]) -> Vec<Option<String>> {
     values
 }
 
-/// Asks for a page of the server and returns status and body.
+/// Fetches a page of the server; returns status and body.
 pub fn page(url: &str, path: &str, with_password: bool) -> (u16, String) {
     let (_, rest) = url.split_once("://").unwrap();
     let (login, host) = rest.trim_end_matches('/').split_once('@').unwrap();

@@ -1,18 +1,18 @@
-//! Whether a text is a trace in the Trace Event Format that its readers take, with ranks as processes.
+//! Validator of the Trace Event Format as trace viewers read it, with ranks as processes.
 //!
-//! `trace_processor` of Perfetto is in no package registry, so what it demands is demanded here: known kinds
-//! of events with their fields, names for every process and track, events on one track that lie in each other
-//! or apart, and arrows whose two ends hang on events.
+//! Perfetto's `trace_processor` is in no package registry, so its requirements are checked here: known event
+//! kinds with their fields, names for every process and track, events on a track that nest or do not overlap,
+//! and flow arrows whose two ends bind to events.
 #![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// A track: a process and a thread.
+/// A track: process id and thread id.
 type Track = (u64, u64);
 
-/// Checks a whole trace. Errors: what is wrong with it.
+/// Validates a whole trace. Errors: a description of the violation.
 pub fn check(text: &str) -> Result<Vec<Value>, String> {
     let trace: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
     let events = trace["traceEvents"].as_array().ok_or("no traceEvents")?.clone();
@@ -89,12 +89,12 @@ pub fn check(text: &str) -> Result<Vec<Value>, String> {
     Ok(events)
 }
 
-/// The names of processes.
+/// Process names.
 pub fn processes(events: &[Value]) -> BTreeSet<String> {
     names(events, "process_name")
 }
 
-/// The names of tracks, of all processes.
+/// Track names of all processes.
 pub fn tracks(events: &[Value]) -> BTreeSet<String> {
     names(events, "thread_name")
 }
@@ -104,7 +104,7 @@ fn names(events: &[Value], kind: &str) -> BTreeSet<String> {
     named.filter_map(|event| event["args"]["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// How many arrows there are.
+/// Number of flow arrows.
 pub fn arrows(events: &[Value]) -> usize {
     events.iter().filter(|event| event["ph"] == "s").count()
 }

@@ -1,6 +1,5 @@
-//! `harrier backup` and `harrier restore`: everything comes back, under another name and beside the first
-//! warehouse, whatever runs meanwhile; what is damaged is found; what breaks off is no backup and no
-//! warehouse.
+//! `harrier backup` and `harrier restore`: complete restore under another name beside the original,
+//! concurrent changes, detection of damage, and interrupted backups and restores.
 
 mod concurrent_backups;
 mod damaged_backups;
@@ -15,12 +14,12 @@ use harrier_testkit::session::{Configuration, Session};
 use tempfile::TempDir;
 
 use crate::command::{BINARY, Run};
-use crate::support::{MARKER, Warehouse, count, fails, files_below, is_sound, one, run, table};
+use crate::support::{MARKER, Warehouse, assert_undamaged, count, fails, files_below, one, run, table};
 
-/// After that a process hangs.
+/// Timeout of a process.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A warehouse, a place for backups, and one to restore them into.
+/// A warehouse, a folder for backups, and folders for restores.
 struct Places {
     warehouse: Warehouse,
     folder: TempDir,
@@ -40,20 +39,20 @@ impl Places {
     }
 
     fn backup(&self, more: &[&str]) -> Backup {
-        let made = harrier(
+        let report = harrier(
             &[&["backup", "--warehouse", text(&self.warehouse.folder()), text(&self.target())], more]
                 .concat(),
         );
-        assert_eq!(made.status, Some(0), "{made:?}");
-        Backup::of(&made.stdout)
+        assert_eq!(report.status, Some(0), "{report:?}");
+        Backup::of(&report.stdout)
     }
 
     fn restore(&self, to: &Path, more: &[&str]) -> Run {
         harrier(&[&["restore", text(&self.target()), "--warehouse", text(to)], more].concat())
     }
 
-    /// A session of what was restored.
-    fn restored(&self, to: &Path, more: &[&str]) -> Session {
+    /// Opens a session of a restored warehouse.
+    fn open_restored(&self, to: &Path, more: &[&str]) -> Session {
         let restored = self.restore(to, more);
         assert_eq!(restored.status, Some(0), "{}", restored.stderr);
         session(to)
@@ -76,7 +75,7 @@ fn session(warehouse: &Path) -> Session {
     Session::start(&Configuration::embedded().with_warehouse(warehouse)).unwrap()
 }
 
-/// What was said of one that was made.
+/// Report of a successful backup.
 #[derive(Debug)]
 struct Backup {
     id: String,
@@ -86,12 +85,12 @@ struct Backup {
 }
 
 impl Backup {
-    fn of(said: &str) -> Self {
-        let words: Vec<&str> = said.lines().next().unwrap().split([' ', ':']).collect();
+    fn of(report_text: &str) -> Self {
+        let words: Vec<&str> = report_text.lines().next().unwrap().split([' ', ':']).collect();
         let after =
             |word: &str, so_many: usize| words[words.iter().position(|one| *one == word).unwrap() + so_many];
         let files = |end: &str| {
-            let before = &said[..said.find(end).unwrap()];
+            let before = &report_text[..report_text.find(end).unwrap()];
             let sentence = before.rsplit([',', ':']).next().unwrap();
             sentence.split_whitespace().next().unwrap().parse().unwrap()
         };
@@ -105,13 +104,13 @@ impl Backup {
 }
 
 #[track_caller]
-fn refused(run: &Run, sqlstate: &str, word: &str) {
+fn assert_refused(run: &Run, sqlstate: &str, word: &str) {
     assert_eq!(run.status, Some(1), "{run:?}");
     assert!(run.stderr.starts_with(&format!("ERROR {sqlstate}: ")), "{}", run.stderr);
     assert!(run.stderr.contains(word), "{}", run.stderr);
 }
 
-/// Everything that a catalog can hold.
+/// Creates everything that a catalog can contain.
 const EVERYTHING: &[&str] = &[
     "CREATE SCHEMA s",
     "CREATE TABLE t (id INT PRIMARY KEY, kind TEXT DEFAULT 'x', amount NUMERIC(10,2) CHECK (amount >= 0), at TIMESTAMPTZ) PARTITION BY (kind)",
@@ -137,7 +136,7 @@ const EVERYTHING: &[&str] = &[
     "CREATE RESOURCE QUEUE nightly WITH (ACTIVE_STATEMENTS=2)",
 ];
 
-/// What shows all of that, and nothing of where it lies.
+/// Queries that show all of it, without paths.
 const SHOWN: &[&str] = &[
     "SELECT count(*), sum(id), sum(amount), min(at), max(at) FROM t",
     "SELECT kind, n FROM v ORDER BY kind",
@@ -156,30 +155,30 @@ const SHOWN: &[&str] = &[
 ];
 
 #[test]
-fn everything_comes_back_under_another_name_and_both_go_on() {
+fn restore_under_another_name_is_complete_and_independent() {
     let places = Places::new();
     let mut first = places.warehouse.session();
     EVERYTHING.iter().for_each(|sql| drop(first.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"))));
-    let made = places.backup(&[]);
-    assert_eq!(made.skipped, 0);
-    assert_eq!(made.copied, places.warehouse.files());
+    let report = places.backup(&[]);
+    assert_eq!(report.skipped, 0);
+    assert_eq!(report.copied, places.warehouse.files());
     let to = places.at("restored");
-    let mut restored = places.restored(&to, &[]);
+    let mut restored = places.open_restored(&to, &[]);
     for sql in SHOWN {
-        let (expected, found) = (first.run(sql), restored.run(sql));
+        let (expected, actual) = (first.run(sql), restored.run(sql));
         let expected = expected.unwrap_or_else(|error| panic!("{error} of {sql}"));
-        assert_eq!(found.unwrap_or_else(|error| panic!("{error} of {sql}")), expected, "{sql}");
+        assert_eq!(actual.unwrap_or_else(|error| panic!("{error} of {sql}")), expected, "{sql}");
     }
     for name in ["t", "s.r", "ranges"] {
-        is_sound(&mut restored, name);
+        assert_undamaged(&mut restored, name);
     }
     assert_eq!(one(&mut restored, "SELECT nextval('q')"), one(&mut first, "SELECT nextval('q')"));
     fails(&mut restored, "INSERT INTO t VALUES (1, 'x', -1, NULL)", "23514");
     fails(&mut restored, "CREATE RESOURCE QUEUE nightly WITH (ACTIVE_STATEMENTS=2)", "42710");
-    // Nobody finds a password, or what it is checked against, without the catalog.
-    let manifest = fs::read_to_string(places.target().join(format!("backups/{}.json", made.id))).unwrap();
+    // The catalog is needed to find password hashes.
+    let manifest = fs::read_to_string(places.target().join(format!("backups/{}.json", report.id))).unwrap();
     assert!(!manifest.contains("hush") && !manifest.contains("SCRAM"), "{manifest}");
-    // Each sweeps its own files, and those alone.
+    // Each warehouse vacuums its own files only.
     let owner = |folder: &Path| fs::read_to_string(folder.join("data").join(MARKER)).unwrap();
     assert_ne!(owner(&to), owner(&places.warehouse.folder()));
     let sum = "SELECT count(*) || ' ' || sum(id) FROM t";
@@ -200,24 +199,24 @@ fn everything_comes_back_under_another_name_and_both_go_on() {
         assert_eq!([places.warehouse.files(), files_below(&to.join("data"))][other], files[other]);
         assert_eq!(one(sessions[other], sum), expected);
         for name in ["t", "s.r", "ranges"] {
-            is_sound(sessions[session], name);
-            is_sound(sessions[other], name);
+            assert_undamaged(sessions[session], name);
+            assert_undamaged(sessions[other], name);
         }
     }
     assert_ne!(one(&mut first, sum), before);
-    // What was restored has backups of its own, elsewhere.
+    // The restored warehouse has its own backups elsewhere.
     let own = ["backup", "--warehouse", text(&to)];
-    refused(&harrier(&[&own[..], &[text(&places.target())]].concat()), "55000", "another warehouse");
+    assert_refused(&harrier(&[&own[..], &[text(&places.target())]].concat()), "55000", "another warehouse");
     assert_eq!(harrier(&[&own[..], &[text(&places.at("own"))]].concat()).status, Some(0));
-    // Once more of the backup of then, whatever became of the first one.
+    // Restores the earlier backup again, whatever happened to the first restore.
     drop(first);
     fs::remove_dir_all(places.warehouse.folder()).unwrap();
-    let mut again = places.restored(&places.warehouse.folder(), &["--backup", &made.id]);
+    let mut again = places.open_restored(&places.warehouse.folder(), &["--backup", &report.id]);
     assert_eq!(one(&mut again, sum), before);
 }
 
 #[test]
-fn a_later_backup_copies_what_is_new_and_old_ones_go() {
+fn incremental_backups_and_expiry() {
     let places = Places::new();
     let mut session = places.warehouse.session();
     let insert =
@@ -234,17 +233,17 @@ fn a_later_backup_copies_what_is_new_and_old_ones_go() {
     let third = places.backup(&[]);
     assert_eq!((third.copied, third.skipped), (0, second.copied + files));
     assert!(third.snapshot == second.snapshot && first.snapshot < second.snapshot);
-    let listed = harrier(&["backup", "--list", text(&places.target())]).stdout;
-    let ids: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(ids, [&first.id, &second.id, &third.id, "3"], "{listed}");
-    // A file that a backup has, and is not there any more, or shorter, is copied again.
+    let list_output = harrier(&["backup", "--list", text(&places.target())]).stdout;
+    let ids: Vec<&str> = list_output.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(ids, [&first.id, &second.id, &third.id, "3"], "{list_output}");
+    // A file of the backup that is missing or shorter is copied again.
     let damaged = data_files(&places.target());
     fs::remove_file(&damaged[0]).unwrap();
     fs::write(&damaged[1], b"short").unwrap();
     assert_eq!(places.backup(&[]).copied, 2);
     assert_eq!(places.check().status, Some(0));
 
-    // Files of others, by names that look like some of a backup.
+    // Files of other programs with names similar to a backup's.
     let target = places.target();
     let mut foreign = [
         "note.txt",
@@ -261,7 +260,7 @@ fn a_later_backup_copies_what_is_new_and_old_ones_go() {
     let last = places.backup(&["--keep", "2"]);
     assert!(last.copied > 0);
     let expected = files_below(&target);
-    // The newest one alone, which needs none of the files of the first ones.
+    // Keeps only the newest backup, which needs none of the first files.
     let only = places.backup(&["--keep", "1"]);
     assert!(files_below(&target) < expected);
     let named = |folder: &str| {
@@ -282,89 +281,89 @@ fn a_later_backup_copies_what_is_new_and_old_ones_go() {
     let own = data_files(&target).into_iter().filter(|path| !foreign.contains(path)).count();
     assert_eq!(own, only.skipped + only.copied);
     assert_eq!(places.check().status, Some(0));
-    let mut restored = places.restored(&places.at("restored"), &[]);
+    let mut restored = places.open_restored(&places.at("restored"), &[]);
     assert_eq!(
         one(&mut restored, "SELECT count(*) || ' ' || sum(v) FROM t"),
         one(&mut session, "SELECT count(*) || ' ' || sum(v) FROM t")
     );
 }
 
-/// Below the folder of files.
+/// Below the folder of data files.
 fn data_files(target: &Path) -> Vec<PathBuf> {
-    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    fn walk(folder: &Path, paths: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             match entry.path().is_dir() {
-                true => walk(&entry.path(), found),
+                true => walk(&entry.path(), paths),
                 false if entry.path().extension().is_some_and(|end| end == "parquet") => {
-                    found.push(entry.path())
+                    paths.push(entry.path())
                 }
                 false => {}
             }
         }
     }
-    let mut found = Vec::new();
-    walk(&target.join("files"), &mut found);
-    found.sort();
-    found
+    let mut paths = Vec::new();
+    walk(&target.join("files"), &mut paths);
+    paths.sort();
+    paths
 }
 
 #[test]
-fn nothing_is_written_where_something_else_is() {
+fn backup_and_restore_overwrite_nothing() {
     let places = Places::new();
     let mut session = places.warehouse.session();
     run(&mut session, "CREATE TABLE t AS SELECT v FROM generate_series(1, 100) AS g(v)");
     let own = places.warehouse.folder();
     let backup_to = |to: &Path| harrier(&["backup", "--warehouse", text(&own), text(to)]);
-    // Into what is not empty, into the folder that VACUUM sweeps, of nothing.
+    // Into a non-empty folder, into the folder that VACUUM cleans, of a missing warehouse.
     let other = places.at("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("x"), "x").unwrap();
-    refused(&backup_to(&other), "55000", "there is \"x\"");
+    assert_refused(&backup_to(&other), "55000", "there is \"x\"");
     let files = places.warehouse.files();
-    refused(&backup_to(&own.join("data/b")), "55000", "data folder");
-    refused(&backup_to(&own.join("data")), "55000", "data folder");
+    assert_refused(&backup_to(&own.join("data/b")), "55000", "data folder");
+    assert_refused(&backup_to(&own.join("data")), "55000", "data folder");
     assert_eq!(places.warehouse.files(), files);
-    refused(
+    assert_refused(
         &harrier(&["backup", "--warehouse", text(&places.at("none")), text(&other)]),
         "3D000",
         "no warehouse",
     );
-    refused(&harrier(&["backup", "--warehouse", ":memory:", text(&other)]), "22023", "memory");
-    refused(&harrier(&["backup", "--list", text(&other)]), "55000", "no backups");
-    refused(&harrier(&["backup", "--check", text(&places.at("none"))]), "55000", "no backups");
-    refused(&harrier(&["backup", "--warehouse", text(&own), "ftp://host/x"]), "0A000", "ftp");
+    assert_refused(&harrier(&["backup", "--warehouse", ":memory:", text(&other)]), "22023", "memory");
+    assert_refused(&harrier(&["backup", "--list", text(&other)]), "55000", "no backups");
+    assert_refused(&harrier(&["backup", "--check", text(&places.at("none"))]), "55000", "no backups");
+    assert_refused(&harrier(&["backup", "--warehouse", text(&own), "ftp://host/x"]), "0A000", "ftp");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
 
-    // Two at once.
+    // Two backups at once.
     let target = places.target();
     places.backup(&[]);
     let lock = fs::File::open(target.join("lock")).unwrap();
     lock.lock().unwrap();
-    refused(&backup_to(&target), "55006", "another process");
+    assert_refused(&backup_to(&target), "55006", "another process");
     drop(lock);
 
-    // Restored over nothing that is there.
-    refused(&places.restore(&own, &[]), "42P07", "already");
-    refused(&places.restore(&other, &[]), "55000", "not empty");
-    refused(&places.restore(&places.at("new"), &["--data", text(&other)]), "55000", "not empty");
-    refused(
+    // A restore overwrites nothing.
+    assert_refused(&places.restore(&own, &[]), "42P07", "already");
+    assert_refused(&places.restore(&other, &[]), "55000", "not empty");
+    assert_refused(&places.restore(&places.at("new"), &["--data", text(&other)]), "55000", "not empty");
+    assert_refused(
         &places.restore(&places.at("new"), &["--data", text(&own.join("data"))]),
         "55000",
         "data of a warehouse",
     );
-    refused(&places.restore(&own.join("data/main/new"), &[]), "55000", "data folder");
-    refused(
+    assert_refused(&places.restore(&own.join("data/main/new"), &[]), "55000", "data folder");
+    assert_refused(
         &places.restore(&places.at("new"), &["--backup", "20200101-000000-000000-1"]),
         "22023",
         "no backup",
     );
-    refused(
+    assert_refused(
         &harrier(&["restore", text(&other), "--warehouse", text(&places.at("new"))]),
         "55000",
         "no backups",
     );
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
-    is_sound(&mut session, "t");
+    assert_undamaged(&mut session, "t");
     // With its files elsewhere.
     let mut restored = places.restore(&places.at("new"), &["--data", text(&places.at("new files"))]);
     assert_eq!(restored.status, Some(0), "{}", std::mem::take(&mut restored.stderr));
@@ -373,7 +372,7 @@ fn nothing_is_written_where_something_else_is() {
 }
 
 #[test]
-fn of_ranks_the_first_one_does_it() {
+fn only_rank_zero_makes_the_backup() {
     let _turn = gang_slot();
     let words = match Launcher::open_mpi(2).words() {
         Ok(words) => words,
@@ -390,8 +389,8 @@ fn of_ranks_the_first_one_does_it() {
         run.stdout
     };
     let (own, target, to) = (places.warehouse.folder(), places.target(), places.at("restored"));
-    let made = launched(&["backup", "--warehouse", text(&own), text(&target)]);
-    assert_eq!(made.lines().count(), 1, "{made}");
+    let report = launched(&["backup", "--warehouse", text(&own), text(&target)]);
+    assert_eq!(report.lines().count(), 1, "{report}");
     assert_eq!(harrier(&["backup", "--list", text(&target)]).stdout.lines().last(), Some("1 backup"));
     launched(&["restore", text(&target), "--warehouse", text(&to)]);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Statements about tables that several processes run at the same time: each begins again where another one
-//! came before it, as one that waits for a lock does.
+//! Concurrent DDL of several processes: each statement is retried after a conflict, as if it had waited for a
+//! lock.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ const SESSIONS: usize = 4;
 const ROUNDS: usize = 6;
 
 #[test]
-fn definitions_of_several_processes_all_happen() {
+fn concurrent_ddl_statements_all_succeed() {
     let warehouse = Warehouse::new();
-    let (together, made) = (Barrier::new(SESSIONS), AtomicUsize::new(0));
+    let (together, created_count) = (Barrier::new(SESSIONS), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for who in 0..SESSIONS {
-            let (warehouse, together, made) = (&warehouse, &together, &made);
+            let (warehouse, together, created_count) = (&warehouse, &together, &created_count);
             scope.spawn(move || {
                 let mut session = warehouse.session();
                 for round in 0..ROUNDS {
@@ -30,7 +30,7 @@ fn definitions_of_several_processes_all_happen() {
                     run(&mut session, &format!("CREATE SCHEMA IF NOT EXISTS s{round}"));
                     together.wait();
                     match session.run(&format!("CREATE TABLE once{round} (a INT)")) {
-                        Ok(_) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                        Ok(_) => drop(created_count.fetch_add(1, Ordering::Relaxed)),
                         Err(failure) => assert_eq!(failure.sqlstate, "42P07", "{failure}"),
                     }
                     run(&mut session, &format!("ALTER TABLE once{round} ADD COLUMN b{who} INT"));
@@ -40,7 +40,7 @@ fn definitions_of_several_processes_all_happen() {
             });
         }
     });
-    assert_eq!(made.into_inner(), ROUNDS);
+    assert_eq!(created_count.into_inner(), ROUNDS);
     let mut session = warehouse.session();
     let columns = "SELECT count(*)::text FROM information_schema.columns WHERE table_name LIKE 'once%' GROUP BY table_name";
     assert_eq!(column(&mut session, columns), vec![(1 + SESSIONS).to_string(); ROUNDS]);

@@ -1,4 +1,5 @@
-//! Warehouses that several processes use at the same time, and processes that die in the middle of a write.
+//! Warehouses used by several processes, and processes killed during writes; buckets on ranks, range
+//! partitions.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -9,9 +10,9 @@ use harrier_testkit::session::{Answer, Configuration, LOST, Session};
 
 use crate::support::{MARKER, Warehouse, fails, one, plan, run, table};
 
-/// Inserts into one table never wait for one another and all succeed.
+/// Concurrent inserts into one table do not block one another and all succeed.
 #[test]
-fn many_processes_insert_at_the_same_time() {
+fn concurrent_inserts_of_processes_succeed() {
     let warehouse = Warehouse::new();
     run(&mut warehouse.session(), "CREATE TABLE t (who INT, n INT)");
     std::thread::scope(|scope| {
@@ -35,7 +36,7 @@ fn many_processes_insert_at_the_same_time() {
 }
 
 #[test]
-fn a_session_sees_what_its_isolation_lets_it() {
+fn isolation_levels_across_processes() {
     let warehouse = Warehouse::new();
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     run(&mut a, "CREATE TABLE t (x INT)");
@@ -49,14 +50,14 @@ fn a_session_sees_what_its_isolation_lets_it() {
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "0");
     run(&mut b, "COMMIT");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "1");
-    // Read committed: each statement sees what was committed when it began, with its own changes on top.
+    // READ COMMITTED: each statement sees what was committed at its start, and its own changes.
     run(&mut b, "BEGIN");
     run(&mut b, "INSERT INTO t VALUES (2)");
     run(&mut a, "INSERT INTO t SELECT v FROM generate_series(3, 40) AS g(v)");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
     run(&mut b, "ROLLBACK");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
-    // A savepoint from before the first statement that looked does not take the snapshot of that one back.
+    // ROLLBACK TO a savepoint before the first query does not give up the snapshot of that query.
     run(&mut b, "BEGIN ISOLATION LEVEL SERIALIZABLE");
     run(&mut b, "SAVEPOINT here");
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "39");
@@ -68,10 +69,10 @@ fn a_session_sees_what_its_isolation_lets_it() {
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
 }
 
-/// Definitions and rows of several tables, with a savepoint: others see nothing of them before they are
-/// committed, and all of them then.
+/// DDL and rows of several tables, with a savepoint: invisible to others before the commit, and visible
+/// together after it.
 #[test]
-fn definitions_and_rows_are_seen_together() {
+fn ddl_and_rows_commit_atomically() {
     let warehouse = Warehouse::new();
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     run(&mut a, "CREATE TABLE t (x INT)");
@@ -114,7 +115,7 @@ fn definitions_and_rows_are_seen_together() {
 }
 
 #[test]
-fn the_later_of_two_conflicting_changes_fails() {
+fn later_conflicting_change_fails() {
     let warehouse = Warehouse::new();
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     run(&mut a, "CREATE TABLE t (x INT, y INT)");
@@ -133,7 +134,7 @@ fn the_later_of_two_conflicting_changes_fails() {
         run(&mut a, "DELETE FROM t");
         run(&mut a, "INSERT INTO t (x, y) SELECT v, v FROM generate_series(1, 100) AS g(v)");
     }
-    // Changes of other rows in other files are none.
+    // Changes of other rows in other files do not conflict.
     run(&mut a, "INSERT INTO t (x, y) SELECT v, v FROM generate_series(1001, 1100) AS g(v)");
     run(&mut a, "BEGIN");
     run(&mut a, "UPDATE t SET y = 0 WHERE x = 1");
@@ -144,7 +145,7 @@ fn the_later_of_two_conflicting_changes_fails() {
 }
 
 #[test]
-fn a_conflicting_change_is_told_by_the_next_statement() {
+fn conflicts_are_reported_by_the_next_statement() {
     let warehouse = Warehouse::new();
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     let changes: [(&str, &[&str]); 5] = [
@@ -157,7 +158,7 @@ fn a_conflicting_change_is_told_by_the_next_statement() {
     for (own, others) in changes {
         run(&mut a, "CREATE TABLE t (x INT, y INT)");
         run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(1, 100) AS g(v)");
-        // Two small files, which OPTIMIZE makes one, and a row that the catalog keeps.
+        // Two small files, which OPTIMIZE merges, and an inlined row.
         run(&mut a, "INSERT INTO t SELECT v, v FROM generate_series(201, 300) AS g(v)");
         run(&mut a, "INSERT INTO t VALUES (101, 101)");
         run(&mut a, "BEGIN");
@@ -179,7 +180,7 @@ fn a_conflicting_change_is_told_by_the_next_statement() {
 }
 
 #[test]
-fn what_is_rolled_back_leaves_no_files() {
+fn rollback_leaves_no_files() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(&mut session, "CREATE TABLE t (x INT) PARTITION BY (x)");
@@ -191,7 +192,7 @@ fn what_is_rolled_back_leaves_no_files() {
     assert!(warehouse.files() > 5);
     run(&mut session, "ROLLBACK");
     assert_eq!(warehouse.files(), 5);
-    // A statement that fails half-way.
+    // A statement that fails halfway.
     fails(
         &mut session,
         "INSERT INTO t SELECT 10 / (v - 5000) FROM generate_series(1, 10000) AS g(v)",
@@ -201,7 +202,7 @@ fn what_is_rolled_back_leaves_no_files() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
 }
 
-/// The ranks that use a warehouse, by their process ids.
+/// Process ids of the ranks that use a warehouse.
 fn ranks_of(warehouse: &Warehouse) -> Vec<u32> {
     let folder = warehouse.folder().display().to_string();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -221,8 +222,8 @@ fn ranks_of(warehouse: &Warehouse) -> Vec<u32> {
         .collect()
 }
 
-/// Starts a process with a long INSERT and kills it when its first file is there.
-fn kill_in_mid_insert(command: &mut Command, warehouse: &Warehouse) {
+/// Starts a process with a long INSERT and kills it when its first file exists.
+fn kill_during_insert(command: &mut Command, warehouse: &Warehouse) {
     let before = warehouse.files();
     let sql = "INSERT INTO t SELECT a.v % 20, a.v * 1000 + b.v FROM generate_series(1, 20000) AS a(v), generate_series(1, 1000) AS b(v)";
     let mut child = command
@@ -243,16 +244,16 @@ fn kill_in_mid_insert(command: &mut Command, warehouse: &Warehouse) {
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_the_state_as_it_was() {
+fn killed_process_changes_nothing() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(&mut session, "CREATE TABLE t (k INT, v BIGINT)");
     run(&mut session, "INSERT INTO t SELECT v % 20, v FROM generate_series(1, 1000) AS g(v)");
     let files = warehouse.files();
-    kill_in_mid_insert(&mut warehouse.configuration().command().unwrap(), &warehouse);
+    kill_during_insert(&mut warehouse.configuration().command().unwrap(), &warehouse);
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1000");
     assert!(warehouse.files() > files, "the process was killed before it wrote");
-    // Files that are young stay, for a running statement might be writing them.
+    // Young files stay, because a running statement may be writing them.
     run(&mut session, "VACUUM");
     assert!(warehouse.files() > files);
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
@@ -261,9 +262,9 @@ fn a_process_that_is_killed_leaves_the_state_as_it_was() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
-/// Whoever copies the file of the catalog has all of it, once the last process has ended as it should.
+/// The catalog file is complete (checkpointed) once the last process has exited normally.
 #[test]
-fn the_catalog_is_whole_in_its_file_when_nobody_has_it_open() {
+fn catalog_file_is_checkpointed_when_closed() {
     let warehouse = Warehouse::new();
     let mut one = warehouse.session();
     run(&mut one, "CREATE TABLE t (v BIGINT)");
@@ -277,17 +278,16 @@ fn the_catalog_is_whole_in_its_file_when_nobody_has_it_open() {
         run.stdout
     };
     sql(&warehouse.folder(), "INSERT INTO t VALUES (3)");
-    let left = |name: &str| warehouse.folder().join(format!("catalog.sqlite{name}")).exists();
-    assert!(left("") && !left("-wal") && !left("-shm"));
+    let remains = |name: &str| warehouse.folder().join(format!("catalog.sqlite{name}")).exists();
+    assert!(remains("") && !remains("-wal") && !remains("-shm"));
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(warehouse.folder().join("catalog.sqlite"), copy.path().join("catalog.sqlite")).unwrap();
     assert_eq!(sql(copy.path(), "SELECT sum(v) FROM t").lines().last(), Some("6"));
 }
 
-/// What a writer that died leaves under a name of the warehouse's goes, and what others have laid there
-/// stays.
+/// VACUUM removes files of dead writers of this warehouse, and leaves foreign files.
 #[test]
-fn vacuum_knows_its_own_files() {
+fn vacuum_removes_only_files_of_its_warehouse() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(&mut session, "CREATE TABLE t (v BIGINT)");
@@ -295,10 +295,10 @@ fn vacuum_knows_its_own_files() {
     let files = warehouse.files();
     let marker = std::fs::read_to_string(warehouse.data().join(MARKER)).unwrap();
     let id = marker.lines().find_map(|line| line.strip_prefix("warehouse = ")).unwrap();
-    // The first digits of a writer's name are the warehouse's.
+    // The first digits of a writer's name identify the warehouse.
     let writer = format!("{}{}", &id[..12], "0".repeat(20));
-    let left = format!("{writer}-0-0-0.parquet");
-    for name in [&left, &format!("{left}.0123456789abcdef0123456789abcdef.unfinished")] {
+    let abandoned_file = format!("{writer}-0-0-0.parquet");
+    for name in [&abandoned_file, &format!("{abandoned_file}.0123456789abcdef0123456789abcdef.unfinished")] {
         std::fs::write(warehouse.data().join(name), "PAR1").unwrap();
     }
     for name in [
@@ -318,22 +318,22 @@ fn vacuum_knows_its_own_files() {
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "500500");
 }
 
-/// The files of a transaction that has not ended are its own, however young VACUUM may take them.
+/// Files of an open transaction stay, however low the age that VACUUM uses.
 #[test]
-fn vacuum_leaves_alone_what_is_being_written() {
+fn vacuum_keeps_files_of_open_transactions() {
     for partitions in ["PARTITION BY (k)", "PARTITION BY RANGE (k) (START (0) END (10) EVERY (2))"] {
-        vacuum_leaves_alone_what_is_being_written_to(partitions);
+        check_vacuum_keeps_open_files(partitions);
     }
 }
 
-fn vacuum_leaves_alone_what_is_being_written_to(partitions: &str) {
+fn check_vacuum_keeps_open_files(partitions: &str) {
     let warehouse = Warehouse::new();
     let (mut writer, mut sweeper) = (warehouse.session(), warehouse.session());
     run(&mut writer, &format!("CREATE TABLE t (k INT, v BIGINT) {partitions}"));
     run(&mut writer, "INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)");
     run(&mut sweeper, "SET harrier.vacuum_age_seconds = 0");
     let before = warehouse.files();
-    for (statement, end, left) in [
+    for (statement, end, rows_left) in [
         ("INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)", "COMMIT", "2000"),
         ("DELETE FROM t WHERE v % 2 = 0", "COMMIT", "1000"),
         ("UPDATE t SET v = v + 2 WHERE k < 4", "COMMIT", "1000"),
@@ -350,10 +350,10 @@ fn vacuum_leaves_alone_what_is_being_written_to(partitions: &str) {
         assert_eq!(warehouse.files(), written, "{statement}");
         run(&mut writer, end);
         run(&mut sweeper, "VACUUM");
-        assert_eq!(one(&mut sweeper, "SELECT count(*) FROM t"), left, "{statement}");
+        assert_eq!(one(&mut sweeper, "SELECT count(*) FROM t"), rows_left, "{statement}");
         run(&mut sweeper, "CHECK TABLE t");
     }
-    // A connection that is gone writes no more.
+    // A closed connection writes no more.
     run(&mut writer, "BEGIN");
     run(&mut writer, "INSERT INTO t SELECT v % 5, v FROM generate_series(1, 1000) AS g(v)");
     let with_its = warehouse.files();
@@ -364,7 +364,7 @@ fn vacuum_leaves_alone_what_is_being_written_to(partitions: &str) {
 }
 
 #[test]
-fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
+fn killed_rank_changes_nothing() {
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
@@ -385,22 +385,22 @@ fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
     run(&mut gang, insert);
     let victim = ranks_of(&warehouse).into_iter().max().expect("the gang has ranks");
     assert!(Command::new("kill").args(["-9", &victim.to_string()]).status().unwrap().success());
-    // The gang fails, or goes on without the rank: either way nobody sees half of the transaction.
+    // The gang fails, or continues without the rank: either way nobody sees half of the transaction.
     let outcome = gang.run("DELETE FROM t WHERE k < 10").and_then(|_| gang.run("COMMIT"));
-    let seen = one(&mut alone, "SELECT count(*) FROM t");
+    let row_count = one(&mut alone, "SELECT count(*) FROM t");
     match outcome {
-        Ok(_) => assert_eq!(seen, "100000"),
+        Ok(_) => assert_eq!(row_count, "100000"),
         Err(failure) => {
             assert!(["57P02", "25P02", LOST].contains(&failure.sqlstate.as_str()), "{failure}");
-            assert_eq!(seen, "100000");
+            assert_eq!(row_count, "100000");
         }
     }
 }
 
-/// Only where both sides have the same buckets of the key that they are joined by; that the answers are right
-/// is for `tests/warehouse/buckets.slt`.
+/// Colocated joins only if both sides have the same buckets of the join key; `tests/warehouse/buckets.slt`
+/// checks the answers.
 #[test]
-fn buckets_are_joined_where_they_are() {
+fn bucketed_tables_join_colocated() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     for (name, buckets) in [("a", 4), ("b", 4), ("c", 3)] {
@@ -437,13 +437,13 @@ fn buckets_are_joined_where_they_are() {
         assert!(moves(&mut session, sql), "{sql}\n{}", plan(&mut session, sql));
     }
     assert!(plan(&mut session, "SELECT * FROM a WHERE k = 77").contains("files=1"));
-    // The catalog keeps no rows of such a table: they would be in no bucket.
+    // The catalog inlines no rows of such a table, because they would be in no bucket.
     run(&mut session, "INSERT INTO a VALUES (1, 1)");
     assert!(!moves(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"));
     assert_eq!(one(&mut session, "SELECT count(*) FROM a JOIN b ON a.k = b.k"), "2001");
 }
 
-/// A session on three ranks, which look after every statement whether anything is left of it.
+/// A session on three ranks that checks the ledgers after each statement.
 fn on_three_ranks(warehouse: &Warehouse) -> Session {
     let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
         .unwrap_or_else(|reason| panic!("{reason}"))
@@ -452,9 +452,9 @@ fn on_three_ranks(warehouse: &Warehouse) -> Session {
     Session::start(&configuration).unwrap()
 }
 
-/// Where one side of a join has buckets of the key, ranks move the other one only, into these.
+/// If one side of a join is bucketed by the key, only the other side is redistributed, into its buckets.
 #[test]
-fn one_side_is_sent_into_the_buckets_of_the_other() {
+fn joins_redistribute_into_the_other_sides_buckets() {
     if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
@@ -477,7 +477,7 @@ fn one_side_is_sent_into_the_buckets_of_the_other() {
         run(&mut gang, &format!("SET datafusion.optimizer.{setting} = 0"));
     }
     for (sql, motions, answer) in [
-        // One side is sent, whichever it is.
+        // One side is redistributed, whichever it is.
         (
             "SELECT count(*) FROM orders o JOIN loose l ON o.k = l.k",
             &["redistribute 3→3 by k@0 into 8 buckets"][..],
@@ -488,34 +488,34 @@ fn one_side_is_sent_into_the_buckets_of_the_other() {
             &["redistribute 3→3 by n@0 into 5 buckets"],
             "8000",
         ),
-        // What is joined where it is, is grouped there, and what was sent is joined once more.
+        // A colocated join is aggregated where it is, and a redistributed side is joined once more.
         (
             "SELECT count(*) FROM (SELECT i.k, count(*) FROM orders o JOIN items i ON o.k = i.k JOIN loose l ON l.k = i.k \
              GROUP BY i.k) g",
             &["redistribute 3→3 by k@0 into 8 buckets"],
             "8000",
         ),
-        // All of a small side comes to the large one, which then is where the next one is.
+        // A small side is broadcast to the large one, whose distribution the next join uses.
         (
             "SELECT count(*) FROM people p JOIN orders o ON o.n = p.n JOIN items i ON i.k = o.k",
             &["broadcast 3→3"],
             "8000",
         ),
     ] {
-        let shown = plan(&mut gang, sql);
-        let found: Vec<&str> = shown
+        let plan_text = plan(&mut gang, sql);
+        let motions_found: Vec<&str> = plan_text
             .lines()
             .filter_map(|line| Some(line.split_once("─ ")?.1.split_once(" ◄")?.0))
             .filter(|motion| !motion.starts_with("gather"))
             .collect();
-        assert_eq!(found, motions, "{sql}\n{shown}");
+        assert_eq!(motions_found, motions, "{sql}\n{plan_text}");
         assert_eq!(one(&mut gang, sql), answer, "{sql}");
     }
 }
 
-/// On ranks, too, a lookup of a key reads the files of its bucket and no others; single rows find theirs.
+/// Also on ranks, a key lookup reads only the files of its bucket; and single rows find theirs.
 #[test]
-fn a_lookup_on_ranks_reads_one_bucket() {
+fn lookup_on_ranks_reads_one_bucket() {
     if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
@@ -531,19 +531,19 @@ fn a_lookup_on_ranks_reads_one_bucket() {
         .filter_map(|mut row| row.swap_remove(0))
         .collect();
     assert_eq!(paths.len(), 24, "a file in each bucket of each INSERT");
-    // The bucket whose files have the key, and how many these are.
+    // The bucket with the key's files, and their number.
     let lookup = "SELECT * FROM t WHERE k = 77";
-    let shown = plan(&mut gang, lookup);
-    let (_, bucket) = shown.split_once("reads bucket=").unwrap_or_else(|| panic!("{shown}"));
+    let plan_text = plan(&mut gang, lookup);
+    let (_, bucket) = plan_text.split_once("reads bucket=").unwrap_or_else(|| panic!("{plan_text}"));
     let bucket: String = bucket.chars().take_while(char::is_ascii_digit).collect();
-    assert!(shown.contains("files=3,"), "{shown}");
+    assert!(plan_text.contains("files=3,"), "{plan_text}");
     for path in &paths {
         let count = one(&mut gang, &format!("SELECT count(*) FROM '{path}' WHERE k = 77"));
         let expected = if path.contains(&format!("/bucket={bucket}/")) { "1" } else { "0" };
         assert_eq!(count, expected, "{path}");
     }
     assert!(plan(&mut gang, "SELECT * FROM t WHERE n < 5").contains("files=24,"));
-    // A row by itself goes to the same bucket.
+    // A single row goes to the same bucket.
     for n in 1..=3 {
         run(&mut gang, "INSERT INTO t VALUES (77, 10)");
         assert!(plan(&mut gang, lookup).contains(&format!("files={},", 3 + n)));
@@ -554,9 +554,9 @@ fn a_lookup_on_ranks_reads_one_bucket() {
     assert_eq!(one(&mut gang, "SELECT count(*) || ' ' || sum(n) FROM t WHERE k = 77"), "6 33");
 }
 
-/// A statement that reads one bucket runs on the rank that has it, alone, and moves nothing but its answer.
+/// Direct dispatch: a statement that reads one bucket runs on its rank alone, and sends only its answer.
 #[test]
-fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
+fn lookup_is_dispatched_to_the_bucket_rank() {
     if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
@@ -572,26 +572,26 @@ fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
     let mut ranks = BTreeSet::new();
     for k in 1..=12 {
         let lookup = format!("SELECT n FROM t WHERE k = {k}");
-        let shown = plan(&mut gang, &lookup);
-        let (before, after) = shown.split_once(" has bucket ").unwrap_or_else(|| panic!("{shown}"));
+        let plan_text = plan(&mut gang, &lookup);
+        let (before, after) = plan_text.split_once(" has bucket ").unwrap_or_else(|| panic!("{plan_text}"));
         let bucket: usize = after.split(' ').next().unwrap().parse().unwrap();
         let rank = bucket % 3;
         let place = match rank {
             0 => "slice 0 on the coordinator, which".to_string(),
             _ => format!("slice 1 on rank {rank} alone, which"),
         };
-        assert!(before.ends_with(&place), "{shown}");
+        assert!(before.ends_with(&place), "{plan_text}");
         assert_eq!(
-            (shown.contains("gather 1→1"), shown.contains("gather")),
+            (plan_text.contains("gather 1→1"), plan_text.contains("gather")),
             (rank != 0, rank != 0),
-            "{shown}"
+            "{plan_text}"
         );
-        assert!(!shown.contains("redistribute") && !shown.contains("broadcast"), "{shown}");
+        assert!(!plan_text.contains("redistribute") && !plan_text.contains("broadcast"), "{plan_text}");
         assert_eq!(one(&mut gang, &lookup), (k % 7).to_string());
         ranks.insert(rank);
     }
     assert_eq!(ranks.len(), 3);
-    // All that a statement does with the rows of one bucket; 12 is in bucket 4, and 5 and 8 are in bucket 5.
+    // Statements on one bucket; 12 is in bucket 4, and 5 and 8 are in bucket 5.
     for (sql, rank, expected) in [
         ("SELECT sum(n) FROM (SELECT n, count(*) FROM t WHERE k = 12 GROUP BY n ORDER BY n)", 1, "5"),
         ("SELECT sum(t.n + u.n) FROM t JOIN u ON t.k = u.k WHERE t.k = 12", 1, "10"),
@@ -599,19 +599,22 @@ fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
         ("SELECT sum(k) FROM t WHERE k = 5 OR k = 8", 2, "13"),
         ("SELECT sum(k) FROM t WHERE k IN (5, 8) AND n > 0", 2, "13"),
     ] {
-        let shown = plan(&mut gang, sql);
-        assert!(shown.contains(&format!("slice 1 on rank {rank} alone")), "{shown}");
-        assert!(!shown.contains("slice 2"), "{shown}");
+        let plan_text = plan(&mut gang, sql);
+        assert!(plan_text.contains(&format!("slice 1 on rank {rank} alone")), "{plan_text}");
+        assert!(!plan_text.contains("slice 2"), "{plan_text}");
         assert_eq!(one(&mut gang, sql), expected, "{sql}");
     }
-    // Several buckets, and tables whose buckets differ, are read by all.
+    // Several buckets, and tables with different buckets, are read by all ranks.
     for (sql, files, expected) in [
         ("SELECT count(*) FROM t WHERE k IN (1, 12)", 2, "2"),
         ("SELECT count(*) FROM t WHERE k = 1 OR k = 12 AND n < 100 OR k IN (13, NULL) AND k = 1", 2, "2"),
         ("SELECT count(*) FROM t WHERE k = 1 OR n = 3", 6, "858"),
     ] {
-        let shown = plan(&mut gang, sql);
-        assert!(shown.contains("on 3 ranks") && shown.contains(&format!("files={files},")), "{shown}");
+        let plan_text = plan(&mut gang, sql);
+        assert!(
+            plan_text.contains("on 3 ranks") && plan_text.contains(&format!("files={files},")),
+            "{plan_text}"
+        );
         assert_eq!(one(&mut gang, sql), expected, "{sql}");
     }
     run(&mut gang, "UPDATE t SET n = 100 WHERE k = 12");
@@ -619,7 +622,7 @@ fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
     run(&mut gang, "DELETE FROM t WHERE k = 12");
     run(&mut gang, "INSERT INTO t VALUES (12, 101)");
     assert_eq!(one(&mut gang, "SELECT n FROM t WHERE k = 12"), "101");
-    // Who took part: a stream is what one rank has sent to another.
+    // Participants: a stream is sent from one rank to another.
     let streams = |gang: &mut Session, statement: &str| {
         let sql = format!(
             "SELECT coalesce(string_agg(DISTINCT rank_from || '->' || rank_to, ' '), 'none') FROM sys.interconnect \
@@ -633,9 +636,9 @@ fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
     assert_ne!(streams(&mut gang, "INSERT INTO u SELECT%"), "none");
 }
 
-/// Whatever happens to a file, CHECK TABLE says so.
+/// CHECK TABLE reports any damage of a file.
 #[test]
-fn damage_is_found() {
+fn check_table_finds_damage() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(&mut session, "CREATE TABLE t (a INT, b TEXT)");
@@ -666,15 +669,15 @@ fn damage_is_found() {
     let mut cut = std::fs::read(&paths[3]).unwrap();
     cut.truncate(cut.len() - 10);
     std::fs::write(&paths[3], cut).unwrap();
-    let found = problems(&mut session);
-    assert!(found.contains(&"is missing".to_string()), "{found:?}");
-    assert!(found.iter().any(|problem| problem.starts_with("has no footer")), "{found:?}");
-    assert!(found.iter().any(|problem| problem.contains("bytes")), "{found:?}");
-    assert!(found.contains(&"is not what its checksum says".to_string()), "{found:?}");
+    let problems_found = problems(&mut session);
+    assert!(problems_found.contains(&"is missing".to_string()), "{problems_found:?}");
+    assert!(problems_found.iter().any(|problem| problem.starts_with("has no footer")), "{problems_found:?}");
+    assert!(problems_found.iter().any(|problem| problem.contains("bytes")), "{problems_found:?}");
+    assert!(problems_found.contains(&"is not what its checksum says".to_string()), "{problems_found:?}");
 }
 
 #[test]
-fn files_of_ranges_that_a_filter_leaves_out_are_not_read() {
+fn range_partitions_are_pruned() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(
@@ -695,16 +698,15 @@ fn files_of_ranges_that_a_filter_leaves_out_are_not_read() {
     assert_eq!(read(&mut session, "day >= '2024-03-05' AND day < '2024-05-01'"), 2);
     assert_eq!(read(&mut session, "day = '2024-12-31'"), 1);
     assert_eq!(read(&mut session, "v > 5"), 12);
-    // A range goes without one of its rows being read.
+    // DELETE of a range reads none of its rows.
     run(&mut session, "ALTER TABLE t DROP PARTITION FOR (date '2024-02-10')");
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "337");
     assert_eq!(one(&mut session, "SELECT count(*) FROM sys.data_files WHERE table_name = 't'"), "11");
 }
 
-/// Rows that come while the table partitions change are in those that there are then, or the later of the two
-/// fails.
+/// Rows inserted while the table partitions change belong to the new ones, or the later transaction fails.
 #[test]
-fn changes_of_table_partitions_and_of_rows_conflict() {
+fn partition_ddl_conflicts_with_row_changes() {
     let warehouse = Warehouse::new();
     let (mut a, mut b) = (warehouse.session(), warehouse.session());
     run(
@@ -732,14 +734,14 @@ fn changes_of_table_partitions_and_of_rows_conflict() {
     }
 }
 
-/// What a table that is divided by ranges has to be like, and random changes of it.
-struct Divided {
-    /// Name, from, up to; without bounds the default one.
+/// Model of a range-partitioned table, and random changes.
+struct RangeModel {
+    /// Name, lower and upper bound; the default partition has none.
     partitions: Vec<(String, Option<(i64, i64)>)>,
     rows: Vec<i64>,
 }
 
-impl Divided {
+impl RangeModel {
     fn random(random: &mut impl rand::Rng) -> Self {
         let mut bounds: Vec<i64> =
             (0..random.random_range(2..7)).map(|_| random.random_range(-50..50)).collect();
@@ -761,16 +763,16 @@ impl Divided {
         format!("PARTITION BY RANGE (x) ({})", parts.collect::<Vec<_>>().join(", "))
     }
 
-    fn of(&self, row: i64) -> Option<&str> {
+    fn partition_of(&self, row: i64) -> Option<&str> {
         let holds = |bounds: &Option<(i64, i64)>| bounds.is_some_and(|(from, to)| from <= row && row < to);
         let rest = || self.partitions.iter().find(|(_, bounds)| bounds.is_none());
         let own = self.partitions.iter().find(|(_, bounds)| holds(bounds)).or_else(rest);
         own.map(|(name, _)| name.as_str())
     }
 
-    /// Runs a statement after which the table is to have `rows`, if all of them have a place.
+    /// Runs a statement after which the table must have `rows`, if all of them fit a partition.
     fn change(&mut self, session: &mut Session, sql: &str, rows: Vec<i64>) {
-        match rows.iter().all(|row| self.of(*row).is_some()) {
+        match rows.iter().all(|row| self.partition_of(*row).is_some()) {
             true => {
                 run(session, sql);
                 self.rows = rows;
@@ -797,35 +799,36 @@ impl Divided {
                 self.change(session, &sql, rows);
             }
             3 => {
-                let kept = |row: &&i64| row.rem_euclid(7) != rest;
-                let rows = self.rows.iter().filter(kept).copied().collect();
+                let is_kept = |row: &&i64| row.rem_euclid(7) != rest;
+                let rows = self.rows.iter().filter(is_kept).copied().collect();
                 self.change(session, &format!("DELETE FROM t WHERE ((x % 7) + 7) % 7 = {rest}"), rows);
             }
             4 => {
-                let replaced: Vec<_> = new.iter().map(|row| self.of(*row)).collect();
-                let kept = self.rows.iter().filter(|row| !replaced.contains(&self.of(**row)));
-                let rows = kept.chain(&new).copied().collect();
+                let replaced_partitions: Vec<_> = new.iter().map(|row| self.partition_of(*row)).collect();
+                let kept_rows =
+                    self.rows.iter().filter(|row| !replaced_partitions.contains(&self.partition_of(**row)));
+                let rows = kept_rows.chain(&new).copied().collect();
                 self.change(session, &format!("INSERT OVERWRITE t VALUES {}", list(&new)), rows);
             }
             _ => run(session, "OPTIMIZE t"),
         }
     }
 
-    /// Every row is there, in a file of its table partition.
+    /// Asserts that every row is there, in a file of its table partition.
     fn check(&self, session: &mut Session) {
         let mut rows = self.rows.clone();
         rows.sort_unstable();
         let expected: Vec<Vec<Option<String>>> = rows.iter().map(|row| vec![Some(row.to_string())]).collect();
         assert_eq!(table(session, "SELECT x FROM t ORDER BY x"), expected);
         for (name, _) in &self.partitions {
-            let count = rows.iter().filter(|row| self.of(**row) == Some(name)).count().to_string();
+            let count = rows.iter().filter(|row| self.partition_of(**row) == Some(name)).count().to_string();
             let sql = format!("SELECT rows FROM sys.table_partitions WHERE partition_name = '{name}'");
             assert_eq!(one(session, &sql), count, "{name}");
         }
         for file in table(session, "SELECT path, table_partition FROM sys.data_files") {
             let (path, partition) = (file[0].clone().unwrap(), file[1].clone().unwrap());
             for row in table(session, &format!("SELECT DISTINCT x FROM '{path}'")) {
-                let own = self.of(row[0].as_deref().unwrap().parse().unwrap());
+                let own = self.partition_of(row[0].as_deref().unwrap().parse().unwrap());
                 assert_eq!(partition.strip_prefix("range(x)="), own, "{path}");
             }
         }
@@ -834,23 +837,23 @@ impl Divided {
 
 /// `HARRIER_SEED` repeats the changes of one seed.
 #[test]
-fn every_row_is_in_the_file_of_its_table_partition() {
+fn rows_are_in_files_of_their_range_partition() {
     use rand::SeedableRng;
     for seed in harrier_launch::seeds(4) {
         eprintln!("HARRIER_SEED={seed}");
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);
         let warehouse = Warehouse::new();
         let mut session = warehouse.session();
-        let mut divided = Divided::random(&mut random);
-        run(&mut session, &format!("CREATE TABLE t (x BIGINT) {}", divided.clause()));
+        let mut model = RangeModel::random(&mut random);
+        run(&mut session, &format!("CREATE TABLE t (x BIGINT) {}", model.clause()));
         for _ in 0..25 {
-            divided.step(&mut session, &mut random);
+            model.step(&mut session, &mut random);
         }
-        divided.check(&mut session);
+        model.check(&mut session);
     }
 }
 
-/// How the files of a table's folder are made, by the table partition that they were written for.
+/// Shapes of a table's files by their table partition.
 fn shapes_by_partition(session: &mut Session) -> Vec<String> {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let paths = "SELECT split_part(table_partition, '=', 2), path FROM sys.data_files ORDER BY 1, 2";
@@ -867,7 +870,7 @@ fn shapes_by_partition(session: &mut Session) -> Vec<String> {
 }
 
 #[test]
-fn table_partitions_have_files_of_their_own_kind() {
+fn partitions_have_their_own_storage_options() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(
@@ -898,12 +901,13 @@ fn table_partitions_have_files_of_their_own_kind() {
     assert_eq!(shapes_by_partition(&mut session), shapes(400));
     let options =
         "SELECT partition_name, options FROM sys.table_partitions WHERE options IS NOT NULL ORDER BY 1";
-    let told = [
+    let expected_options = [
         ("newest", "parquet_compression = zstd, parquet_compression_level = 3"),
         ("old", "parquet_compression = gzip, parquet_row_group_size = 50"),
         ("rest", "parquet_compression = uncompressed"),
     ];
-    let told = told.map(|(name, options)| vec![Some(name.to_string()), Some(options.to_string())]);
-    assert_eq!(table(&mut session, options), told);
+    let expected_options =
+        expected_options.map(|(name, options)| vec![Some(name.to_string()), Some(options.to_string())]);
+    assert_eq!(table(&mut session, options), expected_options);
     fails(&mut session, "ALTER TABLE t ADD PARTITION p START (9) END (10) WITH (inline_rows = 3)", "22023");
 }

@@ -1,6 +1,5 @@
-//! DuckDB, with its own extension for DuckLake, opens what Harrier writes, and the reverse: every question
-//! has the same answer in both. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` leaves these tests
-//! out.
+//! DuckLake compatibility: DuckDB with its DuckLake extension reads what Harrier writes and vice versa, with
+//! equal answers. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` skips these tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 mod backups;
 mod statistics;
 
-/// One statement in, one answer out, as `harrier sql --format lines` has it.
+/// One statement in, one answer out, in the format of `harrier sql --format lines`.
 const PEER: &str = r#"
 import glob, json, os, sys
 import duckdb, duckdb_extension_ducklake, duckdb_extension_sqlite_scanner
@@ -39,8 +38,8 @@ struct Duck {
     stdout: BufReader<ChildStdout>,
 }
 
-/// How often DuckDB is asked once more whose commit has met another one: SQLite lets one write at a time, and
-/// DuckDB waits for none.
+/// Retries of DuckDB's commits after a conflict: SQLite allows one writer at a time, and DuckDB does not
+/// wait.
 const LOCKED_MAX: usize = 10;
 
 impl Duck {
@@ -57,7 +56,7 @@ impl Duck {
         Self { child, stdin, stdout }
     }
 
-    fn attached(lake: &Lake) -> Self {
+    fn attach(lake: &Lake) -> Self {
         let mut duck = Self::start();
         duck.run(&format!(
             "ATTACH 'ducklake:sqlite:{}' AS lake (DATA_PATH '{}')",
@@ -78,7 +77,7 @@ impl Duck {
         panic!("the catalog stays locked: {sql}")
     }
 
-    /// Errors: what DuckDB says.
+    /// Errors: DuckDB's message.
     fn answer(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, String> {
         writeln!(self.stdin, "{}", Value::from(sql)).unwrap();
         let mut line = String::new();
@@ -126,7 +125,7 @@ impl Lake {
     }
 }
 
-fn skipped() -> bool {
+fn is_skipped() -> bool {
     harrier_servers::installation("duckdb.sh").is_none()
 }
 
@@ -141,8 +140,8 @@ fn rows(session: &mut Session, sql: &str) -> Vec<Vec<Option<String>>> {
     }
 }
 
-/// Both say the same, in the same order.
-fn agree(session: &mut Session, duck: &mut Duck, questions: &[&str]) {
+/// Asserts equal answers in equal order.
+fn assert_equal_answers(session: &mut Session, duck: &mut Duck, questions: &[&str]) {
     for question in questions {
         let plain = |rows: Vec<Vec<Option<String>>>| -> Vec<Vec<Option<String>>> {
             let cell = |value: Option<String>| value.map(|value| value.to_lowercase());
@@ -165,7 +164,7 @@ const VALUES: [&str; 3] = [
     "(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
 ];
 
-/// Both dialects understand them.
+/// Valid in both dialects.
 const QUESTIONS: [&str; 5] = [
     "SELECT count(*), count(b), sum(i1), sum(i2), sum(i4), min(i8), max(i8), min(f4), min(d), max(d) FROM v",
     "SELECT DISTINCT t, CAST(dt AS VARCHAR), replace(CAST(ts AS VARCHAR), 'T', ' '), CAST(tm AS VARCHAR) FROM v ORDER BY 1, 2",
@@ -175,8 +174,8 @@ const QUESTIONS: [&str; 5] = [
 ];
 
 #[test]
-fn duckdb_reads_what_harrier_wrote() {
-    if skipped() {
+fn duckdb_reads_tables_of_harrier() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -186,8 +185,8 @@ fn duckdb_reads_what_harrier_wrote() {
         run(&mut harrier, &format!("INSERT INTO v VALUES {values}"));
     }
     run(&mut harrier, "INSERT INTO v SELECT v.* FROM v, generate_series(1, 20)");
-    let mut duck = Duck::attached(&lake);
-    agree(&mut harrier, &mut duck, &QUESTIONS);
+    let mut duck = Duck::attach(&lake);
+    assert_equal_answers(&mut harrier, &mut duck, &QUESTIONS);
 
     run(
         &mut harrier,
@@ -199,7 +198,7 @@ fn duckdb_reads_what_harrier_wrote() {
          to_timestamp(1704067200 + v * 32400) FROM generate_series(1, 500) AS g(v)",
     );
     run(&mut harrier, "DELETE FROM p WHERE id IN (3, 5)");
-    // Of one file, first in the catalog and then in a file.
+    // Rows of one value, first inlined and then in a file.
     run(&mut harrier, "DELETE FROM p WHERE id % 10 = 7");
     run(&mut harrier, "UPDATE p SET kind = 'new' WHERE id BETWEEN 100 AND 130");
     run(&mut harrier, "ALTER TABLE p ADD COLUMN extra INT DEFAULT 5");
@@ -214,7 +213,7 @@ fn duckdb_reads_what_harrier_wrote() {
     );
     run(&mut harrier, "COMMENT ON TABLE p IS 'divided'");
     run(&mut harrier, "CREATE VIEW w AS SELECT kind, count(*) AS n FROM main.p GROUP BY kind");
-    agree(
+    assert_equal_answers(
         &mut harrier,
         &mut duck,
         &[
@@ -229,10 +228,9 @@ fn duckdb_reads_what_harrier_wrote() {
     let comment =
         duck.run("SELECT comment FROM duckdb_tables() WHERE table_name = 'p' AND database_name = 'lake'");
     assert_eq!(comment, [[Some("divided".to_string())]]);
-    // Buckets are those DuckDB would have chosen: what it adds to a bucket is found by its own pruning and by
-    // ours.
+    // Buckets equal DuckDB's: rows that DuckDB adds to a bucket are found by the pruning of both.
     duck.run("INSERT INTO p SELECT range + 2000, 'duck', TIMESTAMP '2024-06-01 00:00:00', 1 FROM range(200)");
-    agree(
+    assert_equal_answers(
         &mut harrier,
         &mut duck,
         &[
@@ -243,24 +241,24 @@ fn duckdb_reads_what_harrier_wrote() {
 }
 
 #[test]
-fn harrier_reads_what_duckdb_wrote() {
-    if skipped() {
+fn harrier_reads_tables_of_duckdb() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     std::fs::create_dir_all(lake.data()).unwrap();
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     duck.run(&format!("CREATE TABLE v ({TYPES})"));
     for values in VALUES {
         duck.run(&format!("INSERT INTO v VALUES {values}"));
     }
     let mut harrier = lake.harrier();
     // From the catalog alone, then from files too.
-    agree(&mut harrier, &mut duck, &QUESTIONS);
+    assert_equal_answers(&mut harrier, &mut duck, &QUESTIONS);
     duck.run("INSERT INTO v SELECT v.* FROM v, range(20)");
-    agree(&mut harrier, &mut duck, &QUESTIONS);
+    assert_equal_answers(&mut harrier, &mut duck, &QUESTIONS);
     duck.run("CALL ducklake_flush_inlined_data('lake')");
-    agree(&mut harrier, &mut duck, &QUESTIONS);
+    assert_equal_answers(&mut harrier, &mut duck, &QUESTIONS);
 
     duck.run("CREATE TABLE p (id INTEGER, kind VARCHAR, ts TIMESTAMP)");
     duck.run("ALTER TABLE p SET PARTITIONED BY (kind, year(ts), bucket(4, id))");
@@ -288,30 +286,30 @@ fn harrier_reads_what_duckdb_wrote() {
         "SELECT kind, n FROM w ORDER BY kind NULLS LAST",
         "SELECT \"Fir st\", \"q\"\"\", last FROM aliases ORDER BY 1 NULLS LAST",
     ];
-    agree(&mut harrier, &mut duck, &questions);
-    // What DuckDB makes of its files and deletes.
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
+    // Files rewritten and rows deleted by DuckDB.
     duck.run("CALL ducklake_flush_inlined_data('lake')");
     duck.run("CALL ducklake_merge_adjacent_files('lake')");
-    agree(&mut harrier, &mut duck, &questions);
-    // Harrier goes on where DuckDB stopped, and the reverse.
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
+    // Each continues where the other has stopped.
     run(&mut harrier, "DELETE FROM big WHERE a % 100 = 1");
     run(&mut harrier, "DELETE FROM big WHERE a = 555");
     run(&mut harrier, "UPDATE p SET c = c + 1 WHERE number < 50");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("DELETE FROM big WHERE a % 100 = 2");
     duck.run("UPDATE big SET b = 'duck' WHERE a < 50");
     duck.run("UPDATE p SET c = c * 2 WHERE number > 700");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     run(&mut harrier, "INSERT INTO big SELECT a + 100000, b, s FROM big WHERE a < 1000");
     run(&mut harrier, "TRUNCATE p");
     run(&mut harrier, "INSERT INTO p SELECT v, 'again', v FROM generate_series(1, 100) AS g(v)");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
 }
 
-/// DuckDB knows nothing of ranges, and reads and writes a table that is divided by them all the same.
+/// DuckDB does not know ranges, and reads and writes range-partitioned tables nevertheless.
 #[test]
-fn both_write_a_table_of_ranges() {
-    if skipped() {
+fn range_partitioned_tables_written_by_both() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -325,69 +323,69 @@ fn both_write_a_table_of_ranges() {
         &mut harrier,
         "INSERT INTO r SELECT v, date '2024-01-01' + v::int FROM generate_series(0, 365) AS g(v)",
     );
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     let questions = [
         "SELECT count(*), sum(id) FROM r",
         "SELECT count(*), sum(id) FROM r WHERE day >= DATE '2024-03-01' AND day < DATE '2024-04-01'",
         "SELECT extract(month FROM day), count(*), max(id) FROM r GROUP BY 1 ORDER BY 1 NULLS LAST",
         "SELECT id FROM r WHERE day = DATE '2023-07-01' OR day IS NULL OR id = 17 ORDER BY id",
     ];
-    agree(&mut harrier, &mut duck, &questions);
-    // A few for the catalog, many for files, some where no range is.
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
+    // Few rows for the catalog, many for files, some in no range.
     duck.run("INSERT INTO r VALUES (1000, DATE '2024-03-03'), (1001, DATE '2023-07-01')");
     duck.run("INSERT INTO r SELECT range + 2000, DATE '2024-02-01' + INTERVAL (range) DAY FROM range(60)");
     duck.run("INSERT INTO r VALUES (3000, NULL)");
     duck.run("DELETE FROM r WHERE id BETWEEN 30 AND 33");
     duck.run("UPDATE r SET day = DATE '2024-12-31' WHERE id = 0");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     let overwrite = "INSERT OVERWRITE r VALUES (5, DATE '2024-05-05')";
     let failure = harrier.run(overwrite).expect_err("files of DuckDB are in no range");
     assert_eq!(failure.sqlstate, "0A000");
-    // Rows of a range go from wherever they are.
+    // Rows of a range are deleted wherever they are.
     run(&mut harrier, "ALTER TABLE r DROP PARTITION FOR (date '2024-02-15')");
     run(&mut harrier, "ALTER TABLE r TRUNCATE PARTITION FOR (date '2024-12-31')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     assert_eq!(
         rows(&mut harrier, "SELECT count(*) FROM r WHERE day BETWEEN '2024-02-01' AND '2024-02-29'"),
         [[Some("0".into())]]
     );
     run(&mut harrier, "ALTER TABLE r ADD PARTITION START ('2024-02-01') END ('2024-03-01')");
     duck.run("INSERT INTO r SELECT range + 4000, DATE '2024-02-01' + INTERVAL (range) DAY FROM range(60)");
-    // What is in no range stays when it is written anew.
+    // Rows in no range stay when they are rewritten.
     run(&mut harrier, "OPTIMIZE r");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("DELETE FROM r WHERE day < DATE '2024-01-01' OR day IS NULL");
     run(&mut harrier, "OPTIMIZE r");
-    agree(&mut harrier, &mut duck, &questions);
-    let divided =
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
+    let range_of_files =
         "SELECT sum(rows) = (SELECT count(*) FROM r) FROM sys.table_partitions WHERE table_name = 'r'";
-    assert_eq!(rows(&mut harrier, divided), [[Some("true".into())]]);
+    assert_eq!(rows(&mut harrier, range_of_files), [[Some("true".into())]]);
     run(&mut harrier, overwrite);
-    // What DuckDB merges is in several ranges, and is divided again.
+    // Files merged by DuckDB span several ranges, and are split again.
     duck.run("CALL ducklake_merge_adjacent_files('lake')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     run(&mut harrier, "OPTIMIZE r");
-    assert_eq!(rows(&mut harrier, divided), [[Some("true".into())]]);
-    agree(&mut harrier, &mut duck, &questions);
+    assert_eq!(rows(&mut harrier, range_of_files), [[Some("true".into())]]);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
 }
 
-/// A table with a column that cannot be read is refused with the column's name, and listed; the others work.
+/// A table with an unsupported column is refused with the column's name, and listed; other tables work.
 #[test]
-fn columns_that_cannot_be_read_are_named() {
-    if skipped() {
+fn unsupported_columns_are_named() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     duck.run("CREATE TABLE z (id INT, odd TIMETZ)");
     let failure = harrier.run("SELECT id FROM z").unwrap_err();
     assert_eq!(failure.sqlstate, "0A000", "{failure:?}");
     let message = "column \"odd\" has type TIMETZ, which cannot be read";
     assert!(failure.message.contains(message), "{failure:?}");
     run(&mut harrier, "INSERT INTO other VALUES (1)");
-    agree(&mut harrier, &mut duck, &["SELECT count(*), sum(id) FROM other"]);
+    assert_equal_answers(&mut harrier, &mut duck, &["SELECT count(*), sum(id) FROM other"]);
     let listed = rows(
         &mut harrier,
         "SELECT table_name, data_type FROM sys.columns WHERE column_name = 'odd' ORDER BY 1",
@@ -396,16 +394,16 @@ fn columns_that_cannot_be_read_are_named() {
     assert_eq!(names, ["z"]);
 }
 
-/// In the catalog, in files of DuckDB, and in those of Harrier that they are rewritten into.
+/// In the catalog, in files of DuckDB, and in Harrier's files that they are rewritten into.
 #[test]
-fn infinity_and_far_years_are_read_and_written() {
-    if skipped() {
+fn infinity_and_far_years() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     let far = "(1, DATE 'infinity', TIMESTAMP 'infinity', TIMESTAMPTZ 'infinity'), \
                (2, DATE '-infinity', TIMESTAMP '-infinity', TIMESTAMPTZ '-infinity'), \
                (3, DATE '12024-01-15', TIMESTAMP '12024-01-15 10:00:00.5', TIMESTAMPTZ '12024-01-15 10:00:00+00'), \
@@ -416,7 +414,7 @@ fn infinity_and_far_years_are_read_and_written() {
         duck.run(&format!("CREATE TABLE {table} (v INT, d DATE, t TIMESTAMP, z TIMESTAMPTZ)"));
         duck.run(&format!("INSERT INTO {table} VALUES {far}"));
         for column in ["d", "t", "z"] {
-            agree(
+            assert_equal_answers(
                 &mut harrier,
                 &mut duck,
                 &[
@@ -428,10 +426,10 @@ fn infinity_and_far_years_are_read_and_written() {
                 ],
             );
         }
-        let shown = rows(&mut harrier, &format!("SELECT t::text FROM {table} WHERE v <> 4 ORDER BY v"));
-        let shown: Vec<_> = shown.iter().map(|row| row[0].as_deref()).collect();
+        let shown_texts = rows(&mut harrier, &format!("SELECT t::text FROM {table} WHERE v <> 4 ORDER BY v"));
+        let shown_texts: Vec<_> = shown_texts.iter().map(|row| row[0].as_deref()).collect();
         let expected = ["infinity", "-infinity", "12024-01-15 10:00:00.5", "2024-01-15 00:00:00"];
-        assert_eq!(shown, expected.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+        assert_eq!(shown_texts, expected.map(Some).into_iter().chain([None]).collect::<Vec<_>>());
         let all = format!(
             "SELECT v, CAST(d AS VARCHAR), CAST(t AS VARCHAR), CAST(z AS VARCHAR) FROM {table} ORDER BY v"
         );
@@ -451,7 +449,7 @@ fn infinity_and_far_years_are_read_and_written() {
         let mut after = duck.run(&all);
         after.sort_by_key(|row| row[0].as_deref().map(|v| v.trim_start_matches('1').to_string()));
         assert_eq!(after, again, "{table}");
-        agree(
+        assert_equal_answers(
             &mut harrier,
             &mut duck,
             &[
@@ -477,37 +475,37 @@ fn infinity_and_far_years_are_read_and_written() {
     );
     let question = "SELECT count(*), count(*) FILTER (WHERE d = DATE 'infinity'), min(d) < DATE '2024-02-01', min(CAST(t AS VARCHAR)), \
                     max(CAST(t AS VARCHAR)), count(*) FILTER (WHERE z = TIMESTAMPTZ 'infinity'), count(*) FILTER (WHERE e = DATE 'infinity' AND f = TIMESTAMPTZ 'infinity') FROM forever";
-    agree(
+    assert_equal_answers(
         &mut harrier,
         &mut duck,
         &[question, "SELECT v FROM forever WHERE t = TIMESTAMP 'infinity' ORDER BY v LIMIT 2"],
     );
 }
 
-/// Every part of an interval in a column `v`, in words of both.
+/// All fields of an interval in a column `v`, in both dialects.
 const PARTS: &str = "extract(year FROM v), extract(month FROM v), extract(day FROM v), extract(hour FROM v), \
                      replace(CAST(TIMESTAMP '2000-01-31 00:00:00' + v AS VARCHAR), 'T', ' ')";
 
-/// In the catalog DuckDB keeps any interval; files of both have whole milliseconds from zero on.
+/// In the catalog DuckDB stores any interval; files of both have non-negative whole milliseconds.
 #[test]
-fn intervals_are_read_and_written() {
-    if skipped() {
+fn intervals_of_both() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     duck.run("CREATE TABLE i (id INT, v INTERVAL)");
     duck.run(
         "INSERT INTO i VALUES (1, INTERVAL '1 year 2 months 3 days 04:05:06.789012'), (2, NULL), (3, INTERVAL '-1 day'), \
          (4, INTERVAL '0 days'), (5, INTERVAL '-14 months 3 days -04:05:06.789012'), (6, INTERVAL '100 hours')",
     );
     let all = format!("SELECT id, {PARTS} FROM i ORDER BY id");
-    agree(&mut harrier, &mut duck, &[all.as_str()]);
-    let refused =
+    assert_equal_answers(&mut harrier, &mut duck, &[all.as_str()]);
+    let refusals =
         ["OPTIMIZE i", "INSERT INTO i VALUES (7, -INTERVAL '1 day')", "INSERT INTO i SELECT * FROM i"];
-    for sql in refused {
+    for sql in refusals {
         assert_eq!(harrier.run(sql).unwrap_err().sqlstate, "22008", "{sql}");
     }
 
@@ -520,12 +518,12 @@ fn intervals_are_read_and_written() {
         "SELECT id FROM f WHERE v = INTERVAL '5 months 5 days 5 hours' ORDER BY id",
         "SELECT id FROM f WHERE v >= INTERVAL '80 months 80 days 80 hours' ORDER BY id",
     ];
-    // Both into the catalog, whence DuckDB moves them into a file, and then into files.
+    // Both write into the catalog, from which DuckDB flushes them into a file, and then into files.
     duck.run("INSERT INTO f VALUES (1, INTERVAL '1 year 2 months 3 days 04:05:06.789'), (2, NULL), (3, INTERVAL '0 days')");
     run(&mut harrier, "INSERT INTO f VALUES (4, INTERVAL '1 month 2 days 3.456789 seconds'), (5, NULL)");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("CALL ducklake_flush_inlined_data('lake', table_name => 'f')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     for (from, write) in [(100, false), (300, true)] {
         let sql = |range: &str| {
             format!(
@@ -536,32 +534,32 @@ fn intervals_are_read_and_written() {
             true => run(&mut harrier, &sql("generate_series(0, 99) AS g(n)")),
             false => drop(duck.run(&sql("range(100) AS g(n)"))),
         }
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
     }
     run(&mut harrier, "UPDATE f SET v = v + INTERVAL '1 day 1 millisecond' WHERE id % 10 = 3");
     run(&mut harrier, "DELETE FROM f WHERE id % 10 = 4");
     duck.run("UPDATE f SET v = INTERVAL '5 months 5 days 5 hours' WHERE id % 10 = 5");
     duck.run("DELETE FROM f WHERE id % 10 = 6");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     run(&mut harrier, "OPTIMIZE f");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("CALL ducklake_merge_adjacent_files('lake')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     let updated =
         "SELECT count(*) = count(v), max(v) = INTERVAL '5 months 5 days 5 hours' FROM f WHERE id % 10 = 5";
     assert_eq!(rows(&mut harrier, updated), [[Some("true".into()), Some("true".into())]]);
 
-    // Defaults of either.
+    // Column defaults of either.
     duck.run("ALTER TABLE f ADD COLUMN a INTERVAL DEFAULT '2 days 03:00:00'");
     run(&mut harrier, "ALTER TABLE f ADD COLUMN b INTERVAL DEFAULT INTERVAL '1 month 4 hours'");
     let added = "SELECT id, extract(day FROM a), extract(hour FROM a), extract(month FROM b), extract(hour FROM b) \
                  FROM f ORDER BY id";
-    agree(&mut harrier, &mut duck, &[added]);
+    assert_equal_answers(&mut harrier, &mut duck, &[added]);
     duck.run("INSERT INTO f (id) VALUES (1000)");
     run(&mut harrier, "INSERT INTO f (id) VALUES (1001)");
-    agree(&mut harrier, &mut duck, &[added]);
+    assert_equal_answers(&mut harrier, &mut duck, &[added]);
 
-    // In lists and rows of both.
+    // In lists and structs of both.
     let nested = |make: &str, range: &str| {
         format!(
             "SELECT n AS id, [INTERVAL '1 month', n * INTERVAL '1 day', NULL] AS l, {make} AS s FROM {range} AS g(n)"
@@ -576,33 +574,33 @@ fn intervals_are_read_and_written() {
             "SELECT count(*), sum(extract(day FROM l[2])), sum(extract(month FROM l[1])), \
              sum(extract(hour FROM s['a'])), sum(s['b']) FROM {table}"
         );
-        agree(&mut harrier, &mut duck, &[question.as_str()]);
+        assert_equal_answers(&mut harrier, &mut duck, &[question.as_str()]);
     }
 
-    // DuckDB divides by them, and what is equal to it is not always the same here.
+    // DuckDB partitions by intervals, and its equality differs.
     for (table, key) in [("p", "v"), ("q", "bucket(4, v)")] {
         duck.run(&format!("CREATE TABLE {table} (id INT, v INTERVAL)"));
         duck.run(&format!("ALTER TABLE {table} SET PARTITIONED BY ({key})"));
         duck.run(&format!("INSERT INTO {table} SELECT range, (range % 3) * INTERVAL '1 day' FROM range(30)"));
         let days = format!("SELECT extract(day FROM v), count(*) FROM {table} GROUP BY 1 ORDER BY 1");
         let some = format!("SELECT count(*) FROM {table} WHERE v = INTERVAL '2 days'");
-        agree(&mut harrier, &mut duck, &[days.as_str(), some.as_str()]);
+        assert_equal_answers(&mut harrier, &mut duck, &[days.as_str(), some.as_str()]);
         let failure = harrier.run(&format!("INSERT INTO {table} SELECT id, v FROM f")).unwrap_err();
         assert_eq!(failure.sqlstate, "0A000", "{failure:?}");
     }
 }
 
-/// Numbers of 128 bits are decimals of 38 digits: exact in the catalog and in Harrier's files, in DuckDB's
-/// what a DOUBLE holds of them.
+/// 128-bit integers become DECIMAL(38): exact in the catalog and in Harrier's files; DuckDB's files hold
+/// DOUBLEs.
 #[test]
-fn lengths_and_uuids_are_read_and_written() {
-    if skipped() {
+fn declared_lengths_and_uuids() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE u (n INT, id UUID, v VARCHAR(3), c CHAR(3))");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     let questions = [
         "SELECT n, CAST(id AS VARCHAR), v, c || '|' FROM u ORDER BY n",
         "SELECT n FROM u WHERE id = '40000000-0000-4000-8000-000000000040' ORDER BY n",
@@ -612,15 +610,15 @@ fn lengths_and_uuids_are_read_and_written() {
         "SELECT count(*), count(id), count(DISTINCT id) FROM u",
         "SELECT a.n, b.n FROM u AS a JOIN u AS b ON a.id = b.id AND a.n < b.n ORDER BY 1, 2",
     ];
-    // Both into the catalog, whence DuckDB moves them into a file, and then into files.
+    // Both write into the catalog, from which DuckDB flushes them into a file, and then into files.
     duck.run("INSERT INTO u VALUES (1, '00000000-0000-4000-8000-000000000001', 'abc', 'ab'), (2, NULL, NULL, NULL)");
     run(
         &mut harrier,
         "INSERT INTO u VALUES (3, '{00000000-0000-4000-8000-000000000002}', 'ab   ', 'ab'), (4, 'FFFFFFFF-FFFF-4FFF-8FFF-FFFFFFFFFFFF', 'x', 'x')",
     );
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("CALL ducklake_flush_inlined_data('lake', table_name => 'u')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     for (from, write) in [(100, false), (200, true), (300, false), (400, true)] {
         let sql = |range: &str| {
             format!(
@@ -631,31 +629,31 @@ fn lengths_and_uuids_are_read_and_written() {
             true => run(&mut harrier, &sql("generate_series(1, 9) AS g(n)")),
             false => drop(duck.run(&sql("range(1, 10) AS g(n)"))),
         }
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
     }
     run(&mut harrier, "UPDATE u SET id = '40000000-0000-4000-8000-000000000040' WHERE n = 1");
     duck.run("UPDATE u SET id = '40000000-0000-4000-8000-000000000040' WHERE n = 2");
     run(&mut harrier, "DELETE FROM u WHERE id = '50000000-0000-4000-8000-000000000050' AND n < 200");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     run(&mut harrier, "OPTIMIZE u");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     duck.run("CALL ducklake_merge_adjacent_files('lake')");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
 
-    // DuckDB knows no lengths, and Harrier reads what it writes.
+    // DuckDB ignores declared lengths, and Harrier reads what it writes.
     duck.run("INSERT INTO u VALUES (500, NULL, 'longer', 'longer')");
-    agree(&mut harrier, &mut duck, &questions[..1]);
+    assert_equal_answers(&mut harrier, &mut duck, &questions[..1]);
     run(&mut harrier, "UPDATE u SET id = NULL WHERE n = 500");
     let error = harrier.run("UPDATE u SET v = v WHERE n IN (500, 501)").err().map(|error| error.sqlstate);
     assert_eq!(error, None);
     assert_eq!(harrier.run("UPDATE u SET v = v || '' WHERE n = 500").unwrap_err().sqlstate, "22001");
-    // A column that DuckDB has made another one is declared as nothing more.
+    // A column whose type DuckDB has changed loses its declared length.
     duck.run("ALTER TABLE u RENAME COLUMN v TO w");
     assert_eq!(harrier.run("INSERT INTO u (w) VALUES ('longer')").unwrap_err().sqlstate, "22001");
-    // Tables of DuckDB's, with bounds that it has told.
+    // Tables of DuckDB with its bounds.
     duck.run("CREATE TABLE d (id UUID, list UUID[])");
     duck.run("INSERT INTO d SELECT uuid(), [uuid()] FROM range(1000)");
-    agree(
+    assert_equal_answers(
         &mut harrier,
         &mut duck,
         &["SELECT CAST(id AS VARCHAR) FROM d ORDER BY id", "SELECT min(id) < max(id) FROM d"],
@@ -668,14 +666,14 @@ fn lengths_and_uuids_are_read_and_written() {
 }
 
 #[test]
-fn numbers_of_128_bits_are_decimals() {
-    if skipped() {
+fn hugeint_as_decimal() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     for (table, kind) in [("h", "HUGEINT"), ("u", "UHUGEINT")] {
         duck.run(&format!("CREATE TABLE {table} (id INT, n {kind})"));
         duck.run(&format!(
@@ -688,15 +686,15 @@ fn numbers_of_128_bits_are_decimals() {
             format!("SELECT count(n), min(n), max(n) FROM {table}"),
         ];
         let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
         duck.run("CALL ducklake_flush_inlined_data('lake')");
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
         duck.run(&format!(
             "INSERT INTO {table} SELECT range + 1000, range::HUGEINT * 1000000000000000000 FROM range(100)"
         ));
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
     }
-    // What Harrier writes, few rows and a file of them, below zero as well.
+    // Rows of Harrier, inlined and in a file, also negative.
     run(
         &mut harrier,
         "INSERT INTO h VALUES (10, CAST('-12345678901234567890123456789012345678' AS DECIMAL(38,0)))",
@@ -711,22 +709,22 @@ fn numbers_of_128_bits_are_decimals() {
         "SELECT count(*), min(n), max(n) FROM h",
         "SELECT count(*) FROM h WHERE n < 0",
     ];
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     run(&mut harrier, "DELETE FROM h WHERE n < 0 OR id = 2050");
     run(&mut harrier, "OPTIMIZE h");
-    agree(&mut harrier, &mut duck, &questions);
-    // Of those without a sign Harrier's type has too many, and too few.
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
+    // Harrier's type has more digits than the unsigned type needs, and fewer than its maximum.
     for sql in ["INSERT INTO u VALUES (10, 7)", "UPDATE u SET n = 8", "INSERT INTO u SELECT id, n FROM h"] {
         assert_eq!(harrier.run(sql).unwrap_err().sqlstate, "0A000", "{sql}");
     }
     duck.run("INSERT INTO u VALUES (20, 340282366920938463463374607431768211455)");
     assert_eq!(harrier.run("SELECT n FROM u").unwrap_err().sqlstate, "22003");
     assert_eq!(rows(&mut harrier, "SELECT count(*) FROM u"), [[Some("105".into())]]);
-    // DuckDB puts them into buckets by another hash.
+    // DuckDB hashes them into other buckets.
     duck.run("CREATE TABLE b (n HUGEINT)");
     duck.run("ALTER TABLE b SET PARTITIONED BY (bucket(4, n))");
     duck.run("INSERT INTO b SELECT range FROM range(100)");
-    agree(
+    assert_equal_answers(
         &mut harrier,
         &mut duck,
         &["SELECT n FROM b WHERE n = 77", "SELECT count(*) FROM b WHERE n IN (1, 2, 3)"],
@@ -734,7 +732,7 @@ fn numbers_of_128_bits_are_decimals() {
     assert_eq!(harrier.run("INSERT INTO b VALUES (1)").unwrap_err().sqlstate, "0A000");
 }
 
-/// A type, its value of `n`, and how both write one whose text is `{}`, where both can.
+/// A type, its value of `n`, and a literal in both dialects with `{}` for the text, if there is one.
 const BUCKETED: [(&str, &str, Option<&str>); 21] = [
     ("DECIMAL(4,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(4,2)")),
     ("DECIMAL(9,2)", "(n - 20) * 0.25", Some("'{}'::DECIMAL(9,2)")),
@@ -761,19 +759,19 @@ const BUCKETED: [(&str, &str, Option<&str>); 21] = [
 
 const HOURS: &str = "TIMESTAMP '1970-01-01 00:00:01' + (n - 20) * INTERVAL 1 HOUR";
 
-/// Whoever wrote a row, both look for it in the bucket that it is in.
+/// Both look up a row in the same bucket, whoever wrote it.
 #[test]
-fn both_have_the_same_buckets() {
-    if skipped() {
+fn bucket_hashes_equal_those_of_duckdb() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    // No side of a join is collected.
+    // Neither side of a join is collected.
     run(&mut harrier, "SET datafusion.optimizer.hash_join_single_partition_threshold = 0");
     run(&mut harrier, "SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     for (at, (kind, value, literal)) in BUCKETED.iter().enumerate() {
         let (values, theirs, ours) = (format!("values{at}"), format!("theirs{at}"), format!("ours{at}"));
         duck.run(&format!(
@@ -790,12 +788,16 @@ fn both_have_the_same_buckets() {
 
         let texts = format!("SELECT DISTINCT k::VARCHAR FROM {values} WHERE v % 3 = 2 AND k IS NOT NULL");
         let texts: Vec<String> = duck.run(&texts).into_iter().flatten().flatten().collect();
-        // In PostgreSQL's SQL values of json are not compared but as texts.
+        // In PostgreSQL's SQL, json values are compared as texts only.
         let key = |name: &str| if *kind == "JSON" { format!("{name}::VARCHAR") } else { name.to_string() };
-        let (k, joined) = (key("k"), format!("{} = {}", key("a.k"), key("b.k")));
+        let (k, join_condition) = (key("k"), format!("{} = {}", key("a.k"), key("b.k")));
         let mut questions = vec![
-            format!("SELECT count(*), sum(a.v), sum(b.v) FROM {theirs} AS a JOIN {ours} AS b ON {joined}"),
-            format!("SELECT count(*), sum(a.v), sum(b.v) FROM {ours} AS a JOIN {values} AS b ON {joined}"),
+            format!(
+                "SELECT count(*), sum(a.v), sum(b.v) FROM {theirs} AS a JOIN {ours} AS b ON {join_condition}"
+            ),
+            format!(
+                "SELECT count(*), sum(a.v), sum(b.v) FROM {ours} AS a JOIN {values} AS b ON {join_condition}"
+            ),
         ];
         for table in [&theirs, &ours] {
             questions.push(format!(
@@ -803,24 +805,24 @@ fn both_have_the_same_buckets() {
             ));
             questions.push(format!("SELECT count(*) FROM {table} WHERE k IS NULL"));
             if let Some(literal) = literal {
-                let found = texts.iter().map(|text| {
+                let actual = texts.iter().map(|text| {
                     let key = literal.replace("{}", text);
                     format!("SELECT count(*) AS n, sum(v) AS s FROM {table} WHERE {k} = {key}")
                 });
-                let found = found.collect::<Vec<_>>().join(" UNION ALL ");
-                questions.push(format!("SELECT n, s FROM ({found}) AS f ORDER BY s, n"));
-                questions.push(format!("SELECT min(n) FROM ({found}) AS f"));
+                let actual = actual.collect::<Vec<_>>().join(" UNION ALL ");
+                questions.push(format!("SELECT n, s FROM ({actual}) AS f ORDER BY s, n"));
+                questions.push(format!("SELECT min(n) FROM ({actual}) AS f"));
             }
         }
         let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
-        agree(&mut harrier, &mut duck, &questions);
+        assert_equal_answers(&mut harrier, &mut duck, &questions);
         if literal.is_some() {
-            let found = rows(&mut harrier, questions[questions.len() - 1]);
-            assert!(found[0][0].as_deref() >= Some("1"), "{kind}: {found:?}");
+            let actual = rows(&mut harrier, questions[questions.len() - 1]);
+            assert!(actual[0][0].as_deref() >= Some("1"), "{kind}: {actual:?}");
         }
     }
 
-    // Where it hashes the text of values, it does not put all rows of one value into one bucket.
+    // If DuckDB hashes the text of values, equal values may be in different buckets.
     for kind in ["UTINYINT", "UINTEGER", "UBIGINT"] {
         let table = format!("unsure_{}", kind.to_lowercase());
         duck.run(&format!("CREATE TABLE {table} (k {kind}, v BIGINT)"));
@@ -832,36 +834,36 @@ fn both_have_the_same_buckets() {
         let expected = ["40", "2", "780"].map(|value| Some(value.to_string()));
         assert_eq!(rows(&mut harrier, &groups), [expected], "{kind}");
         for (key, expected) in [(5, "1"), (12, "2"), (29, "2"), (39, "1")] {
-            let found = rows(&mut harrier, &format!("SELECT count(*) FROM {table} WHERE k = {key}"));
-            assert_eq!(found, [[Some(expected.to_string())]], "{kind} {key}");
+            let actual = rows(&mut harrier, &format!("SELECT count(*) FROM {table} WHERE k = {key}"));
+            assert_eq!(actual, [[Some(expected.to_string())]], "{kind} {key}");
         }
     }
 
-    // What is widened stays in the buckets of its old type.
+    // A widened column keeps the buckets of its old type.
     duck.run("CREATE TABLE widened (k DECIMAL(18,4), v INT)");
     duck.run("ALTER TABLE widened SET PARTITIONED BY (bucket(8, k))");
     duck.run("INSERT INTO widened SELECT range, range FROM range(40)");
     duck.run("ALTER TABLE widened ALTER k TYPE DECIMAL(20,4)");
     run(&mut harrier, "INSERT INTO widened SELECT v, v FROM generate_series(20, 59) AS g(v)");
     for v in [0, 5, 19] {
-        let found = rows(&mut harrier, &format!("SELECT v FROM widened WHERE k = {v}::DECIMAL(20,4)"));
-        assert_eq!(found, [[Some(v.to_string())]]);
+        let actual = rows(&mut harrier, &format!("SELECT v FROM widened WHERE k = {v}::DECIMAL(20,4)"));
+        assert_eq!(actual, [[Some(v.to_string())]]);
     }
     let groups = "SELECT count(*), max(n) FROM (SELECT k, count(*) AS n FROM widened GROUP BY k) AS g";
-    agree(&mut harrier, &mut duck, &[groups]);
+    assert_equal_answers(&mut harrier, &mut duck, &[groups]);
 
-    // Of values that it hashes the text of, which is not always theirs here.
+    // Types hashed by text, which differs here in some cases.
     duck.run("CREATE TABLE nested (k INTEGER[], v INT)");
     duck.run("ALTER TABLE nested SET PARTITIONED BY (bucket(8, k))");
     duck.run("INSERT INTO nested SELECT [range], range FROM range(40)");
-    agree(&mut harrier, &mut duck, &["SELECT count(*), sum(v), sum(k[1]) FROM nested"]);
+    assert_equal_answers(&mut harrier, &mut duck, &["SELECT count(*), sum(v), sum(k[1]) FROM nested"]);
     assert_eq!(harrier.run("INSERT INTO nested SELECT k, v FROM nested").unwrap_err().sqlstate, "0A000");
 }
 
-/// Keys are Harrier's own: DuckDB renames and drops what they are about without knowing.
+/// Keys are Harrier's own: DuckDB renames and drops their columns without knowing them.
 #[test]
-fn keys_go_with_what_duckdb_renames_and_drops() {
-    if skipped() {
+fn keys_follow_renames_and_drops_of_duckdb() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -869,16 +871,16 @@ fn keys_go_with_what_duckdb_renames_and_drops() {
     run(&mut harrier, "CREATE TABLE p (id INT PRIMARY KEY, code INT UNIQUE)");
     run(&mut harrier, "CREATE TABLE c (id INT PRIMARY KEY, p INT REFERENCES p, q INT REFERENCES p (code))");
     run(&mut harrier, "CREATE INDEX i ON c ((p + q))");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     duck.run("INSERT INTO p VALUES (1, 2), (1, 2)");
     duck.run("ALTER TABLE p RENAME TO parents");
     duck.run("ALTER TABLE parents RENAME COLUMN id TO number");
     duck.run("ALTER TABLE c RENAME COLUMN q TO r");
-    agree(&mut harrier, &mut duck, &["SELECT number, code FROM parents"]);
-    let told = "SELECT pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1";
+    assert_equal_answers(&mut harrier, &mut duck, &["SELECT number, code FROM parents"]);
+    let constraint_query = "SELECT pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1";
     let texts = |texts: &[&str]| texts.iter().map(|text| vec![Some(text.to_string())]).collect::<Vec<_>>();
     assert_eq!(
-        rows(&mut harrier, told),
+        rows(&mut harrier, constraint_query),
         texts(&[
             "FOREIGN KEY (p) REFERENCES parents(number) NOT VALID",
             "FOREIGN KEY (r) REFERENCES parents(code) NOT VALID",
@@ -893,17 +895,17 @@ fn keys_go_with_what_duckdb_renames_and_drops() {
     );
     duck.run("ALTER TABLE parents DROP COLUMN code");
     duck.run("ALTER TABLE c DROP COLUMN p");
-    assert_eq!(rows(&mut harrier, told), texts(&["PRIMARY KEY (id)", "PRIMARY KEY (number)"]));
+    assert_eq!(rows(&mut harrier, constraint_query), texts(&["PRIMARY KEY (id)", "PRIMARY KEY (number)"]));
     assert_eq!(rows(&mut harrier, "SELECT count(*) FROM pg_indexes WHERE indexname = 'i'"), texts(&["0"]));
     run(&mut harrier, "ALTER TABLE c ADD FOREIGN KEY (r) REFERENCES parents");
     duck.run("DROP TABLE parents");
-    assert_eq!(rows(&mut harrier, told), texts(&["PRIMARY KEY (id)"]));
+    assert_eq!(rows(&mut harrier, constraint_query), texts(&["PRIMARY KEY (id)"]));
 }
 
-/// Two programs write at the same time: inserts all succeed, each once.
+/// Concurrent inserts of both programs all succeed, each once.
 #[test]
-fn both_write_at_the_same_time() {
-    if skipped() {
+fn concurrent_writes_of_both() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -916,8 +918,7 @@ fn both_write_at_the_same_time() {
         duck.run(&format!("ATTACH 'ducklake:sqlite:{catalog}' AS lake"));
         for n in 0..30 {
             let insert = format!("INSERT INTO lake.t VALUES ('duck', {n})");
-            // DuckDB repeats what others came before with, but not what SQLite refused because it took too
-            // long to be heard.
+            // DuckDB retries conflicts of its own, but not lock timeouts of SQLite.
             while let Err(error) = duck.answer(&insert) {
                 assert!(error.contains("database is locked"), "DuckDB says {error} of {insert}");
             }
@@ -929,7 +930,11 @@ fn both_write_at_the_same_time() {
     }
     let mut duck = other.join().unwrap();
     duck.run("USE lake");
-    agree(&mut harrier, &mut duck, &["SELECT who, count(*), sum(n) FROM t GROUP BY who ORDER BY who"]);
+    assert_equal_answers(
+        &mut harrier,
+        &mut duck,
+        &["SELECT who, count(*), sum(n) FROM t GROUP BY who ORDER BY who"],
+    );
     assert_eq!(
         rows(&mut harrier, "SELECT count(*), count(DISTINCT who || n) FROM t"),
         [[Some("60".into()), Some("60".into())]]

@@ -1,6 +1,6 @@
-//! External tables that others list while statements write into them: every listing of a folder is whole, and
-//! so is what DuckDB and Harrier itself read, also when processes are killed on the way.
-//! `HARRIER_SKIP_SERVERS=1` leaves out what needs DuckDB, `HARRIER_SKIP_MPI=1` what needs MPI.
+//! Atomic listings of external tables: folders that others list while statements write into them show each
+//! statement completely, to DuckDB and to Harrier, even when processes are killed. `HARRIER_SKIP_SERVERS=1`
+//! skips what needs DuckDB, `HARRIER_SKIP_MPI=1` what needs MPI.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -15,11 +15,10 @@ use rand::{Rng, SeedableRng};
 
 use crate::command::{BINARY, Folder};
 
-/// Of one table partition, in more than one file.
+/// Rows of one table partition, in several files.
 const ROWS: usize = 20_000;
 
-/// Asks until a file says to stop, and prints every answer; files that are gone when they are opened are no
-/// answer.
+/// Queries until a stop file exists, and prints every answer; answers with files that vanished are skipped.
 const LISTER: &str = r#"
 import duckdb, os, sys
 table, stop = sys.argv[1:]
@@ -36,8 +35,8 @@ while not os.path.exists(stop) or looks == 0:
     print(";".join(",".join(map(str, row)) for row in rows), flush=True)
 "#;
 
-/// Lists the folders of all table partitions until a file says to stop, and prints every listing that differs
-/// from the last one of its folder.
+/// Lists the folders of all table partitions until a stop file exists, and prints every listing that differs
+/// from the previous one of its folder.
 const NAMES: &str = r#"
 import os, sys
 table, stop = sys.argv[1:]
@@ -50,7 +49,7 @@ while not os.path.exists(stop):
             print(f"{k}:{names}", flush=True)
 "#;
 
-/// The Python that has it.
+/// The Python with DuckDB.
 pub fn duckdb() -> Option<PathBuf> {
     harrier_servers::installation("duckdb.sh")
 }
@@ -63,7 +62,7 @@ fn create(table: &Path) -> String {
     )
 }
 
-/// Every table partition gets rows that say the number of the statement.
+/// Overwrites every table partition with rows that contain the statement's number.
 fn overwrite(number: usize) -> String {
     format!(
         "INSERT OVERWRITE t SELECT {number}, md5(value::text), value % 4 FROM generate_series(1, {}) AS s(value);\n",
@@ -71,7 +70,7 @@ fn overwrite(number: usize) -> String {
     )
 }
 
-/// The versions that table partitions have, of an answer such as `0,20000,7,7;1,…`; each partition is whole.
+/// Versions of the table partitions in an answer such as `0,20000,7,7;1,…`; each partition is complete.
 fn versions(answer: &str) -> Vec<usize> {
     let mut versions = Vec::new();
     for row in answer.split(';').filter(|row| !row.is_empty()) {
@@ -99,9 +98,10 @@ fn lines_of(lister: Child) -> Vec<String> {
     String::from_utf8(lister.stdout).unwrap().lines().map(str::to_string).collect()
 }
 
-/// A listing is of one statement, and there is one for each: names begin with that of their statement.
+/// Asserts that a listing belongs to one statement, and that there is one listing per statement: file names
+/// start with the statement's name.
 fn check_names(listings: &[String]) {
-    let mut seen = HashMap::new();
+    let mut listings_of_statement = HashMap::new();
     for listing in listings {
         let statements: BTreeSet<&str> = listing
             .split_once(':')
@@ -112,10 +112,10 @@ fn check_names(listings: &[String]) {
             .collect();
         assert_eq!(statements.len(), 1, "{listing}");
         let k = listing.split(':').next().unwrap();
-        let first = seen.entry((k, statements)).or_insert(listing);
+        let first = listings_of_statement.entry((k, statements)).or_insert(listing);
         assert_eq!(*first, listing, "two listings of one statement");
     }
-    assert!(seen.len() > 4, "nothing was overwritten");
+    assert!(listings_of_statement.len() > 4, "nothing was overwritten");
 }
 
 fn check_listed(launcher: &Launcher) {
@@ -137,20 +137,20 @@ fn check_listed(launcher: &Launcher) {
     check_names(&listings);
     let last = answers.last().unwrap();
     assert_eq!(versions(last), [11; 4]);
-    // DuckDB asks for each file that it has listed by its path, and passes over those that are gone: a folder
-    // that is overwritten in between looks empty to it, as decision 0016 says. It never sees a part.
+    // DuckDB opens each listed file by path, and skips those that are gone: a folder that is overwritten in
+    // between looks empty to it (decision 0016). It never sees a part.
     answers.iter().for_each(|answer| drop(versions(answer)));
     let files = |k: usize| fs::read_dir(table.join(format!("k={k}"))).unwrap().count();
     assert!((0..4).all(|k| files(k) > 1), "one file shows nothing of files that belong together");
 }
 
 #[test]
-fn duckdb_sees_statements_whole() {
+fn duckdb_listings_are_atomic() {
     check_listed(&Launcher::none());
 }
 
 #[test]
-fn duckdb_sees_statements_of_ranks_whole() {
+fn duckdb_listings_of_ranks_are_atomic() {
     if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
@@ -158,9 +158,9 @@ fn duckdb_sees_statements_of_ranks_whole() {
     check_listed(&Launcher::open_mpi(3));
 }
 
-/// Whatever the moment, all of the table is of one statement afterwards, and nothing that was staged stays.
+/// Killed at any moment, the table has the files of one statement afterwards, and no staged file stays.
 #[test]
-fn a_killed_process_leaves_the_old_or_the_new() {
+fn killed_overwrite_leaves_old_or_new_table() {
     const ROUNDS: usize = 12;
     let folder = Folder::new();
     let table = folder.path().join("table");
@@ -190,14 +190,14 @@ fn a_killed_process_leaves_the_old_or_the_new() {
     let control = folder.path().join(".harrier-table");
     for entry in fs::read_dir(&control).unwrap() {
         let own = entry.unwrap().path();
-        // Names of folders that were exchanged stay for a minute, and no more than names.
+        // Exchanged folders leave their names for a minute.
         assert!(!own.is_dir() || (own.join("retired").exists() && !own.join("journal").exists()), "{own:?}");
     }
 }
 
-/// Appended rows of several processes at once are all there.
+/// Concurrent appends of several processes are all there.
 #[test]
-fn processes_append_at_once() {
+fn concurrent_appends_are_complete() {
     let folder = Folder::new();
     let table = folder.path().join("table");
     let insert = |writer: usize| {

@@ -1,6 +1,5 @@
-//! Whose files they are: warehouses that are copied, moved, given one folder or folders within one another,
-//! beside files of others. A model of few words: what a warehouse has not written stays, and what another one
-//! shows stays the same.
+//! Ownership of files: warehouses that are copied, moved, or share or nest data folders, beside foreign
+//! files. Files that a warehouse has not written stay, and the tables of another warehouse stay unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{MARKER, fails, one, run, table};
 
-/// An object is not in the state that is needed for it.
+/// object_not_in_prerequisite_state.
 const NOT_IN_STATE: &str = "55000";
 
 /// Enough rows for a file.
@@ -25,8 +24,8 @@ fn session(warehouse: &Path, data: Option<&Path>) -> Session {
     Session::start(&configuration).unwrap()
 }
 
-/// Makes a table with a hundred rows in a file.
-fn make(warehouse: &Path, data: Option<&Path>) {
+/// Creates a table with a hundred rows in a file.
+fn create_warehouse(warehouse: &Path, data: Option<&Path>) {
     let mut session = session(warehouse, data);
     run(&mut session, "CREATE TABLE t (v BIGINT)");
     run(&mut session, &format!("INSERT INTO t {ROWS}"));
@@ -37,8 +36,8 @@ fn sum(session: &mut Session) -> String {
     one(session, "SELECT count(*) || ' ' || sum(v) FROM t")
 }
 
-/// Removes all that may be removed.
-fn sweep(session: &mut Session) {
+/// Removes all files that may be removed.
+fn vacuum_all(session: &mut Session) {
     for sql in
         ["SET harrier.vacuum_age_seconds = 0", "OPTIMIZE t", "CALL expire_snapshots('0 seconds')", "VACUUM"]
     {
@@ -58,14 +57,14 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.path().is_dir() {
-            true => found.extend(files(&entry.path())),
-            false => drop(found.insert(entry.path())),
+            true => paths.extend(files(&entry.path())),
+            false => drop(paths.insert(entry.path())),
         }
     }
-    found
+    paths
 }
 
 fn owner(data: &Path) -> String {
@@ -80,29 +79,29 @@ fn folders() -> (TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_copy_is_a_warehouse_of_its_own() {
+fn copied_warehouse_owns_its_copies() {
     let (_folder, a, b) = folders();
-    make(&a, None);
+    create_warehouse(&a, None);
     copy(&a, &b);
     run(&mut session(&a, None), "INSERT INTO t SELECT v FROM generate_series(101, 200) AS g(v)");
     let of_a = files(&a.join("data"));
-    // The copy sweeps before it has written, and after.
+    // The copy vacuums before and after its first write.
     let mut copied = session(&b, None);
-    sweep(&mut copied);
+    vacuum_all(&mut copied);
     assert_eq!(files(&a.join("data")), of_a);
     run(&mut copied, "INSERT INTO t SELECT v FROM generate_series(201, 300) AS g(v)");
     run(&mut copied, "DELETE FROM t WHERE v % 2 = 0");
-    sweep(&mut copied);
+    vacuum_all(&mut copied);
     assert_eq!(files(&a.join("data")), of_a);
     assert_eq!(sum(&mut session(&a, None)), "200 20100");
     assert_eq!(sum(&mut copied), "100 15000");
     assert_ne!(owner(&a.join("data")), owner(&b.join("data")));
-    // And the other way round.
+    // Vice versa.
     let of_b = files(&b.join("data"));
-    sweep(&mut session(&a, None));
+    vacuum_all(&mut session(&a, None));
     assert_eq!(files(&b.join("data")), of_b);
     assert_eq!(sum(&mut session(&a, None)), "200 20100");
-    // What the original has left abandoned was copied too, and is the copy's own there.
+    // An abandoned file of the original was copied too, and belongs to the copy there.
     let abandoned = format!("{}{}-0-0-0.parquet", &owner(&a.join("data"))[..12], "0".repeat(20));
     fs::write(b.join("data").join(&abandoned), "PAR1").unwrap();
     run(&mut copied, "VACUUM");
@@ -110,51 +109,51 @@ fn a_copy_is_a_warehouse_of_its_own() {
 }
 
 #[test]
-fn a_folder_that_was_moved_is_the_same_warehouse() {
+fn moved_warehouse_keeps_its_files() {
     let (_folder, a, b) = folders();
-    make(&a, None);
+    create_warehouse(&a, None);
     let id = owner(&a.join("data"));
     fs::rename(&a, &b).unwrap();
     assert_eq!(sum(&mut session(&b, None)), "100 5050");
     let mut moved = session(&b, None);
     run(&mut moved, "INSERT INTO t SELECT v FROM generate_series(101, 200) AS g(v)");
-    sweep(&mut moved);
+    vacuum_all(&mut moved);
     assert_eq!(sum(&mut moved), "200 20100");
     assert!(!a.exists(), "{:?}", files(&a));
     assert_eq!(owner(&b.join("data")), id);
-    // Another one may be made where it was.
-    make(&a, None);
-    sweep(&mut session(&a, None));
+    // Another warehouse may be created at the old place.
+    create_warehouse(&a, None);
+    vacuum_all(&mut session(&a, None));
     assert_eq!(sum(&mut session(&b, None)), "200 20100");
 }
 
 #[test]
-fn a_data_folder_is_one_catalogs() {
+fn data_folder_belongs_to_one_catalog() {
     let (folder, a, b) = folders();
     let shared = folder.path().join("shared");
-    make(&a, Some(&shared));
+    create_warehouse(&a, Some(&shared));
     let there = files(&shared);
     let failure = fails(&mut session(&b, Some(&shared)), "CREATE TABLE t (v BIGINT)", NOT_IN_STATE);
     assert!(failure.message.contains("/a/catalog.sqlite"), "{failure}");
-    // Nothing was made, so that another folder can be named. One within it is refused as well.
+    // Nothing was created, so another folder can be named. A folder within it is refused as well.
     let within = shared.join("deep/er");
     fails(&mut session(&b, Some(&within)), "CREATE TABLE t (v BIGINT)", NOT_IN_STATE);
-    make(&b, Some(&folder.path().join("other")));
+    create_warehouse(&b, Some(&folder.path().join("other")));
     assert_eq!(files(&shared), there);
-    // One around it sweeps past it.
+    // A warehouse around it leaves it alone.
     let c = folder.path().join("c");
-    make(&c, Some(folder.path()));
-    sweep(&mut session(&c, None));
+    create_warehouse(&c, Some(folder.path()));
+    vacuum_all(&mut session(&c, None));
     assert_eq!(files(&shared), there);
     assert_eq!(sum(&mut session(&a, None)), "100 5050");
     assert_eq!(sum(&mut session(&b, None)), "100 5050");
 }
 
 #[test]
-fn a_copied_catalog_leaves_the_files_to_the_original() {
+fn copied_catalog_does_not_own_the_files() {
     let (folder, a, b) = folders();
     let data = folder.path().join("data");
-    make(&a, Some(&data));
+    create_warehouse(&a, Some(&data));
     copy(&a, &b);
     let there = files(&data);
     let mut copied = session(&b, None);
@@ -165,17 +164,17 @@ fn a_copied_catalog_leaves_the_files_to_the_original() {
     }
     assert_eq!(files(&data), there);
     assert_eq!(sum(&mut session(&a, None)), "100 5050");
-    // A copy of the files is its own, if it is named.
+    // A copy of the files is owned by the copied catalog, if it is named.
     let second = folder.path().join("second");
     copy(&data, &second);
     let mut apart = session(&b, Some(&second));
     run(&mut apart, &format!("INSERT INTO t {ROWS}"));
-    sweep(&mut apart);
+    vacuum_all(&mut apart);
     assert_eq!(sum(&mut apart), "200 10100");
     assert_eq!(sum(&mut session(&b, None)), "200 10100");
     assert_eq!(files(&data), there);
     assert_eq!(sum(&mut session(&a, None)), "100 5050");
-    // A catalog that comes from somewhere else can be given the folder of one that is no more.
+    // A catalog from elsewhere may adopt the folder of a deleted one.
     let c = folder.path().join("c");
     copy(&a, &c);
     fs::remove_dir_all(&a).unwrap();
@@ -183,31 +182,31 @@ fn a_copied_catalog_leaves_the_files_to_the_original() {
     fails(&mut heir, "VACUUM", NOT_IN_STATE);
     run(&mut heir, "CALL adopt_data_folder()");
     run(&mut heir, &format!("INSERT INTO t {ROWS}"));
-    sweep(&mut heir);
+    vacuum_all(&mut heir);
     assert_eq!(sum(&mut heir), "200 10100");
 }
 
 #[test]
-fn another_folder_than_the_warehouses_is_refused() {
+fn changing_the_data_folder_is_refused() {
     let (folder, a, b) = folders();
-    make(&a, None);
+    create_warehouse(&a, None);
     let elsewhere = folder.path().join("elsewhere");
     let failure = fails(&mut session(&a, Some(&elsewhere)), "SELECT sum(v) FROM t", NOT_IN_STATE);
     assert!(failure.message.contains("elsewhere"), "{failure}");
     assert!(!elsewhere.exists());
-    make(&b, None);
+    create_warehouse(&b, None);
     fails(&mut session(&a, Some(&b.join("data"))), "SELECT sum(v) FROM t", NOT_IN_STATE);
-    // The one that it has may be said again, in other words too.
+    // The folder it has may be named again, also by another path.
     for same in [a.join("data"), a.join("../a/data/"), b.join("../a/data")] {
         assert_eq!(sum(&mut session(&a, Some(&same))), "100 5050");
     }
 }
 
 #[test]
-fn files_of_others_stay_and_are_listed() {
+fn foreign_files_stay_and_are_listed() {
     let (_folder, a, _) = folders();
     let data = a.join("data");
-    make(&a, None);
+    create_warehouse(&a, None);
     let own = files(&data);
     let mut session = session(&a, None);
     let here = data.display();
@@ -225,26 +224,26 @@ fn files_of_others_stay_and_are_listed() {
     assert!(others.len() > 4);
     let abandoned = data.join(format!("main/t/{}{}-0-0-0.parquet", &owner(&data)[..12], "0".repeat(20)));
     fs::write(&abandoned, "PAR1").unwrap();
-    let listed = |session: &mut Session| -> BTreeSet<(PathBuf, String)> {
+    let listed_files = |session: &mut Session| -> BTreeSet<(PathBuf, String)> {
         let rows = table(session, "VACUUM DRY RUN");
         rows.into_iter().map(|row| (row[0].clone().unwrap().into(), row[1].clone().unwrap())).collect()
     };
     let unknown = |path: &PathBuf| (path.clone(), "unknown, not removed".to_string());
-    assert_eq!(listed(&mut session), others.iter().map(unknown).collect(), "one is young");
+    assert_eq!(listed_files(&mut session), others.iter().map(unknown).collect(), "one is young");
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
     let mut expected: BTreeSet<_> = others.iter().map(unknown).collect();
     expected.insert((abandoned.clone(), "abandoned".to_string()));
-    assert_eq!(listed(&mut session), expected);
+    assert_eq!(listed_files(&mut session), expected);
     assert!(abandoned.exists());
     run(&mut session, "OPTIMIZE t");
     run(&mut session, "INSERT OVERWRITE t SELECT 7::BIGINT FROM generate_series(1, 50)");
     run(&mut session, "CALL expire_snapshots('0 seconds')");
-    assert!(listed(&mut session).iter().any(|(_, status)| status == "expired"));
+    assert!(listed_files(&mut session).iter().any(|(_, status)| status == "expired"));
     run(&mut session, "VACUUM");
     assert!(!abandoned.exists());
-    let left = files(&data);
-    assert!(others.is_subset(&left), "{left:?}");
-    assert_eq!(listed(&mut session), others.iter().map(unknown).collect());
+    let remaining = files(&data);
+    assert!(others.is_subset(&remaining), "{remaining:?}");
+    assert_eq!(listed_files(&mut session), others.iter().map(unknown).collect());
     assert_eq!(one(&mut session, "SELECT count(*) FROM e"), "100");
     assert_eq!(sum(&mut session), "50 350");
 }

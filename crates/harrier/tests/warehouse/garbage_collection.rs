@@ -1,11 +1,10 @@
-//! Everything that removes files, in random histories: VACUUM, expiry, OPTIMIZE, DROP, overwrite, rollback
-//! and what follows a kill, by processes whose clocks are wrong and jump, beside files of others, copies,
-//! moves, and a second catalog that is given the same folder.
+//! Random histories of everything that removes files: VACUUM, snapshot expiry, OPTIMIZE, DROP, overwrite,
+//! rollback, and cleanup after kills, by processes with wrong and jumping clocks, beside foreign files,
+//! copies, moves, and a second catalog on the same folder.
 //!
-//! A model knows the rows of each warehouse and the owner of each file: rows stay whatever is swept, files of
-//! others stay as they are, and in the end nothing is left that nobody knows. A transaction whose files were
-//! swept, since a clock said that nobody writes them any more, does not commit. A seed is one history;
-//! `HARRIER_SEED` is the first one's.
+//! A model knows the rows of each warehouse and the owner of each file: no row is lost, foreign files stay
+//! unchanged, and in the end no unreferenced file is left. A transaction whose files were removed because a
+//! clock was wrong does not commit. A seed is one history; `HARRIER_SEED` is the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +17,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-use super::command::preloaded;
+use super::command::build_preload_library;
 use super::support::{fails, one, run, table};
 
 const HISTORIES: u64 = 4;
@@ -27,19 +26,19 @@ const PROCESSES: usize = 2;
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
-/// Seconds that clocks are wrong by.
+/// Clock errors in seconds.
 const SHIFTS: [i64; 6] = [-400 * DAY, -2 * HOUR, 0, 2 * HOUR, 2 * DAY, 400 * DAY];
-/// Seconds that what is swept has to be old.
+/// Minimum ages for VACUUM in seconds.
 const AGES: [i64; 3] = [0, HOUR, 7 * DAY];
 
 const CONFLICT: &str = "40001";
 const NOT_IN_STATE: &str = "55000";
 
-/// A process at the warehouse, with a clock of its own.
+/// A process with its own clock.
 struct Process {
     session: Session,
     clock: PathBuf,
-    /// What its open transaction adds.
+    /// Rows that its open transaction adds.
     adds: Option<BTreeSet<i64>>,
 }
 
@@ -51,7 +50,7 @@ impl Process {
         Self { session: session(folder, library, clock), clock: clock.to_path_buf(), adds: None }
     }
 
-    /// In place: the process has the file in its memory.
+    /// Written in place: the process has the file mapped.
     fn set_clock(&self, seconds: i64) {
         use std::os::unix::fs::FileExt;
         let file = fs::OpenOptions::new().write(true).open(&self.clock).unwrap();
@@ -82,10 +81,10 @@ struct History {
     moves: usize,
     processes: Vec<Process>,
     rows: BTreeSet<i64>,
-    /// Files of others below the data folder, and what is in them.
+    /// Foreign files below the data folder, with their contents.
     foreign: BTreeMap<PathBuf, String>,
     next: i64,
-    told: Vec<String>,
+    step_log: Vec<String>,
 }
 
 impl History {
@@ -100,7 +99,7 @@ impl History {
             rows: BTreeSet::new(),
             foreign: BTreeMap::new(),
             next: 0,
-            told: vec![format!("seed {seed}")],
+            step_log: vec![format!("seed {seed}")],
             place,
             folder,
         };
@@ -122,7 +121,7 @@ impl History {
         *all.choose(&mut self.random).unwrap()
     }
 
-    /// A query of rows that are nowhere yet, enough for a file or few enough for the catalog.
+    /// A query of new rows, enough for a file or few enough for the catalog.
     fn new_rows(&mut self) -> (BTreeSet<i64>, String) {
         let count = self.one_of(&[2, 40, 40, 40]);
         let first = self.next;
@@ -131,23 +130,23 @@ impl History {
         ((first..first + count).collect(), sql)
     }
 
-    fn tell(&mut self, number: usize, what: &str) {
-        self.told.push(format!("process {number}: {what}"));
+    fn log_step(&mut self, number: usize, what: &str) {
+        self.step_log.push(format!("process {number}: {what}"));
     }
 
-    fn go_on(&mut self) {
+    fn next_step(&mut self) {
         let number = self.random.random_range(0..PROCESSES);
         let is_open = self.processes[number].adds.is_some();
         match self.random.random_range(0..14) {
             0 | 1 if !is_open => {
                 let (rows, sql) = self.new_rows();
-                self.tell(number, "INSERT");
+                self.log_step(number, "INSERT");
                 run(&mut self.processes[number].session, &format!("INSERT INTO t {sql}"));
                 self.rows.extend(rows);
             }
             2 | 3 => {
                 let (rows, sql) = self.new_rows();
-                self.tell(number, "INSERT in a transaction");
+                self.log_step(number, "INSERT in a transaction");
                 let process = &mut self.processes[number];
                 if !is_open {
                     run(&mut process.session, "BEGIN");
@@ -157,18 +156,18 @@ impl History {
             }
             4 | 5 if is_open => self.end(number),
             6 => self.kill(number),
-            7..=9 if !is_open => self.sweep(number),
+            7..=9 if !is_open => self.vacuum(number),
             10 => {
                 let seconds = self.one_of(&SHIFTS);
-                self.tell(number, &format!("the clock is wrong by {seconds} s"));
+                self.log_step(number, &format!("the clock is wrong by {seconds} s"));
                 self.processes[number].set_clock(seconds);
             }
             11 if !is_open => self.replace(number),
-            12 => self.lay_foreign(),
+            12 => self.write_foreign_file(),
             13 => match self.random.random_range(0..3) {
                 0 => self.copy(),
-                1 => self.go_elsewhere(),
-                _ => self.share(),
+                1 => self.move_folder(),
+                _ => self.share_data_folder(),
             },
             _ => {}
         }
@@ -181,24 +180,24 @@ impl History {
         let adds = self.processes[number].adds.take().unwrap();
         let session = &mut self.processes[number].session;
         let outcome = session.run(if commits { "COMMIT" } else { "ROLLBACK" });
-        self.told.push(format!("process {number}: ends its transaction, commits {commits}, {outcome:?}"));
+        self.step_log.push(format!("process {number}: ends its transaction, commits {commits}, {outcome:?}"));
         match outcome {
             Ok(_) if commits => self.rows.extend(adds),
             Ok(_) => {}
-            // The other one's clock said that it had been silent, or the table was made anew.
-            Err(failure) => assert_eq!(failure.sqlstate, CONFLICT, "{failure}\n{}", self.told.join("\n")),
+            // A clock error made the transaction look abandoned, or the table was recreated.
+            Err(failure) => assert_eq!(failure.sqlstate, CONFLICT, "{failure}\n{}", self.step_log.join("\n")),
         }
     }
 
     fn kill(&mut self, number: usize) {
-        self.tell(number, "is killed");
+        self.log_step(number, "is killed");
         let pid = self.processes[number].session.id().to_string();
         assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
         self.processes[number] = Process::start(&self.place, &self.library, &self.clock(number));
     }
 
-    /// Removes what may be removed, as old as is asked for.
-    fn sweep(&mut self, number: usize) {
+    /// Removes files of a random minimum age.
+    fn vacuum(&mut self, number: usize) {
         let age = self.one_of(&AGES);
         let steps = [
             (0.5, "OPTIMIZE t".to_string()),
@@ -208,13 +207,13 @@ impl History {
         run(&mut self.processes[number].session, &format!("SET harrier.vacuum_age_seconds = {age}"));
         for (share, sql) in steps {
             if self.random.random_bool(share) {
-                self.tell(number, &format!("{sql}, {age} s"));
+                self.log_step(number, &format!("{sql}, {age} s"));
                 run(&mut self.processes[number].session, &sql);
             }
         }
     }
 
-    /// Statements that take files away.
+    /// Statements that replace files.
     fn replace(&mut self, number: usize) {
         let (rows, sql) = self.new_rows();
         let statements = match self.random.random_range(0..4) {
@@ -222,21 +221,21 @@ impl History {
             1 => vec!["DROP TABLE t".to_string(), format!("CREATE TABLE t AS {sql}")],
             2 => vec!["TRUNCATE t".to_string(), format!("INSERT INTO t {sql}")],
             _ => {
-                self.tell(number, "DELETE of every third row");
+                self.log_step(number, "DELETE of every third row");
                 run(&mut self.processes[number].session, "DELETE FROM t WHERE v % 3 = 0");
                 self.rows.retain(|v| v % 3 != 0);
                 return;
             }
         };
         for sql in statements {
-            self.tell(number, &sql);
+            self.log_step(number, &sql);
             run(&mut self.processes[number].session, &sql);
         }
         self.rows = rows;
     }
 
-    /// A file of somebody else, with a name that is nobody's, or that of another warehouse's writer.
-    fn lay_foreign(&mut self) {
+    /// Writes a foreign file, with a foreign name or a name of another warehouse's writer.
+    fn write_foreign_file(&mut self) {
         let number = self.foreign.len();
         let name = match self.random.random_range(0..4) {
             0 => format!("main/t/other-{number}.parquet"),
@@ -248,7 +247,7 @@ impl History {
         let (place, text) = (self.place.join(&path), format!("somebody's file {number}"));
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::write(place, &text).unwrap();
-        self.told.push(format!("a file of somebody else: {}", path.display()));
+        self.step_log.push(format!("a file of somebody else: {}", path.display()));
         self.foreign.insert(path, text);
     }
 
@@ -256,12 +255,12 @@ impl History {
         self.processes.iter().all(|process| process.adds.is_none())
     }
 
-    /// A copy of all is changed and swept without care, and goes.
+    /// Copies the warehouse, changes and vacuums the copy, and deletes it.
     fn copy(&mut self) {
         if !self.is_quiet() {
             return;
         }
-        self.told.push("a copy is swept".to_string());
+        self.step_log.push("a copy is swept".to_string());
         let copy = self.folder.path().join("copy");
         copy_all(&self.place, &copy);
         let clock = self.folder.path().join("clock of the copy");
@@ -285,13 +284,13 @@ impl History {
         fs::remove_dir_all(copy).unwrap();
     }
 
-    /// The folder is moved, while nobody has it open.
-    fn go_elsewhere(&mut self) {
+    /// Moves the folder while no process has it open.
+    fn move_folder(&mut self) {
         if !self.is_quiet() {
             return;
         }
         self.moves += 1;
-        self.told.push(format!("the folder is moved, {}", self.moves));
+        self.step_log.push(format!("the folder is moved, {}", self.moves));
         self.processes.clear();
         let new = self.folder.path().join(format!("w{}", self.moves));
         fs::rename(&self.place, &new).unwrap();
@@ -299,14 +298,14 @@ impl History {
         self.start();
     }
 
-    /// Another catalog is given the data folder, or one in it.
-    fn share(&mut self) {
-        self.told.push("another catalog wants the folder".to_string());
+    /// Another catalog names the data folder, or one inside it, and is refused.
+    fn share_data_folder(&mut self) {
+        self.step_log.push("another catalog wants the folder".to_string());
         let data = match self.random.random_bool(0.5) {
             true => self.place.join("data"),
             false => self.place.join("data/main"),
         };
-        // It is marked by whoever first writes a file.
+        // The first writer marks the folder.
         if !self.place.join("data/_harrier_warehouse").exists() {
             return;
         }
@@ -322,20 +321,31 @@ impl History {
             if self.processes[number].adds.is_some() {
                 continue;
             }
-            let found =
+            let actual =
                 self.processes[number].session.run("SELECT count(*) || ' ' || coalesce(sum(v), 0) FROM t");
-            let found = found.map(|answer| answer.into_rows().rows[0][0].clone().unwrap());
+            let actual = actual.map(|answer| answer.into_rows().rows[0][0].clone().unwrap());
             let right = sums(&self.rows);
-            assert_eq!(found.as_deref(), Ok(right.as_str()), "process {number}\n{}", self.told.join("\n"));
+            assert_eq!(
+                actual.as_deref(),
+                Ok(right.as_str()),
+                "process {number}\n{}",
+                self.step_log.join("\n")
+            );
         }
         for (path, text) in &self.foreign {
-            let found = fs::read_to_string(self.place.join(path)).ok();
-            assert_eq!(found.as_deref(), Some(text.as_str()), "{}\n{}", path.display(), self.told.join("\n"));
+            let actual = fs::read_to_string(self.place.join(path)).ok();
+            assert_eq!(
+                actual.as_deref(),
+                Some(text.as_str()),
+                "{}\n{}",
+                path.display(),
+                self.step_log.join("\n")
+            );
         }
     }
 
-    /// What is left when all transactions have ended, to a sweeper whose clock is ahead of all others.
-    fn nothing_is_left(mut self) {
+    /// Files left after all transactions have ended, for a VACUUM with a clock ahead of all others.
+    fn assert_no_leftovers(mut self) {
         for number in 0..PROCESSES {
             if self.processes[number].adds.is_some() {
                 self.end(number);
@@ -349,7 +359,7 @@ impl History {
             table(session, "CHECK TABLE t"),
             Vec::<Vec<Option<String>>>::new(),
             "{}",
-            self.told.join("\n")
+            self.step_log.join("\n")
         );
         for sql in [
             "OPTIMIZE t",
@@ -359,11 +369,11 @@ impl History {
         ] {
             run(session, sql);
         }
-        let listed: BTreeSet<String> =
+        let listed_files: BTreeSet<String> =
             table(session, "VACUUM DRY RUN").into_iter().map(|row| row[0].clone().unwrap()).collect();
         let foreign: BTreeSet<String> =
             self.foreign.keys().map(|path| self.place.join(path).display().to_string()).collect();
-        assert_eq!(listed, foreign, "{}", self.told.join("\n"));
+        assert_eq!(listed_files, foreign, "{}", self.step_log.join("\n"));
         let rows = sums(&self.rows);
         assert_eq!(sum(&mut self.processes[0].session), rows);
     }
@@ -381,22 +391,22 @@ fn copy_all(from: &Path, to: &Path) {
 }
 
 #[test]
-fn only_the_warehouses_own_leftovers_go() {
-    let library = preloaded("warehouse/shifted_clock.c", &[]);
+fn garbage_collection_removes_only_own_leftovers() {
+    let library = build_preload_library("warehouse/shifted_clock.c", &[]);
     let first = harrier_launch::seed();
     for seed in first..first + HISTORIES {
         let mut history = History::new(seed, &library);
         for _ in 0..STEPS {
-            history.go_on();
+            history.next_step();
         }
-        history.nothing_is_left();
+        history.assert_no_leftovers();
     }
 }
 
-/// The library does what the histories rely on.
+/// Checks the library that shifts clocks.
 #[test]
-fn a_clock_that_is_wrong_is_seen() {
-    let library = preloaded("warehouse/shifted_clock.c", &[]);
+fn shifted_clock_library() {
+    let library = build_preload_library("warehouse/shifted_clock.c", &[]);
     let folder = tempfile::tempdir().unwrap();
     let process = Process::start(&folder.path().join("w"), &library, &folder.path().join("clock"));
     let mut process = process;

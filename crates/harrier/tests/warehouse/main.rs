@@ -1,5 +1,5 @@
-//! Tables that stay, and whoever else is at them: other processes, DuckDB, upkeep, full disks, and death at
-//! any moment.
+//! Warehouses with persistent tables: concurrent processes, DuckDB, maintenance, backups, full disks, and
+//! crashes.
 //!
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test warehouse crashes::`.

@@ -1,17 +1,16 @@
-//! OPTIMIZE, VACUUM and expire_snapshots beside readers and writers that are in the middle of something.
-//! Files that nothing refers to stay for as long as `harrier.vacuum_age_seconds` says by default: nothing
-//! here sets it.
+//! OPTIMIZE, VACUUM and expire_snapshots concurrent with readers and writers. Unreferenced files stay for the
+//! default `harrier.vacuum_age_seconds`, which no test here changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use harrier_testkit::session::{Answer, Session};
 
-use crate::support::{Warehouse, count, fails, is_sound, one, run};
+use crate::support::{Warehouse, assert_undamaged, count, fails, one, run};
 
-/// A serialization failure, after which a transaction is run again.
+/// Serialization failure, after which a transaction is retried.
 const CONFLICT: &str = "40001";
 
-/// Small files, some with deleted rows, and a row that the catalog keeps.
+/// Small files, some with deleted rows, and an inlined row.
 fn fill(session: &mut Session, table: &str) {
     run(session, &format!("CREATE TABLE {table} (a INT, b TEXT)"));
     for part in 0..4 {
@@ -29,7 +28,7 @@ fn rows(table: &str) -> String {
 const FILLED: &str = "201 45000 201";
 
 #[test]
-fn a_reader_of_an_old_snapshot_reads_on() {
+fn reader_of_an_old_snapshot_continues() {
     let warehouse = Warehouse::new();
     let (mut reader, mut other) = (warehouse.session(), warehouse.session());
     for table in ["t", "u", "unread"] {
@@ -45,7 +44,7 @@ fn a_reader_of_an_old_snapshot_reads_on() {
     run(&mut other, "DELETE FROM t WHERE a < 100");
     run(&mut other, "UPDATE u SET b = 'other'");
     assert!(warehouse.files() > files);
-    // As one does who lets snapshots expire that are old: this one is not.
+    // Expires snapshots by age: this one is too young.
     let files = warehouse.files();
     run(&mut other, "CALL expire_snapshots('1 hour')");
     assert_eq!(count(&mut other, "VACUUM"), 0);
@@ -53,8 +52,7 @@ fn a_reader_of_an_old_snapshot_reads_on() {
     for table in ["t", "u", "unread"] {
         assert_eq!(one(&mut reader, &rows(table)), FILLED);
     }
-    // Nothing but the newest snapshot is left. The reader's files are, and what it has seen of its snapshot
-    // is enough.
+    // Only the newest snapshot is left. The reader's files remain, and it has loaded enough of its snapshot.
     assert!(count(&mut other, "CALL expire_snapshots('0 seconds')") > 0);
     assert_eq!(count(&mut other, "VACUUM"), 0);
     assert_eq!(warehouse.files(), files);
@@ -69,13 +67,13 @@ fn a_reader_of_an_old_snapshot_reads_on() {
     assert_eq!(one(&mut reader, &rows("t")), "151 42500 151");
     assert_eq!(one(&mut reader, &rows("u")), "201 45000 1");
     for table in ["t", "u", "unread"] {
-        is_sound(&mut other, table);
+        assert_undamaged(&mut other, table);
     }
 }
 
-/// What a reader has not looked at before its snapshot expired it may be refused, and never sees otherwise.
+/// A reader may be refused what it has not read before its snapshot expired, and never sees anything else.
 #[test]
-fn an_expired_snapshot_is_missed_and_not_made_up() {
+fn expired_snapshot_is_an_error() {
     let warehouse = Warehouse::new();
     let (mut reader, mut other) = (warehouse.session(), warehouse.session());
     fill(&mut other, "t");
@@ -95,12 +93,12 @@ fn an_expired_snapshot_is_missed_and_not_made_up() {
 }
 
 #[test]
-fn a_writer_keeps_what_it_has_not_committed() {
+fn vacuum_keeps_uncommitted_files() {
     let warehouse = Warehouse::new();
     let (mut writer, mut other) = (warehouse.session(), warehouse.session());
     fill(&mut other, "t");
     fill(&mut other, "u");
-    // Files of rows, and of places of deleted rows, of both isolation levels.
+    // Data files and delete files, at both isolation levels.
     for level in ["READ COMMITTED", "SERIALIZABLE"] {
         let before = one(&mut other, "SELECT count(*) FROM t");
         let files = warehouse.files();
@@ -110,7 +108,7 @@ fn a_writer_keeps_what_it_has_not_committed() {
         run(&mut writer, "CREATE TABLE c AS SELECT v FROM generate_series(1, 100) AS g(v)");
         let written = warehouse.files();
         assert!(written > files + 1, "rows and the new table are in files");
-        // Others commit, forget and sweep meanwhile.
+        // Others commit, expire and vacuum meanwhile.
         run(&mut other, "INSERT INTO t VALUES (1, 'beside')");
         run(&mut other, "OPTIMIZE t");
         run(&mut other, "CALL expire_snapshots('1 hour')");
@@ -124,12 +122,12 @@ fn a_writer_keeps_what_it_has_not_committed() {
         assert_eq!(one(&mut other, "SELECT count(*) FROM c"), "100");
         assert_eq!(one(&mut other, "SELECT count(*) FROM u WHERE a % 5 = 1"), "0");
         for table in ["t", "u", "c"] {
-            is_sound(&mut other, table);
+            assert_undamaged(&mut other, table);
         }
         run(&mut other, "DROP TABLE c");
         run(&mut other, "DROP TABLE u");
         fill(&mut other, "u");
-        // Who cannot find out any more what has happened since it began fails, and leaves nothing.
+        // A transaction that can no longer check for conflicts since its start fails, and leaves nothing.
         let (before, files) = (one(&mut other, "SELECT count(*) FROM t"), warehouse.files());
         run(&mut writer, &format!("BEGIN ISOLATION LEVEL {level}"));
         run(&mut writer, "INSERT INTO t SELECT v, 'new' FROM generate_series(1000, 1099) AS g(v)");
@@ -145,26 +143,26 @@ fn a_writer_keeps_what_it_has_not_committed() {
         assert_eq!(one(&mut other, &rows("u")), FILLED);
         assert_eq!(warehouse.files(), files);
     }
-    // Rows that OPTIMIZE has moved meanwhile cannot be deleted where they were.
+    // Rows that OPTIMIZE has moved cannot be deleted at their old position.
     run(&mut writer, "BEGIN");
     run(&mut writer, "DELETE FROM u WHERE a < 300");
     run(&mut other, "OPTIMIZE u");
     fails(&mut writer, "COMMIT", CONFLICT);
     assert_eq!(one(&mut writer, &rows("u")), FILLED);
-    // And OPTIMIZE gives way to what was deleted before it ends.
+    // OPTIMIZE fails if rows were deleted before it ends.
     run(&mut other, "INSERT INTO u SELECT v, 'x' || v FROM generate_series(600, 650) AS g(v)");
     run(&mut other, "BEGIN");
     run(&mut other, "OPTIMIZE u");
     run(&mut writer, "DELETE FROM u WHERE a = 1");
     fails(&mut other, "COMMIT", CONFLICT);
     assert_eq!(one(&mut writer, "SELECT count(*) FROM u"), "251");
-    is_sound(&mut writer, "u");
+    assert_undamaged(&mut writer, "u");
 }
 
-/// Writers, readers and upkeep in processes of their own, until the writers are done. A transaction adds or
-/// takes away rows whose values are zero together.
+/// Writers, readers and maintenance in separate processes until the writers are done. A transaction inserts
+/// or deletes rows whose values sum to zero.
 #[test]
-fn upkeep_goes_on_beside_everything() {
+fn maintenance_with_concurrent_writers_and_readers() {
     const WRITERS: i64 = 2;
     const TRANSACTIONS: i64 = 25;
     let warehouse = Warehouse::new();
@@ -210,17 +208,17 @@ fn upkeep_goes_on_beside_everything() {
         }
     });
     let mut session = warehouse.session();
-    // Of the 30 rows of each transaction, those of every fifth are gone.
+    // Each transaction inserts 30 rows, and every fifth one deletes those of the previous one.
     let rows = WRITERS * TRANSACTIONS * 30 * 4 / 5;
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), rows.to_string());
     assert_eq!(one(&mut session, "SELECT sum(v) FROM t"), "0");
-    is_sound(&mut session, "t");
+    assert_undamaged(&mut session, "t");
     run(&mut session, "OPTIMIZE t");
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), rows.to_string());
 }
 
-/// The transaction `n` of a writer: 30 rows, of which few are kept in the catalog; every fifth one takes
-/// those of the one before away.
+/// Transaction `n` of a writer: 30 rows, few of them inlined; every fifth one deletes the rows of the
+/// previous one.
 fn write(session: &mut Session, who: i64, n: i64) {
     let insert = match n % 2 {
         0 => format!(
@@ -233,7 +231,7 @@ fn write(session: &mut Session, who: i64, n: i64) {
     };
     let delete = format!("DELETE FROM t WHERE who = {who} AND n = {}", n - 1);
     let takes = n % 5 == 4;
-    // Only what deletes can be in the way of OPTIMIZE.
+    // Only deletes conflict with OPTIMIZE.
     loop {
         run(session, "BEGIN");
         run(session, &insert);

@@ -1,14 +1,14 @@
-//! Files that are removed while they are open: NFS, and many file systems in user space, give them another
-//! name in their folder until they are closed, and the folder cannot be removed. Folders of statements and of
-//! processes go all the same.
+//! Removal of open files on NFS and user-space file systems, which rename them (silly rename) until they are
+//! closed, so that their folder cannot be removed. Folders of statements and processes are removed
+//! nevertheless.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::command::{Folder, preloaded};
+use crate::command::{Folder, build_preload_library};
 
-/// Writes, writes over, and fails after something was staged. The sort spills.
+/// Writes, overwrites, and fails after staging. The sort spills.
 const STATEMENTS: [&str; 6] = [
     "INSERT INTO t SELECT value, value % 3 FROM generate_series(1, 1000) AS s(value)",
     "INSERT INTO t SELECT value, value % 3 FROM generate_series(1, 1000) AS s(value) ORDER BY md5(value::text)",
@@ -32,44 +32,47 @@ fn harrier(folder: &Folder, library: &Path, statements: &[&str]) -> Command {
     command
 }
 
-/// The names of files below a folder, without those of folders that readers may be listing.
-fn left(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+/// File names below a folder, without those of folders that readers may be listing.
+fn remaining_files(folder: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         match entry.path() {
             path if path.join("retired").exists() => {}
-            path if path.is_dir() => found.extend(left(&path).into_iter().chain([path])),
-            path => found.push(path),
+            path if path.is_dir() => paths.extend(remaining_files(&path).into_iter().chain([path])),
+            path => paths.push(path),
         }
     }
-    found
+    paths
 }
 
 #[test]
-fn folders_go_with_their_statements_and_processes() {
-    let library = preloaded("warehouse/like_nfs.c", &["-ldl"]);
+fn folders_are_removed_with_statements_and_processes() {
+    let library = build_preload_library("warehouse/like_nfs.c", &["-ldl"]);
     let folder = Folder::new();
     for name in ["spill", "tmp"] {
         fs::create_dir(folder.path().join(name)).unwrap();
     }
-    let said = |output: Output| String::from_utf8(output.stderr).unwrap();
-    let alone = said(harrier(&folder, &library, &STATEMENTS).output().unwrap());
+    let error_output = |output: Output| String::from_utf8(output.stderr).unwrap();
+    let alone = error_output(harrier(&folder, &library, &STATEMENTS).output().unwrap());
     assert!(alone.starts_with("ERROR 22012") && !alone.contains("WARN"), "{alone}");
-    // Others look at the same time which statements live.
+    // Other processes check concurrently which statements are alive.
     let begin = |_| harrier(&folder, &library, &STATEMENTS[..4]).stderr(Stdio::piped()).spawn().unwrap();
     let children: Vec<Child> = (0..3).map(begin).collect();
     for child in children {
-        let said = said(child.wait_with_output().unwrap());
-        assert!(!said.contains("WARN"), "{said}");
+        let error_output = error_output(child.wait_with_output().unwrap());
+        assert!(!error_output.contains("WARN"), "{error_output}");
     }
-    let told = fs::read_to_string(folder.path().join("told")).unwrap();
-    assert_eq!(told.lines().filter(|line| *line == "process harrier").count(), 4, "{told}");
-    // Runs of a sort are files that have no name from the beginning, on purpose.
-    assert!(told.contains("spill/harrier-spill-"), "{told}");
-    assert!(!told.lines().any(|line| line.ends_with("/owner") || line.ends_with("/lock")), "{told}");
-    assert_eq!(left(&folder.path().join("spill")), [""; 0].map(PathBuf::from));
-    assert_eq!(left(&folder.path().join("tmp")), [""; 0].map(PathBuf::from));
-    let mut control = left(&folder.path().join(".harrier-table"));
+    let renamed_files = fs::read_to_string(folder.path().join("told")).unwrap();
+    assert_eq!(renamed_files.lines().filter(|line| *line == "process harrier").count(), 4, "{renamed_files}");
+    // Sort runs are unlinked files from the beginning, on purpose.
+    assert!(renamed_files.contains("spill/harrier-spill-"), "{renamed_files}");
+    assert!(
+        !renamed_files.lines().any(|line| line.ends_with("/owner") || line.ends_with("/lock")),
+        "{renamed_files}"
+    );
+    assert_eq!(remaining_files(&folder.path().join("spill")), [""; 0].map(PathBuf::from));
+    assert_eq!(remaining_files(&folder.path().join("tmp")), [""; 0].map(PathBuf::from));
+    let mut control = remaining_files(&folder.path().join(".harrier-table"));
     control.sort();
     assert_eq!(control, ["lock", "turn"].map(|name| folder.path().join(".harrier-table").join(name)));
 }

@@ -1,4 +1,4 @@
-//! What the tests of warehouses share: one of their own, sessions of it, and what they answer.
+//! Temporary warehouse and sessions, shared by tests of warehouses.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ impl Warehouse {
         self.0.path().join("warehouse")
     }
 
-    /// Where its data files are.
+    /// Folder of its data files.
     pub fn data(&self) -> PathBuf {
         self.folder().join("data")
     }
@@ -31,15 +31,15 @@ impl Warehouse {
         Session::start(&self.configuration()).unwrap()
     }
 
-    /// How many data and delete files lie in it.
+    /// Number of its data and delete files.
     pub fn files(&self) -> usize {
         files_below(&self.data())
     }
 
-    /// Waits until there are `files` of them. What a failed statement has written goes when the last of its
-    /// threads has heard of it.
+    /// Waits until it has `files` files. Files of a failed statement are removed when the last of its threads
+    /// has stopped.
     #[track_caller]
-    pub fn settles_at(&self, files: usize, context: &str) {
+    pub fn wait_for_files(&self, files: usize, context: &str) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.files() != files {
             assert!(Instant::now() < deadline, "{} files instead of {files}: {context}", self.files());
@@ -48,10 +48,10 @@ impl Warehouse {
     }
 }
 
-/// The file that says whose a data folder is.
+/// Name of the file that marks the owner of a data folder.
 pub const MARKER: &str = "_harrier_warehouse";
 
-/// But for the one that says whose the folder is.
+/// Number of files except for the owner marker.
 pub fn files_below(folder: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     entries
@@ -68,7 +68,7 @@ pub fn run(session: &mut Session, sql: &str) {
     session.run(sql).unwrap_or_else(|error| panic!("{error} of {sql}"));
 }
 
-/// The number that the tag of a statement ends in.
+/// Number at the end of a statement's command tag.
 #[track_caller]
 pub fn count(session: &mut Session, sql: &str) -> u64 {
     match session.run(sql) {
@@ -85,13 +85,13 @@ pub fn table(session: &mut Session, sql: &str) -> Vec<Vec<Option<String>>> {
     }
 }
 
-/// The first column, which has no NULL.
+/// First column, without NULLs.
 #[track_caller]
 pub fn column(session: &mut Session, sql: &str) -> Vec<String> {
     table(session, sql).into_iter().map(|mut row| row.swap_remove(0).unwrap()).collect()
 }
 
-/// The first value of the first row, which is not NULL.
+/// First value of the first row, not NULL.
 #[track_caller]
 pub fn one(session: &mut Session, sql: &str) -> String {
     table(session, sql)[0][0].clone().unwrap()
@@ -104,32 +104,31 @@ pub fn fails(session: &mut Session, sql: &str, sqlstate: &str) -> Failure {
     failure
 }
 
-/// What a plan does, an operator a line.
+/// The plan of a statement, one operator per line.
 #[track_caller]
 pub fn plan(session: &mut Session, sql: &str) -> String {
     column(session, &format!("EXPLAIN {sql}")).join("\n")
 }
 
-/// No file of the table is other than the catalog has it.
+/// Asserts that CHECK TABLE finds no damage.
 #[track_caller]
-pub fn is_sound(session: &mut Session, name: &str) {
+pub fn assert_undamaged(session: &mut Session, name: &str) {
     let problems = table(session, &format!("CHECK TABLE {name}"));
     assert!(problems.is_empty(), "{name}: {problems:?}");
 }
 
-/// A file system on a folder, which goes when this does.
-pub struct Mounted(PathBuf);
+/// A file system mounted on a folder until drop.
+pub struct Mount(PathBuf);
 
-impl Mounted {
-    /// One in memory with room for `bytes`, on a folder that is made; `None` if this process may not mount,
-    /// which is said.
+impl Mount {
+    /// A tmpfs with `bytes` of space on a new folder; `None`, with a message, if this process may not mount.
     pub fn in_memory(folder: &Path, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(folder).unwrap();
         Self::mount(folder, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "harrier-test"])
     }
 
-    /// The folder itself, so that it can be made read-only.
-    pub fn again(folder: &Path) -> Option<Self> {
+    /// A bind mount of the folder itself, so that it can be made read-only.
+    pub fn bind(folder: &Path) -> Option<Self> {
         Self::mount(folder, &["--bind", folder.to_str().unwrap()])
     }
 
@@ -144,7 +143,7 @@ impl Mounted {
         }
     }
 
-    /// From now on nobody writes below it, or everybody may again.
+    /// Remounts it read-only, or writable.
     pub fn set_read_only(&self, is_read_only: bool) {
         let options = if is_read_only { "remount,bind,ro" } else { "remount,bind,rw" };
         let status = Command::new("mount").args(["-o", options]).arg(&self.0).status().unwrap();
@@ -152,9 +151,9 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a process that is ending may still have a file open.
+        // Lazy unmount: an ending process may still have a file open.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }

@@ -1,5 +1,5 @@
-//! The files that writing leaves: how many there are for a few rows at a time, and the order, codec, row
-//! groups and sizes that a table declares. Files are read here as what they are, without the engine.
+//! Layout of written files: number of files for small inserts, and order, codec, row groups and sizes
+//! declared by a table. The files are read with the format libraries, without the engine.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -12,9 +12,9 @@ use parquet::record::Field;
 
 use crate::command::Folder;
 use crate::external_table_listings::duckdb;
-use crate::support::{Warehouse, column, count, fails, is_sound, one, run};
+use crate::support::{Warehouse, assert_undamaged, column, count, fails, one, run};
 
-/// The paths of a table's data files.
+/// Paths of a table's data files.
 fn paths(session: &mut Session, table: &str) -> Vec<String> {
     column(session, &format!("SELECT path FROM sys.data_files WHERE table_name = '{table}' ORDER BY path"))
 }
@@ -27,15 +27,15 @@ fn footer(path: &str) -> ParquetMetaData {
     reader(path).metadata().clone()
 }
 
-/// As the catalog has it.
+/// Number of files in the catalog.
 fn files_of(session: &mut Session, table: &str) -> u64 {
     one(session, &format!("SELECT files FROM sys.tables WHERE table_name = '{table}'")).parse().unwrap()
 }
 
-/// Rows that come one at a time, from several processes at once, are kept in the catalog until OPTIMIZE puts
-/// them into a file.
+/// Single-row inserts of several processes are inlined in the catalog until OPTIMIZE flushes them into a
+/// file.
 #[test]
-fn a_thousand_single_rows_make_no_thousand_files() {
+fn single_row_inserts_are_inlined() {
     const SESSIONS: usize = 4;
     const ROWS_EACH: usize = 250;
     let warehouse = Warehouse::new();
@@ -65,8 +65,8 @@ fn a_thousand_single_rows_make_no_thousand_files() {
     assert_eq!((warehouse.files(), files_of(&mut session, "t")), (1, 1));
     assert_eq!(one(&mut session, "SELECT kept_rows FROM sys.tables WHERE table_name = 't'"), "0");
     assert_eq!(one(&mut session, &format!("SELECT count(*) FROM t AS OF SNAPSHOT {before}")), "1000");
-    is_sound(&mut session, "t");
-    // There is nothing more to do, and what comes later makes no file either.
+    assert_undamaged(&mut session, "t");
+    // There is nothing more to do, and later rows make no file either.
     assert_eq!(count(&mut session, "OPTIMIZE t"), 0);
     run(&mut session, "INSERT INTO t VALUES (9, 9, 'row 9')");
     run(&mut session, "DELETE FROM t WHERE who = 0 AND n = 0");
@@ -74,10 +74,10 @@ fn a_thousand_single_rows_make_no_thousand_files() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1000");
 }
 
-/// Which INSERTs of few rows make a file: those whose rows are not listed, or more than the table keeps, and
-/// all into tables whose rows belong into certain files. OPTIMIZE leaves one for each of these.
+/// INSERTs of few rows that write files: of rows read from a table, of more rows than the table inlines, and
+/// all into tables whose rows belong into certain files. OPTIMIZE leaves one file for each of these.
 #[test]
-fn small_inserts_make_files_where_rows_are_not_kept() {
+fn small_inserts_that_cannot_be_inlined_write_files() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     run(&mut session, "CREATE TABLE source AS SELECT v AS a FROM generate_series(1, 100) AS g(v)");
@@ -112,10 +112,10 @@ fn small_inserts_make_files_where_rows_are_not_kept() {
     }
 }
 
-/// A row's `k` and `v`.
+/// `k` and `v` of a row.
 type Key = (Option<i32>, String);
 
-/// The rows of a file, in their order there.
+/// Rows of a file in file order.
 fn keys(path: &str) -> Vec<Key> {
     let reader = reader(path);
     let rows = reader.get_row_iter(None).unwrap();
@@ -134,7 +134,7 @@ fn keys(path: &str) -> Vec<Key> {
 }
 
 fn down_nulls_last(a: &Key, b: &Key) -> Ordering {
-    // A None of Rust is less than all values.
+    // In Rust, None is less than all values.
     b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1))
 }
 
@@ -151,7 +151,7 @@ fn text_first(a: &Key, b: &Key) -> Ordering {
 }
 
 #[test]
-fn rows_of_each_file_are_in_the_order_of_their_table() {
+fn files_are_sorted_by_the_table_order() {
     let orders: [(&str, fn(&Key, &Key) -> Ordering); 4] = [
         ("k DESC NULLS LAST, v", down_nulls_last),
         ("k", up),
@@ -168,21 +168,21 @@ fn rows_of_each_file_are_in_the_order_of_their_table() {
                  WITH (inline_rows = 0)"
             ),
         );
-        // Every file of every table partition is in order, and together they have all rows.
+        // Every file of every table partition is sorted, and together they have all rows.
         let check = |session: &mut Session, files: usize, rows: usize| {
             let paths = paths(session, "t");
             assert_eq!(paths.len(), files, "{clause}");
-            let mut seen = 0;
+            let mut row_count = 0;
             for path in paths {
                 let keys = keys(&path);
                 for pair in keys.windows(2) {
                     assert_ne!(order(&pair[0], &pair[1]), Ordering::Greater, "{clause}: {path}: {pair:?}");
                 }
-                seen += keys.len();
+                row_count += keys.len();
             }
-            assert_eq!(seen, rows, "{clause}");
+            assert_eq!(row_count, rows, "{clause}");
         };
-        // In no order, several batches of each table partition, with NULLs.
+        // Unsorted input, several batches per table partition, with NULLs.
         let insert = |from: usize| {
             format!(
                 "INSERT INTO t SELECT nullif(v * 7919 % 10007, 5), 'x' || (v * 31 % 1000), v % 3 \
@@ -199,13 +199,13 @@ fn rows_of_each_file_are_in_the_order_of_their_table() {
         check(&mut session, 9, 60_104);
         run(&mut session, "OPTIMIZE t");
         check(&mut session, 3, 60_104);
-        // What an UPDATE writes is in order as well.
+        // UPDATE writes sorted files as well.
         run(&mut session, "UPDATE t SET k = -k WHERE k % 2 = 1 AND p = 2");
-        let gone = deleted(&mut session);
-        assert!(gone > 0);
-        check(&mut session, 4, 60_104 + gone);
+        let deleted_rows = deleted_row_count(&mut session);
+        assert!(deleted_rows > 0);
+        check(&mut session, 4, 60_104 + deleted_rows);
     }
-    // An order that is declared later is that of later files.
+    // A new order applies to later files.
     run(&mut session, "CREATE TABLE u (k INT, v TEXT)");
     run(&mut session, "INSERT INTO u SELECT 20 - v, 'x' FROM generate_series(1, 20) AS g(v)");
     let first = paths(&mut session, "u");
@@ -218,13 +218,13 @@ fn rows_of_each_file_are_in_the_order_of_their_table() {
     }
 }
 
-/// Rows of the table `t` that are in its files and deleted.
-fn deleted(session: &mut Session) -> usize {
+/// Number of deleted rows in files of the table `t`.
+fn deleted_row_count(session: &mut Session) -> usize {
     one(session, "SELECT sum(deleted_rows) FROM sys.data_files WHERE table_name = 't'").parse().unwrap()
 }
 
 #[test]
-fn files_are_compressed_as_their_table_says() {
+fn compression_of_data_files() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     let insert =
@@ -246,7 +246,7 @@ fn files_are_compressed_as_their_table_says() {
         ("WITH (compression = lz4_raw)", "LZ4_RAW"),
     ] {
         run(&mut session, &format!("CREATE OR REPLACE TABLE t (k INT, v TEXT) {options}"));
-        // More rows than the first have, so that what OPTIMIZE writes is theirs, too.
+        // More rows than the first files, so that OPTIMIZE writes with the new codec.
         run(&mut session, insert);
         run(&mut session, "INSERT INTO t SELECT v, 'x' FROM generate_series(1, 20) AS g(v)");
         for path in paths(&mut session, "t") {
@@ -257,7 +257,7 @@ fn files_are_compressed_as_their_table_says() {
         assert_eq!(paths.len(), 1);
         assert_eq!(codecs(&paths[0]), [codec, codec], "{options}, compacted");
     }
-    // A level is not written down in a file; its size tells.
+    // A level is not recorded in a file; its size shows it.
     let mut bytes = |codec: &str, level: u32| -> u64 {
         let options = format!("WITH (compression = {codec}, compression_level = {level})");
         run(&mut session, &format!("CREATE OR REPLACE TABLE t (k INT, v TEXT) {options}"));
@@ -272,7 +272,7 @@ fn files_are_compressed_as_their_table_says() {
     {
         fails(&mut session, &format!("CREATE TABLE no (k INT) WITH ({wrong})"), "22023");
     }
-    // Later files are compressed as the table says then.
+    // Later files use the new codec.
     run(&mut session, "CREATE OR REPLACE TABLE t (k INT, v TEXT) WITH (compression = snappy)");
     run(&mut session, "INSERT INTO t SELECT v, 'x' FROM generate_series(1, 20) AS g(v)");
     let first = paths(&mut session, "t");
@@ -284,9 +284,9 @@ fn files_are_compressed_as_their_table_says() {
     }
 }
 
-/// The codec of an Avro file is in its header, as text.
+/// The header of an Avro file names its codec as text.
 #[test]
-fn avro_files_of_a_folder_are_compressed_as_their_table_says() {
+fn compression_of_avro_files() {
     let warehouse = Warehouse::new();
     let mut session = warehouse.session();
     let folder = tempfile::tempdir().unwrap();
@@ -311,12 +311,12 @@ fn avro_files_of_a_folder_are_compressed_as_their_table_says() {
 }
 
 #[test]
-fn files_and_their_row_groups_are_as_large_as_their_table_says() {
+fn file_and_row_group_sizes() {
     const TARGET: u64 = 1 << 20;
     const ROWS: usize = 200_000;
     const GROUP: i64 = 7000;
     let warehouse = Warehouse::new();
-    // One writer: of several, each has a last file that is smaller.
+    // One writer, because each writer has a smaller last file.
     let configuration = warehouse.configuration().with_arguments(["--threads", "1"]);
     let mut session = Session::start(&configuration).unwrap();
     let options = format!("compression = none, target_file_bytes = '1MiB', row_group_rows = {GROUP}");
@@ -328,7 +328,7 @@ fn files_and_their_row_groups_are_as_large_as_their_table_says() {
         for path in &paths {
             let bytes = std::fs::metadata(path).unwrap().len();
             small += usize::from(bytes < TARGET);
-            // A file is full with the batch that reaches its size: 8192 rows of about 40 bytes.
+            // A file is full after the batch that reaches its target size: 8192 rows of about 40 bytes.
             assert!(bytes < TARGET * 3 / 2, "{path} has {bytes} bytes");
             let footer = footer(path);
             let groups: Vec<i64> = footer.row_groups().iter().map(|group| group.num_rows()).collect();
@@ -346,8 +346,8 @@ fn files_and_their_row_groups_are_as_large_as_their_table_says() {
     run(&mut session, &rows(1, ROWS));
     let files = check(&mut session);
     assert!((5..=9).contains(&files), "{files} files of about 8 MB");
-    is_sound(&mut session, "t");
-    // The same from small files.
+    assert_undamaged(&mut session, "t");
+    // The same when OPTIMIZE merges small files.
     run(&mut session, "TRUNCATE t");
     for part in 0..20 {
         run(&mut session, &rows(part * ROWS / 20 + 1, (part + 1) * ROWS / 20));
@@ -356,16 +356,16 @@ fn files_and_their_row_groups_are_as_large_as_their_table_says() {
     run(&mut session, "OPTIMIZE t");
     let files = check(&mut session);
     assert!((5..=9).contains(&files), "{files} files of about 8 MB");
-    is_sound(&mut session, "t");
+    assert_undamaged(&mut session, "t");
     assert_eq!(one(&mut session, "SELECT count(DISTINCT k) FROM t"), ROWS.to_string());
     for wrong in ["target_file_bytes = '4kB'", "row_group_rows = 0", "row_group_rows = many"] {
         fails(&mut session, &format!("CREATE TABLE no (k INT) WITH ({wrong})"), "22023");
     }
 }
 
-/// A writer that had finished before another one of the same statement failed has told its files to nobody.
+/// A writer that finished before another writer of the statement failed has published no files.
 #[test]
-fn a_statement_that_fails_late_leaves_no_file() {
+fn late_failure_leaves_no_file() {
     let early_and_late = "SELECT v, 'early' FROM generate_series(1, 2000) AS g(v) \
                           UNION ALL SELECT 1 / (1500000 - v), 'late' FROM generate_series(1, 1500000) AS g(v)";
     let twice = "MERGE INTO t USING (SELECT 1 + v % 2000 AS n FROM generate_series(1, 4000) AS g(v)) AS s ON t.n = s.n \
@@ -393,22 +393,21 @@ fn a_statement_that_fails_late_leaves_no_file() {
             if explicit {
                 run(&mut session, "ROLLBACK");
             }
-            warehouse.settles_at(before, &sql);
+            warehouse.wait_for_files(before, &sql);
         }
     }
-    // What was rolled back to a savepoint has failed as well, though the transaction commits.
+    // A rolled back savepoint removes its files too, though the transaction commits.
     run(&mut session, "BEGIN");
     run(&mut session, "INSERT INTO p VALUES (1, 'kept')");
     run(&mut session, "SAVEPOINT s");
     fails(&mut session, &format!("INSERT INTO t {early_and_late}"), "22012");
     run(&mut session, "ROLLBACK TO s");
     run(&mut session, "COMMIT");
-    warehouse.settles_at(before, "a savepoint");
+    warehouse.wait_for_files(before, "a savepoint");
     assert_eq!(one(&mut session, "SELECT count(*) FROM p"), "1");
 }
 
-/// Counts rows by conditions on a column of each file, as it is and without the help of what the file says of
-/// its values.
+/// Counts rows by conditions on a column of each file, with and without its statistics.
 const COUNTS: &str = r#"
 import duckdb, sys
 for place in sys.argv[1:]:
@@ -422,9 +421,9 @@ for place in sys.argv[1:]:
         assert found == right and (found > 0 or condition == "d < 1")
 "#;
 
-/// What COPY says of floats hides no NaN from others: they hold it for greater than all other numbers.
+/// Column statistics of COPY do not hide NaN from other readers, which sort it above all numbers.
 #[test]
-fn copied_files_hide_no_nan() {
+fn parquet_statistics_do_not_hide_nan() {
     let folder = Folder::new();
     let rows = "SELECT v AS id, d, d::real AS r, named_struct('x', d) AS s \
                 FROM (VALUES (1, 0.5::double precision), (2, 'NaN'), (3, 1)) AS t(v, d)";
@@ -444,8 +443,9 @@ fn copied_files_hide_no_nan() {
     assert_eq!(has_bounds("told.parquet"), [true, true, false, false]);
     let Some(python) = duckdb() else { return };
     let places = ["one.parquet", "parts/*/*.parquet"];
-    let counted = Command::new(python).args(["-c", COUNTS]).args(places).current_dir(folder.path()).output();
-    let counted = counted.unwrap();
-    let said = [counted.stdout, counted.stderr].concat();
-    assert!(counted.status.success(), "{}", String::from_utf8_lossy(&said));
+    let count_output =
+        Command::new(python).args(["-c", COUNTS]).args(places).current_dir(folder.path()).output();
+    let count_output = count_output.unwrap();
+    let output_text = [count_output.stdout, count_output.stderr].concat();
+    assert!(count_output.status.success(), "{}", String::from_utf8_lossy(&output_text));
 }

@@ -1,4 +1,4 @@
-//! Why statements differ: classes, each with a reason and the rules that find its differences
+//! Classes of differences from PostgreSQL, each with a reason and matching rules
 //! (`tests/regress/classes.txt`).
 
 use std::collections::HashSet;
@@ -10,27 +10,27 @@ use super::script::Statement;
 pub struct Class {
     pub name: String,
     pub reason: String,
-    /// What two runs of one server may differ in: its differences may be there or not.
+    /// Whether two runs of one server may differ: its differences are optional.
     pub varies: bool,
     rules: Vec<Vec<Condition>>,
 }
 
 enum Condition {
-    /// The statement reads what a statement before it, which differs, has not made the same.
+    /// The statement reads an object that an earlier differing statement has changed.
     Follows,
     File(String),
     Kind(String),
     Text(String),
-    Said(String),
-    Wanted(String),
+    HarrierMessage(String),
+    PostgresMessage(String),
 }
 
-/// Reads the file: `name: reason`, and below it, further in, rules. A rule is conditions between ` & `:
-/// `follows`, or what a pattern with `%` is like of `file`, `kind` (see [`Difference`]), `text` (the
-/// statement), `said` (Harrier's message) and `wanted` (PostgreSQL's). `(varies)` at the end of a reason is
-/// no part of it.
+/// Parses the file: `name: reason`, followed by indented rules. A rule is a list of conditions between ` & `:
+/// `follows`, or a LIKE pattern with `%` on `file`, `kind` (see [`Difference`]), `text` (the statement),
+/// `said` (Harrier's message) or `wanted` (PostgreSQL's). `(varies)` at the end of a reason is not part of
+/// it.
 ///
-/// Panics: a line is none of these.
+/// Panics: a line has none of these forms.
 pub fn read(text: &str) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
@@ -57,21 +57,21 @@ fn condition(text: &str) -> Condition {
         "file" => Condition::File(pattern),
         "kind" => Condition::Kind(pattern),
         "text" => Condition::Text(pattern),
-        "said" => Condition::Said(pattern),
-        "wanted" => Condition::Wanted(pattern),
+        "said" => Condition::HarrierMessage(pattern),
+        "wanted" => Condition::PostgresMessage(pattern),
         _ => panic!("no condition: {text}"),
     }
 }
 
-/// The differences of a file, statement after statement.
+/// Classifies the differences of a file, statement by statement.
 #[derive(Default)]
 pub struct Classifier {
-    /// Names of what was made or changed by a statement that differed.
+    /// Names of objects created or changed by statements that differed.
     spoiled: HashSet<String>,
 }
 
 impl Classifier {
-    /// The name of the first class one of whose rules a difference obeys, or `other`.
+    /// Name of the first class with a matching rule, or `other`.
     pub fn class(
         &mut self,
         classes: &[Class],
@@ -91,23 +91,24 @@ impl Classifier {
             Condition::File(pattern) => like(file, pattern),
             Condition::Kind(pattern) => like(&plain(&difference.kind), pattern),
             Condition::Text(pattern) => like(&text, pattern),
-            Condition::Said(pattern) => like(&plain(&difference.message), pattern),
-            Condition::Wanted(pattern) => like(&plain(&difference.expected), pattern),
+            Condition::HarrierMessage(pattern) => like(&plain(&difference.message), pattern),
+            Condition::PostgresMessage(pattern) => like(&plain(&difference.expected), pattern),
         };
-        let found = classes.iter().find(|class| class.rules.iter().any(|rule| rule.iter().all(holds)));
-        // What fails with both changes nothing.
+        let matching_class =
+            classes.iter().find(|class| class.rules.iter().any(|rule| rule.iter().all(holds)));
+        // A statement that fails on both servers changes nothing.
         let is_failure = |code: &str| code != "ok" && code.len() == 5;
         let fails_twice =
             difference.kind.split_once(' ').is_some_and(|(a, b)| is_failure(a) && is_failure(b));
-        if let Some(name) = changed(&words).filter(|_| !fails_twice) {
+        if let Some(name) = changed_object(&words).filter(|_| !fails_twice) {
             self.spoiled.insert(name.to_string());
         }
-        found.map_or("other", |class| class.name.as_str()).to_string()
+        matching_class.map_or("other", |class| class.name.as_str()).to_string()
     }
 }
 
-/// The name of what a statement makes or changes.
-fn changed<'a>(words: &[&'a str]) -> Option<&'a str> {
+/// Name of the object that a statement creates or changes.
+fn changed_object<'a>(words: &[&'a str]) -> Option<&'a str> {
     const BETWEEN: [&str; 22] = [
         "temp",
         "temporary",
@@ -137,7 +138,7 @@ fn changed<'a>(words: &[&'a str]) -> Option<&'a str> {
         ["create", "insert", "update", "delete", "alter", "copy", "merge", "truncate", "prepare", "declare"];
     let name = match is_change.contains(&first) {
         true => words[1..].iter().find(|word| !BETWEEN.contains(word) && **word != "from"),
-        // SELECT INTO makes a table.
+        // SELECT INTO creates a table.
         false if first == "select" => {
             let into = words.iter().position(|word| *word == "into")?;
             words[into + 1..].iter().find(|word| !BETWEEN.contains(word))
@@ -147,12 +148,12 @@ fn changed<'a>(words: &[&'a str]) -> Option<&'a str> {
     name.copied().filter(|name| !name.is_empty())
 }
 
-/// In lower case, with one space between words.
+/// Lower case, single spaces.
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// Whether a text is like a pattern in which `%` is any text.
+/// Matches a text against a LIKE pattern in which `%` is any text.
 fn like(text: &str, pattern: &str) -> bool {
     let pattern = pattern.to_lowercase();
     let mut parts = pattern.split('%');
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_find_their_differences() {
+    fn rules_match_their_differences() {
         let classes = read("a: because\n  text=%lateral% & kind=0A000 %\nb: else (varies)\n  follows\n");
         let mut classifier = Classifier::default();
         let mut class = |text: &str, kind: &str| {
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_those_of_like() {
+    fn patterns_match_as_like() {
         assert!(like("select a from b", "select%from%"));
         assert!(like("ab", "ab") && like("ab", "%") && like("aab", "%ab"));
         assert!(!like("ab", "a") && !like("select a", "%from%"));

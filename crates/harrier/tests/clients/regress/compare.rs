@@ -1,30 +1,29 @@
-//! Whether a statement came to the same with two servers.
+//! Comparison of a statement's outcomes on two servers.
 
 use super::psql::Outcome;
 
-/// How Harrier's outcome differs from PostgreSQL's.
+/// Difference between Harrier's outcome and PostgreSQL's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// In a word or two: `rows`, `names`, `order`, `lost`, or Harrier's SQLSTATE and PostgreSQL's, `ok` being
-    /// none.
+    /// `rows`, `names`, `order`, `lost`, or Harrier's SQLSTATE and PostgreSQL's, with `ok` for success.
     pub kind: String,
-    /// Harrier's, where it failed.
+    /// Harrier's message, if it failed.
     pub message: String,
-    /// PostgreSQL's, where it failed.
+    /// PostgreSQL's message, if it failed.
     pub expected: String,
 }
 
-/// `None` if they are the same: rows, names of columns and tag, or SQLSTATE. Rows have to come in the same
-/// order where ORDER BY says so, as far as it does.
+/// Compares rows, column names and tag, or SQLSTATEs; `None` if they are equal. The order of rows must agree
+/// as far as ORDER BY defines it.
 pub fn difference(statement: &str, harrier: &Outcome, postgres: &Outcome) -> Option<Difference> {
     let plain = |kind: &str| {
         Some(Difference { kind: kind.to_string(), message: String::new(), expected: String::new() })
     };
     match (harrier, postgres) {
         (Outcome::Lost, _) | (_, Outcome::Lost) => plain("lost"),
-        (Outcome::Failed { sqlstate, message }, Outcome::Failed { sqlstate: wanted, message: expected }) => {
-            (sqlstate != wanted).then(|| Difference {
-                kind: format!("{sqlstate} {wanted}"),
+        (Outcome::Failed { sqlstate, message }, Outcome::Failed { sqlstate: oracle, message: expected }) => {
+            (sqlstate != oracle).then(|| Difference {
+                kind: format!("{sqlstate} {oracle}"),
                 message: message.clone(),
                 expected: expected.clone(),
             })
@@ -39,7 +38,7 @@ pub fn difference(statement: &str, harrier: &Outcome, postgres: &Outcome) -> Opt
             message: String::new(),
             expected: message.clone(),
         }),
-        (Outcome::Done(found), Outcome::Done(wanted)) => match same_records(statement, found, wanted) {
+        (Outcome::Done(actual), Outcome::Done(oracle)) => match same_records(statement, actual, oracle) {
             Same::Yes => None,
             Same::No(kind) => plain(kind),
         },
@@ -51,12 +50,12 @@ enum Same {
     No(&'static str),
 }
 
-fn same_records(statement: &str, found: &[Vec<String>], wanted: &[Vec<String>]) -> Same {
-    if found == wanted {
+fn same_records(statement: &str, actual: &[Vec<String>], oracle: &[Vec<String>]) -> Same {
+    if actual == oracle {
         return Same::Yes;
     }
-    let (Some((found_names, found)), Some((wanted_names, wanted))) =
-        (found.split_first(), wanted.split_first())
+    let (Some((found_names, actual)), Some((wanted_names, oracle))) =
+        (actual.split_first(), oracle.split_first())
     else {
         return Same::No("rows");
     };
@@ -65,7 +64,7 @@ fn same_records(statement: &str, found: &[Vec<String>], wanted: &[Vec<String>]) 
         rows.sort();
         rows
     };
-    if sorted(found) != sorted(wanted) {
+    if sorted(actual) != sorted(oracle) {
         return Same::No("rows");
     }
     if found_names != wanted_names {
@@ -80,12 +79,12 @@ fn same_records(statement: &str, found: &[Vec<String>], wanted: &[Vec<String>]) 
         rows.iter().map(pick).collect()
     };
     match columns {
-        Some(columns) if by_keys(found, &columns) == by_keys(wanted, &columns) => Same::Yes,
+        Some(columns) if by_keys(actual, &columns) == by_keys(oracle, &columns) => Same::Yes,
         _ => Same::No("order"),
     }
 }
 
-/// The keys of the ORDER BY of the whole statement; `None` if it has none.
+/// Keys of the outermost ORDER BY; `None` without one.
 fn order(statement: &str) -> Option<Vec<String>> {
     let lines = statement.lines().map(|line| line.split_once("--").map_or(line, |(before, _)| before));
     let text = lines.collect::<Vec<_>>().join("\n").to_lowercase();
@@ -106,7 +105,7 @@ fn order(statement: &str) -> Option<Vec<String>> {
     Some(keys)
 }
 
-/// Words and signs outside of parentheses and quotes; what is inside is one word that no name is like.
+/// Tokens outside of parentheses and quotes; what is inside becomes one token that matches no name.
 fn outer_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -149,8 +148,8 @@ fn column(key: &str, names: &[String]) -> Option<usize> {
         return (1..=names.len()).contains(&number).then(|| number - 1);
     }
     let name = key.rsplit('.').next()?;
-    let mut found = names.iter().enumerate().filter(|(_, column)| column.as_str() == name);
-    match (found.next(), found.next()) {
+    let mut matches = names.iter().enumerate().filter(|(_, column)| column.as_str() == name);
+    match (matches.next(), matches.next()) {
         (Some((at, _)), None) => Some(at),
         _ => None,
     }
@@ -165,10 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_order_where_the_statement_says_so() {
-        let check = |statement: &str, found: &str, wanted: &str, expected: Option<&str>| {
-            let found = difference(statement, &rows(found), &rows(wanted)).map(|difference| difference.kind);
-            assert_eq!(found.as_deref(), expected, "{statement}");
+    fn row_order_is_compared_by_order_by_keys() {
+        let check = |statement: &str, actual: &str, oracle: &str, expected: Option<&str>| {
+            let actual =
+                difference(statement, &rows(actual), &rows(oracle)).map(|difference| difference.kind);
+            assert_eq!(actual.as_deref(), expected, "{statement}");
         };
         check("select a, b from t", "a,b 1,2 3,4", "a,b 3,4 1,2", None);
         check("select a, b from t", "a,b 1,2 3,4", "a,b 3,4 1,3", Some("rows"));
@@ -181,9 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_compared_by_code() {
+    fn failures_are_compared_by_sqlstate() {
         let failed = |sqlstate: &str| Outcome::Failed { sqlstate: sqlstate.into(), message: "m".into() };
-        let kind = |found: &Outcome, wanted: &Outcome| difference("", found, wanted).map(|found| found.kind);
+        let kind =
+            |actual: &Outcome, oracle: &Outcome| difference("", actual, oracle).map(|actual| actual.kind);
         assert_eq!(kind(&failed("22012"), &failed("22012")), None);
         assert_eq!(kind(&failed("XX000"), &failed("22012")).as_deref(), Some("XX000 22012"));
         assert_eq!(kind(&rows("a 1"), &failed("22012")).as_deref(), Some("ok 22012"));

@@ -1,4 +1,4 @@
-//! The list of known differences (`tests/regress/differences.tsv`), and what its README counts.
+//! The list of known differences (`tests/regress/differences.tsv`), and the counts in its README.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::script::Statement;
 pub struct Entry {
     pub file: String,
     pub line: usize,
-    /// Of the statement's text, and which of those in its file with that text it is, from 1.
+    /// Hash of the statement's text, and its index among the equal statements of its file, from 1.
     pub hash: String,
     pub turn: usize,
     pub class: String,
-    /// As [`super::compare::Difference`] has it.
+    /// The kind of [`super::compare::Difference`].
     pub kind: String,
-    /// The beginning of the statement.
+    /// Beginning of the statement.
     pub text: String,
 }
 
@@ -38,7 +38,7 @@ impl Entry {
 const HEAD: &str = "# Where Harrier differs from PostgreSQL; README.md says how this is made and what the columns are.\n\
     # file:line\tstatement\tclass\tkind\ttext\n";
 
-/// Panics: a line is not as [`write`] writes it.
+/// Panics: a line is not in the form of [`write`].
 pub fn read(text: &str) -> Vec<Entry> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let entry = |line: &str| {
@@ -66,8 +66,8 @@ pub fn write(entries: &[Entry]) -> String {
     HEAD.to_string() + &lines.collect::<String>()
 }
 
-/// What of the differences found is not listed as it is, and what is listed and not there, a line for each.
-/// `varies` says of a class that its differences may be there or not.
+/// Differences that are not listed as found, and listed entries that were not found, one line each. `varies`:
+/// whether the differences of a class are optional.
 pub fn disagreements(found: &[Entry], listed: &[Entry], varies: impl Fn(&str) -> bool) -> Vec<String> {
     let by_key = |entries: &[Entry]| -> BTreeMap<_, _> {
         entries.iter().map(|entry| (entry.key(), entry.clone())).collect()
@@ -85,19 +85,19 @@ pub fn disagreements(found: &[Entry], listed: &[Entry], varies: impl Fn(&str) ->
             Some(_) => {}
         }
     }
-    let gone = listed.iter().filter(|(key, entry)| !found.contains_key(key) && !varies(&entry.class));
-    lines.extend(gone.map(|(_, entry)| format!("listed, and no longer there: {}", entry.place())));
+    let stale = listed.iter().filter(|(key, entry)| !found.contains_key(key) && !varies(&entry.class));
+    lines.extend(stale.map(|(_, entry)| format!("listed, and no longer there: {}", entry.place())));
     lines
 }
 
-/// How many statements of a file there are, and how many of them were left out.
+/// Statements of a file, and those left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     pub run: usize,
     pub left_out: usize,
 }
 
-/// The table of a README: a line for each file, and one for each class with its reason.
+/// Tables for the README: one line per file, and one per class with its reason.
 pub fn tables(counts: &[(String, Counts)], entries: &[Entry], reasons: &[(String, String)]) -> String {
     let mut text = String::from("| file | run | equal | differ | left out |\n|---|--:|--:|--:|--:|\n");
     let mut total = [0; 4];
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_checked_both_ways() {
+    fn unlisted_and_stale_differences_are_reported() {
         let listed = [entry("a", "x", "rows"), entry("b", "x", "rows"), entry("r", "random", "rows")];
         assert_eq!(read(&write(&listed)), listed);
         let count = |found: &[Entry]| disagreements(found, &listed, |class| class == "random").len();

@@ -1,4 +1,4 @@
-//! A script run through psql, and what it printed for each statement.
+//! Runs a script through psql and splits its output by statement.
 
 use std::fs;
 use std::path::Path;
@@ -7,43 +7,43 @@ use std::time::{Duration, Instant};
 
 use super::script::Part;
 
-/// For a whole file; no statement has more than its `statement_timeout`.
-const PATIENCE: Duration = Duration::from_secs(400);
+/// Timeout for a whole file; each statement has its `statement_timeout`.
+const TIMEOUT: Duration = Duration::from_secs(400);
 
-/// Where psql connects to.
+/// Connection parameters of psql.
 pub struct Address {
     pub port: u16,
     pub user: String,
     pub database: String,
-    /// What replaces the beginning of the data files' names.
+    /// Replaces the prefix of data file paths.
     pub data: String,
-    /// For each statement, seconds.
+    /// `statement_timeout` in seconds.
     pub time_limit: u32,
 }
 
-/// What a statement came to.
+/// Outcome of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// What psql printed: names of columns, rows, the command's tag.
+    /// Output of psql: column names, rows, command tag.
     Done(Vec<Vec<String>>),
     Failed {
         sqlstate: String,
         message: String,
     },
-    /// psql has not come to its end: the connection was lost, or the time was up.
+    /// psql did not finish: the connection was lost, or the timeout passed.
     Lost,
 }
 
-/// Runs parts of a script one after the other; an outcome for each statement, in their order.
+/// Runs parts of a script in order; returns an outcome for each statement.
 ///
-/// Panics: psql cannot be run.
+/// Panics: psql cannot be started.
 pub fn run(address: &Address, parts: &[&Part], folder: &Path) -> Vec<Outcome> {
     let started = Instant::now();
     let mut outcomes = vec![None; parts.len()];
     let mut begin = 0;
-    // psql ends with its connection; what comes behind the lost statement then runs in another.
-    while begin < parts.len() && started.elapsed() < PATIENCE {
-        let printed = run_once(address, &parts[begin..], folder, PATIENCE.saturating_sub(started.elapsed()));
+    // psql ends with its connection; the rest of the script runs in a new one.
+    while begin < parts.len() && started.elapsed() < TIMEOUT {
+        let printed = run_once(address, &parts[begin..], folder, TIMEOUT.saturating_sub(started.elapsed()));
         let mut reached = begin;
         for (at, outcome) in outcomes_of(&printed) {
             outcomes[begin + at] = Some(outcome);
@@ -59,7 +59,7 @@ pub fn run(address: &Address, parts: &[&Part], folder: &Path) -> Vec<Outcome> {
     statements.map(|(_, outcome)| outcome.unwrap_or(Outcome::Lost)).collect()
 }
 
-fn run_once(address: &Address, parts: &[&Part], folder: &Path, patience: Duration) -> String {
+fn run_once(address: &Address, parts: &[&Part], folder: &Path, timeout: Duration) -> String {
     let mut script = String::new();
     for (at, part) in parts.iter().enumerate() {
         match part {
@@ -87,7 +87,7 @@ fn run_once(address: &Address, parts: &[&Part], folder: &Path, patience: Duratio
         .expect("psql runs");
     let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > patience {
+        if started.elapsed() > timeout {
             let _ = child.kill();
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -95,7 +95,7 @@ fn run_once(address: &Address, parts: &[&Part], folder: &Path, patience: Duratio
     String::from_utf8_lossy(&fs::read(&printed).unwrap()).into_owned()
 }
 
-/// What stands between the marks, by the number of its part.
+/// Output between the marks, by number of the part.
 fn outcomes_of(printed: &str) -> Vec<(usize, Outcome)> {
     let mut outcomes = Vec::new();
     let mut rest = printed;
@@ -117,7 +117,7 @@ fn outcomes_of(printed: &str) -> Vec<(usize, Outcome)> {
     outcomes
 }
 
-/// Records of values separated by commas, quoted where they have to be.
+/// Parses CSV records.
 fn records(text: &str) -> Vec<Vec<String>> {
     let mut records = Vec::new();
     let mut record = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_psql_prints_is_read() {
+    fn psql_output_is_parsed() {
         let printed = "@@@ 0 begin\na,b\n1,\"x,\"\"y\n\"\n\n@@@ 0 end 00000 \n@@@\n@@@ 2 begin\n\n@@@ 2 end 22012 division by zero\n@@@\n@@@ 3 begin\nha";
         let row = |values: &[&str]| values.iter().map(|value| value.to_string()).collect::<Vec<_>>();
         assert_eq!(

@@ -1,25 +1,25 @@
-//! A script of psql, cut into statements and commands of psql as psql itself cuts it.
+//! Splits a psql script into statements and meta-commands, as psql does.
 
 /// A part of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Statement(Statement),
-    /// A command of psql's that stands alone, without the end of its line.
+    /// A meta-command of psql without the end of its line.
     Command(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// Of its first word, from 1.
+    /// Line of its first word, from 1.
     pub line: usize,
-    /// With its semicolon, or with the command of psql's that ends it (`\gset`).
+    /// Text with its semicolon, or with the meta-command that ends it (`\gset`).
     pub text: String,
-    /// The lines that follow `COPY … FROM stdin`, with the one that ends them.
+    /// Lines that follow `COPY … FROM stdin`, with the terminator.
     pub data: String,
 }
 
 impl Statement {
-    /// What tells it from others of its file, whatever line it is on: FNV-1a over its words.
+    /// Identifies the statement in its file independently of its line: FNV-1a over its words.
     pub fn hash(&self) -> String {
         let mut hash = 0x811c_9dc5_u32;
         for word in self.text.split_whitespace() {
@@ -31,7 +31,7 @@ impl Statement {
     }
 }
 
-/// The parts of a script in their order. Comments between statements are left out.
+/// Parts of a script in order. Comments between statements are left out.
 pub fn parts(script: &str) -> Vec<Part> {
     let mut cutter = Cutter { rest: script, line: 1, parts: Vec::new() };
     while cutter.next() {}
@@ -45,7 +45,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Cuts one part off; whether there was one.
+    /// Cuts off one part; `false` at the end.
     fn next(&mut self) -> bool {
         self.skip_space();
         if self.rest.is_empty() {
@@ -86,14 +86,14 @@ impl Cutter<'_> {
     }
 
     fn take(&mut self, bytes: usize) -> String {
-        let (taken, rest) = self.rest.split_at(bytes);
-        self.line += taken.matches('\n').count();
+        let (part_text, rest) = self.rest.split_at(bytes);
+        self.line += part_text.matches('\n').count();
         self.rest = rest;
-        taken.to_string()
+        part_text.to_string()
     }
 }
 
-/// Where the statement that `text` begins with ends.
+/// End of the statement at the beginning of `text`.
 fn statement_end(text: &str) -> usize {
     let mut at = 0;
     let mut depth = 0_usize;
@@ -108,9 +108,9 @@ fn statement_end(text: &str) -> usize {
             b'(' | b'[' => depth += 1,
             b')' | b']' => depth = depth.saturating_sub(1),
             b';' if depth == 0 => return at + 1,
-            // It goes on behind `\;`.
+            // `\;` does not end the statement.
             b'\\' if rest.starts_with("\\;") => at += 1,
-            // What ends it: `\g`, `\gset` and their like, with all of their line.
+            // `\g`, `\gset` and similar end it, with the rest of their line.
             b'\\' => return at + line_end(rest),
             _ => {}
         }
@@ -119,7 +119,7 @@ fn statement_end(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of the comment at the beginning of `text`; 0 if there is none.
+/// Length of the comment at the beginning of `text`; 0 without one.
 fn comment_end(text: &str) -> usize {
     if text.starts_with("--") {
         return text.find('\n').unwrap_or(text.len());
@@ -142,7 +142,7 @@ fn comment_end(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of the quoted text or name at `at`; 0 if there is none.
+/// Length of the quoted text or name at `at`; 0 without one.
 fn quoted_end(text: &str, at: usize) -> usize {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
@@ -180,7 +180,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// Bytes of the first line, with its end.
+/// Length of the first line, with its end.
 fn line_end(text: &str) -> usize {
     text.find('\n').map_or(text.len(), |end| end + 1)
 }
@@ -191,7 +191,7 @@ fn reads_stdin(text: &str) -> bool {
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect();
-    // To psql, stdout is where rows come from too, if they come.
+    // For psql, COPY FROM stdout also reads rows from the script.
     let is_stdin = |pair: &[String]| pair[0] == "from" && (pair[1] == "stdin" || pair[1] == "stdout");
     words.first().is_some_and(|word| word == "copy") && words.windows(2).any(is_stdin)
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_cut_as_psql_cuts_them() {
+    fn scripts_are_split_as_by_psql() {
         let check = |script: &str, expected: &[(usize, &str)]| {
             let expected: Vec<_> = expected.iter().map(|(line, text)| (*line, text.to_string())).collect();
             assert_eq!(statements(script), expected, "{script}");
@@ -233,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_copy() {
-        let found = parts("COPY t FROM stdin;\n1\t2\n\\.\nselect 1;");
-        let Part::Statement(copy) = &found[0] else { panic!("a statement") };
+    fn copy_rows_belong_to_their_statement() {
+        let actual = parts("COPY t FROM stdin;\n1\t2\n\\.\nselect 1;");
+        let Part::Statement(copy) = &actual[0] else { panic!("a statement") };
         assert_eq!((copy.text.as_str(), copy.data.as_str()), ("COPY t FROM stdin;", "1\t2\n\\.\n"));
-        assert_eq!(found.len(), 2);
+        assert_eq!(actual.len(), 2);
     }
 }

@@ -1,14 +1,13 @@
-//! What of the suite is no SQL of a warehouse: rules by which statements are left out, and tables made fit,
-//! for both servers alike.
+//! Rules that skip statements of the suite not about a warehouse's SQL, and adapt its tables, equally for
+//! both servers.
 
 use super::script::{Part, Statement};
 
-/// Types of columns in the suite's tables that Harrier has none of; their values are made texts.
-const AS_TEXT: [&str; 3] = ["name", "point", "path"];
+/// Types without an equivalent in Harrier; their columns become TEXT.
+const TEXT_TYPES: [&str; 3] = ["name", "point", "path"];
 
-/// Beginnings of statements that say how to compute or store something, and not what: plans, statistics,
-/// indexes.
-const ABOUT_HOW: [&str; 17] = [
+/// Prefixes of statements about plans, statistics and indexes, which are skipped.
+const PHYSICAL: [&str; 17] = [
     "explain",
     "analyze",
     "vacuum",
@@ -28,23 +27,22 @@ const ABOUT_HOW: [&str; 17] = [
     "reset % parallel",
 ];
 
-/// Beginnings of statements of the setup that only a few files need, all of them about PostgreSQL's own
-/// extension.
-const NOT_SET_UP: [&str; 5] = ["grant", "set", "create type", "create function", "create operator class"];
+/// Prefixes of setup statements needed by few files, all about PostgreSQL's extensibility.
+const SKIPPED_SETUP: [&str; 5] = ["grant", "set", "create type", "create function", "create operator class"];
 
-/// The suite's tables: without those that inherit from others, with columns of types that both servers have.
-pub fn adapted(parts: Vec<Part>) -> Vec<Part> {
-    let (parts, _) = kept(parts);
+/// Adapts the suite's tables: no inheritance, and types that both servers have.
+pub fn adapt_tables(parts: Vec<Part>) -> Vec<Part> {
+    let (parts, _) = filter_statements(parts);
     let mut without: Vec<String> = Vec::new();
-    let mut adapted = Vec::new();
+    let mut result = Vec::new();
     for part in parts {
         let Part::Statement(mut statement) = part else {
-            adapted.push(part);
+            result.push(part);
             continue;
         };
         let words = words(&statement.text);
         let begins = |beginning: &str| words.join(" ").starts_with(beginning);
-        if NOT_SET_UP.iter().any(|beginning| begins(beginning)) {
+        if SKIPPED_SETUP.iter().any(|beginning| begins(beginning)) {
             continue;
         }
         if begins("create table") && words.iter().any(|word| word == "inherits") {
@@ -56,20 +54,20 @@ pub fn adapted(parts: Vec<Part>) -> Vec<Part> {
         if begins("create table") {
             statement.text = with_texts(&statement.text);
         }
-        adapted.push(Part::Statement(statement));
+        result.push(Part::Statement(statement));
     }
-    adapted
+    result
 }
 
-/// What is run of a file, and how many statements are left out.
-pub fn kept(parts: Vec<Part>) -> (Vec<Part>, usize) {
+/// Filters a file; returns the statements to run and the number skipped.
+pub fn filter_statements(parts: Vec<Part>) -> (Vec<Part>, usize) {
     let is_statement = |part: &&Part| matches!(part, Part::Statement(_));
     let before = parts.iter().filter(is_statement).count();
     let kept: Vec<Part> = parts
         .into_iter()
         .filter(|part| match part {
-            Part::Statement(statement) => !is_about_how(statement),
-            // What would print otherwise than the comparison expects; \d prints what is PostgreSQL's own.
+            Part::Statement(statement) => !is_physical(statement),
+            // Output that the comparison cannot parse, such as `\d` with PostgreSQL's internals.
             Part::Command(command) => {
                 let word = command.split_whitespace().next().unwrap_or_default();
                 matches!(word, "\\set" | "\\unset" | "\\getenv") && !command.contains("VERBOSITY")
@@ -80,9 +78,9 @@ pub fn kept(parts: Vec<Part>) -> (Vec<Part>, usize) {
     (kept, left_out)
 }
 
-fn is_about_how(statement: &Statement) -> bool {
+fn is_physical(statement: &Statement) -> bool {
     let text = words(&statement.text).join(" ");
-    ABOUT_HOW.iter().any(|beginning| match beginning.split_once(" % ") {
+    PHYSICAL.iter().any(|beginning| match beginning.split_once(" % ") {
         Some((first, word)) => {
             text.starts_with(&format!("{first} ")) && text.lines().next().unwrap_or_default().contains(word)
         }
@@ -90,19 +88,19 @@ fn is_about_how(statement: &Statement) -> bool {
     })
 }
 
-/// In lower case.
+/// Words in lower case.
 fn words(text: &str) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.split(|c| !is_part(c)).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// A definition of a table, with a column on each line, with texts for what Harrier has no type for.
+/// Replaces unsupported types by TEXT in a table definition with one column per line.
 fn with_texts(text: &str) -> String {
     let line = |line: &str| {
         let trimmed = line.trim_end();
         let body = trimmed.trim_end_matches([',', ')', ';']);
         let last = body.split(|c: char| c.is_whitespace() || c == '(').next_back().unwrap_or_default();
-        let is_type = body.trim_start() != last && AS_TEXT.contains(&last);
+        let is_type = body.trim_start() != last && TEXT_TYPES.contains(&last);
         match is_type {
             true => format!("{}text{}", &body[..body.len() - last.len()], &trimmed[body.len()..]),
             false => trimmed.to_string(),
@@ -117,7 +115,7 @@ mod tests {
     use crate::regress::script;
 
     #[test]
-    fn tables_have_types_that_both_have() {
+    fn tables_use_types_of_both_servers() {
         let check = |text: &str, expected: &str| assert_eq!(with_texts(text), expected);
         check(
             "CREATE TABLE t (\n\tname \ttext,\n\ts\tname,\n\tl point\n);",
@@ -127,8 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_how_is_left_out() {
-        let check = |text: &str, expected: usize| assert_eq!(kept(script::parts(text)).1, expected, "{text}");
+    fn statements_about_plans_are_skipped() {
+        let check = |text: &str, expected: usize| {
+            assert_eq!(filter_statements(script::parts(text)).1, expected, "{text}")
+        };
         check("explain (costs off) select 1; select 1;", 1);
         check("set enable_hashjoin to off; set work_mem = '64kB'; set local max_parallel_workers = 1;", 3);
         check("set extra_float_digits = 0; select memory from t;", 0);

@@ -1,4 +1,4 @@
-//! A connection in the simple protocol that survives nothing and says how it ended.
+//! PostgreSQL client without reconnection that reports how each statement ended.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// How a statement ended without an answer.
+/// Failure of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
-    /// By an error of the server, which is there still: SQLSTATE and message.
+pub enum StatementError {
+    /// Error response: SQLSTATE and message; the connection works.
     Refused(String, String),
-    /// With the connection; what it had asked for may have happened.
+    /// The connection broke; the statement may have taken effect.
     Broken(String),
-    /// Nothing came for so long that somebody has to look.
+    /// No answer within the timeout.
     Silent,
 }
 
@@ -25,13 +25,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// `patience`: how long an answer may take.
-    pub fn connect(port: u16, patience: Duration) -> Result<Self, Ended> {
-        let broken = |error: std::io::Error| Ended::Broken(error.to_string());
+    /// `timeout`: maximum time to wait for an answer.
+    pub fn connect(port: u16, timeout: Duration) -> Result<Self, StatementError> {
+        let broken = |error: std::io::Error| StatementError::Broken(error.to_string());
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(broken)?;
-        stream.set_read_timeout(Some(patience)).map_err(broken)?;
-        stream.set_write_timeout(Some(patience)).map_err(broken)?;
+        stream.set_read_timeout(Some(timeout)).map_err(broken)?;
+        stream.set_write_timeout(Some(timeout)).map_err(broken)?;
         stream.set_nodelay(true).map_err(broken)?;
         let mut client = Self { stream, process: 0, secret: 0, port };
         let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
@@ -47,28 +47,28 @@ impl Client {
         client.answer().map(|_| client)
     }
 
-    pub fn query(&mut self, sql: &str) -> Result<Rows, Ended> {
+    pub fn query(&mut self, sql: &str) -> Result<Rows, StatementError> {
         self.send(b'Q', &[sql.as_bytes(), b"\0"].concat())?;
         self.answer()
     }
 
-    /// The first value of the first row.
-    pub fn one(&mut self, sql: &str) -> Result<String, Ended> {
+    /// First value of the first row.
+    pub fn one(&mut self, sql: &str) -> Result<String, StatementError> {
         let rows = self.query(sql)?;
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()).unwrap_or_default())
     }
 
     /// `COPY … FROM STDIN` with these lines.
-    pub fn copy_in(&mut self, sql: &str, lines: &str) -> Result<(), Ended> {
+    pub fn copy_in(&mut self, sql: &str, lines: &str) -> Result<(), StatementError> {
         self.send(b'Q', &[sql.as_bytes(), b"\0"].concat())?;
         loop {
             let (kind, body) = self.message()?;
             match kind {
                 b'G' => break,
                 b'E' => {
-                    let refused = refusal(&body);
+                    let error_response = refusal(&body);
                     self.answer()?;
-                    return Err(refused);
+                    return Err(error_response);
                 }
                 _ => {}
             }
@@ -78,7 +78,7 @@ impl Client {
         self.answer().map(|_| ())
     }
 
-    /// How to cancel what this connection runs, from another thread.
+    /// Returns a closure that sends a cancel request from another thread.
     pub fn canceler(&self) -> impl FnOnce() + Send + 'static {
         let (port, process, secret) = (self.port, self.process, self.secret);
         move || {
@@ -92,40 +92,39 @@ impl Client {
         }
     }
 
-    fn send(&mut self, kind: u8, body: &[u8]) -> Result<(), Ended> {
+    fn send(&mut self, kind: u8, body: &[u8]) -> Result<(), StatementError> {
         let mut bytes = vec![kind];
         bytes.extend((body.len() as i32 + 4).to_be_bytes());
         bytes.extend(body);
-        self.stream.write_all(&bytes).map_err(|error| Ended::Broken(error.to_string()))
+        self.stream.write_all(&bytes).map_err(|error| StatementError::Broken(error.to_string()))
     }
 
-    fn message(&mut self) -> Result<(u8, Vec<u8>), Ended> {
-        let ended = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => Ended::Silent,
-            _ => Ended::Broken(error.to_string()),
+    fn message(&mut self) -> Result<(u8, Vec<u8>), StatementError> {
+        let io_error = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => StatementError::Silent,
+            _ => StatementError::Broken(error.to_string()),
         };
         let mut head = [0; 5];
-        self.stream.read_exact(&mut head).map_err(ended)?;
+        self.stream.read_exact(&mut head).map_err(io_error)?;
         let length = u32::from_be_bytes(head[1..].try_into().expect("four bytes")) as usize;
         let mut body = vec![0; length.saturating_sub(4)];
-        self.stream.read_exact(&mut body).map_err(ended)?;
+        self.stream.read_exact(&mut body).map_err(io_error)?;
         Ok((head[0], body))
     }
 
-    /// All until the server is ready again. An error that is followed by the end of the connection is that
-    /// error.
-    fn answer(&mut self) -> Result<Rows, Ended> {
+    /// Reads until ReadyForQuery. If an error is followed by the end of the connection, returns that error.
+    fn answer(&mut self) -> Result<Rows, StatementError> {
         let mut rows = Vec::new();
-        let mut refused = None;
+        let mut error_response = None;
         loop {
             let (kind, body) = match self.message() {
                 Ok(message) => message,
-                Err(Ended::Broken(why)) => {
-                    let said = match refused {
-                        Some(Ended::Refused(state, message)) => format!("{state} {message}; {why}"),
+                Err(StatementError::Broken(why)) => {
+                    let reason = match error_response {
+                        Some(StatementError::Refused(state, message)) => format!("{state} {message}; {why}"),
                         _ => why,
                     };
-                    return Err(Ended::Broken(said));
+                    return Err(StatementError::Broken(reason));
                 }
                 Err(other) => return Err(other),
             };
@@ -135,20 +134,20 @@ impl Client {
                     self.secret = i32::from_be_bytes(body[4..8].try_into().expect("four bytes"));
                 }
                 b'D' => rows.push(row(&body)),
-                b'E' => refused = Some(refusal(&body)),
-                b'Z' => return refused.map_or(Ok(rows), Err),
+                b'E' => error_response = Some(refusal(&body)),
+                b'Z' => return error_response.map_or(Ok(rows), Err),
                 _ => {}
             }
         }
     }
 }
 
-fn refusal(body: &[u8]) -> Ended {
+fn refusal(body: &[u8]) -> StatementError {
     let field = |code: u8| {
-        let found = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&code));
-        found.map(|field| String::from_utf8_lossy(&field[1..]).into_owned()).unwrap_or_default()
+        let code_field = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&code));
+        code_field.map(|field| String::from_utf8_lossy(&field[1..]).into_owned()).unwrap_or_default()
     };
-    Ended::Refused(field(b'C'), field(b'M'))
+    StatementError::Refused(field(b'C'), field(b'M'))
 }
 
 fn row(body: &[u8]) -> Vec<Option<String>> {

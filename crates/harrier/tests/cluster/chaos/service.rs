@@ -1,6 +1,6 @@
-//! The service under test and what stands around it: a front end that is started again when it is gone, as a
-//! service manager would, on a catalog in PostgreSQL, with its data and its temporary files on file systems
-//! that can be filled, and some of its ranks on hosts that can be cut off, where namespaces can be made.
+//! The service of the chaos test: a front end restarted by a supervisor, a catalog in PostgreSQL, data and
+//! spill folders on file systems that can be filled, and ranks on hosts that can be cut off, if namespaces
+//! are available.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,23 +18,23 @@ use tempfile::TempDir;
 use super::client::Client;
 use crate::namespace_hosts::Network;
 
-/// Ranks that work, and those that wait for their places.
+/// Working ranks, and spares.
 pub const RANKS: usize = 3;
 const SPARES: usize = 1;
 
-/// Of a file system that can be filled.
+/// Size of a file system that can be filled.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// Hosts beside this one, and how many ranks each host gets: this one two, the next one a third, the last one
-/// the spare.
+/// Hosts beside this one, and the slots of each: two ranks here, a third on the next host, the spare on the
+/// last one.
 const HOSTS: usize = 2;
 const SLOTS: [usize; HOSTS + 1] = [2, 1, 1];
 
-/// Of the file system for temporary files that every other host has for itself.
+/// Size of the spill file system of each other host.
 const HOST_DISK_BYTES: u64 = 64 << 20;
 
-/// How long the front end may take to listen again, and PostgreSQL to let clients in.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the front end to listen, and for PostgreSQL to accept connections.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Service {
     child: Mutex<Option<Child>>,
@@ -43,36 +43,36 @@ pub struct Service {
     database: String,
     folder: TempDir,
     mark: String,
-    /// File systems of their own, where this user may mount.
+    /// Mounted file systems, if this user may mount.
     pub disks: BTreeMap<&'static str, Disk>,
-    /// The hosts of the ranks; none: all ranks are here.
+    /// Hosts of the ranks; `None`: all ranks are on this host.
     pub network: Option<Network>,
 }
 
-/// A rank that works.
+/// A working rank.
 #[derive(Debug, Clone, Copy)]
 pub struct Rank {
-    /// Its process, as this host numbers it.
+    /// Process id as seen on this host.
     pub pid: u32,
-    /// Its host; 1 is this one.
+    /// Host number; 1 is this one.
     pub host: usize,
 }
 
-/// A file system in memory, unmounted when this goes.
+/// A tmpfs, unmounted on drop.
 pub struct Disk(PathBuf);
 
-/// Writes a file into a folder until nothing more fits.
+/// Fills the file system of a folder.
 pub fn fill(folder: &Path) {
     use std::io::Write;
     if let Ok(mut file) = fs::File::create(folder.join(FILLER)) {
         let piece = vec![0; 1 << 20];
         while file.write_all(&piece).is_ok() {}
-        // What is left of the last piece.
+        // Fills the remainder of the last block.
         while file.write_all(&piece[..4096]).is_ok() {}
     }
 }
 
-/// Removes that file.
+/// Removes the file of [`fill`].
 pub fn empty(folder: &Path) {
     let _ = fs::remove_file(folder.join(FILLER));
 }
@@ -88,7 +88,7 @@ impl Disk {
         command.status().is_ok_and(|status| status.success()).then_some(Self(path))
     }
 
-    /// Writes until nothing more fits.
+    /// Fills the file system.
     pub fn fill(&self) {
         fill(&self.0);
     }
@@ -100,10 +100,10 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Processes that end may have files there still.
+        // Ending processes may still have files open there.
         for _ in 0..50 {
-            let unmounted = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
-            if unmounted.is_ok_and(|status| status.success()) {
+            let umount_status = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+            if umount_status.is_ok_and(|status| status.success()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -143,15 +143,15 @@ impl Service {
         self.folder().join("spill")
     }
 
-    /// The folder of temporary files as a rank on another host sees it.
+    /// Spill folder of a rank as seen on its host.
     pub fn spill_of(&self, rank: Rank) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", rank.pid));
         root.join(self.spill().strip_prefix("/").expect("an absolute path"))
     }
 
-    /// Starts the front end, again and again if it ends before it listens.
+    /// Starts the front end, and retries if it exits before it listens.
     pub fn start_front_end(&self) {
-        let deadline = Instant::now() + START_PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let log = fs::OpenOptions::new().create(true).append(true).open(self.folder().join("log"));
             let mut command = Command::new(env!("CARGO_BIN_EXE_harrier"));
@@ -181,7 +181,7 @@ impl Service {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
             if lines.any(|line| line.starts_with("ready: ")) {
                 *self.child.lock().expect("no panic holds it") = Some(child);
-                // The rest of what it says goes nowhere, and does not stop it.
+                // Discards the rest of its output, so that it never blocks on the pipe.
                 std::thread::spawn(move || lines.for_each(drop));
                 return;
             }
@@ -191,18 +191,17 @@ impl Service {
         }
     }
 
-    /// The process of the front end.
+    /// Process id of the front end.
     pub fn pid(&self) -> u32 {
         self.child.lock().expect("no panic holds it").as_ref().map_or(0, Child::id)
     }
 
-    /// What a service that stands still is doing: its last words, its ranks, what the catalog's server is
-    /// asked, and, where there is gdb, the stacks of the front end. Not those of ranks: the front end takes
-    /// one that a debugger looks at for stopped.
+    /// Diagnosis of a hang: last log lines, ranks, running catalog queries, and, if gdb is installed, stacks
+    /// of the front end. Ranks are not attached: the front end takes a traced rank for a stopped one.
     pub fn diagnosis(&self) -> String {
-        let asked = "SELECT pid, state, wait_event, now() - state_change, left(query, 120) FROM pg_stat_activity \
+        let query_text = "SELECT pid, state, wait_event, now() - state_change, left(query, 120) FROM pg_stat_activity \
                      WHERE backend_type = 'client backend'";
-        let asked = self.postgres.psql(&self.database, asked);
+        let activity = self.postgres.psql(&self.database, query_text);
         let ranks = self.ranks();
         let mut gdb = Command::new("gdb");
         gdb.args(["-batch", "-ex", "thread apply all bt 24", "-p", &self.pid().to_string()]);
@@ -210,10 +209,10 @@ impl Service {
             |error| format!("no stacks: {error}"),
             |output| String::from_utf8_lossy(&output.stdout).into_owned(),
         );
-        format!("{}\nranks: {ranks:?}\n{asked}\n{stacks}", tail(&self.log()))
+        format!("{}\nranks: {ranks:?}\n{activity}\n{stacks}", tail(&self.log()))
     }
 
-    /// Kills the front end and waits until it is gone.
+    /// Kills the front end and waits for its exit.
     pub fn kill_front_end(&self) {
         if let Some(mut child) = self.child.lock().expect("no panic holds it").take() {
             let _ = child.kill();
@@ -221,11 +220,11 @@ impl Service {
         }
     }
 
-    /// Asks the front end to end; its exit status.
+    /// Sends SIGTERM to the front end; returns its exit status.
     pub fn stop(&self) -> Option<i32> {
         let mut child = self.child.lock().expect("no panic holds it").take()?;
         signal(child.id(), Signal::SIGTERM);
-        let deadline = Instant::now() + START_PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = child.try_wait() {
                 return status.code();
@@ -243,17 +242,17 @@ impl Service {
         fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
-    /// The ranks that work, the coordinator first; none while there is no gang.
+    /// Working ranks, coordinator first; empty while there is no gang.
     pub fn ranks(&self) -> Vec<Rank> {
         let sql = "SELECT rank, pid, host FROM sys.ranks WHERE state = 'working' ORDER BY rank";
-        let asked =
+        let answer =
             Client::connect(self.port, Duration::from_secs(10)).and_then(|mut client| client.query(sql));
         let text = |row: &[Option<String>], at: usize| row.get(at).cloned().flatten().unwrap_or_default();
         let rank = |row: &Vec<Option<String>>| self.rank(&text(row, 0), &text(row, 1), &text(row, 2));
-        asked.map(|rows| rows.iter().filter_map(rank).collect()).unwrap_or_default()
+        answer.map(|rows| rows.iter().filter_map(rank).collect()).unwrap_or_default()
     }
 
-    /// A rank by its number, and its process as its own host numbers it.
+    /// A rank by number, with its process id on its own host.
     fn rank(&self, number: &str, pid: &str, name: &str) -> Option<Rank> {
         let others = 2..=HOSTS + 1;
         let Some(host) = self
@@ -276,7 +275,7 @@ impl Service {
         ranks.map(|(process, _)| process).find(is_it).map(|pid| Rank { pid, host })
     }
 
-    /// Processes that belong to the service, the front end aside, with the names of their programs.
+    /// Other processes of the service, with their program names.
     pub fn others(&self) -> Vec<(u32, String)> {
         let mark = format!("HARRIER_TEST_MARK={}", self.mark);
         let own = self.pid();
@@ -293,10 +292,10 @@ impl Service {
             .collect()
     }
 
-    /// Kills PostgreSQL's first process, without which the others end.
+    /// Kills PostgreSQL's postmaster; its backends then exit.
     pub fn kill_catalog(&self) {
         let backend: u32 = self.postgres.psql("postgres", "SELECT pg_backend_pid()").parse().unwrap_or(0);
-        // That backend has gone by now; a long-lived one tells who its parent is.
+        // That backend has ended by now; a long-lived one shows the postmaster as its parent.
         let parent = self.postgres_parent().or_else(|| parent(backend));
         if let Some(parent) = parent {
             signal(parent, Signal::SIGKILL);
@@ -310,10 +309,10 @@ impl Service {
         parent(pids.lines().next()?.parse().ok()?)
     }
 
-    /// Starts PostgreSQL again, and again until it lets clients in: it does not while a process of the last
-    /// one lives.
+    /// Restarts PostgreSQL, and retries until it accepts connections, which it does not while an old backend
+    /// lives.
     pub fn restart_catalog(&self) {
-        let deadline = Instant::now() + START_PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], self.postgres.port()));
         loop {
             self.postgres.restart();
@@ -330,7 +329,7 @@ impl Service {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
     }
 
-    /// Bytes of memory that are the front end's own.
+    /// Private memory of the front end, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -360,7 +359,7 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// The last lines of a log.
+/// Last lines of a log.
 pub fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(60)..].join("\n")

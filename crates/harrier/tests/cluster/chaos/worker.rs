@@ -1,5 +1,5 @@
-//! One client of the mixed load: it knows what has to be in its tables after every acknowledgement, and
-//! looks.
+//! A client of the chaos test's mixed load that checks its tables against a model after every acknowledged
+//! change.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,66 +10,66 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::client::{Client, Ended};
+use super::client::{Client, StatementError};
 
-/// Rows of `facts`: (x, x % 7) for x from 1 on.
+/// Rows of `facts`: (x, x % 7) for x from 1.
 pub const FACTS: i64 = 200_000;
 
-/// What all ranks have to work for, and its answer.
+/// A query that needs all ranks.
 pub const SUM: &str = "SELECT sum(x) FROM facts WHERE k < 3";
 
 pub fn sum() -> String {
     (1..=FACTS).filter(|x| x % 7 < 3).sum::<i64>().to_string()
 }
 
-/// No statement may take longer, beyond what a fault explains, unless whoever runs the test says otherwise:
-/// other programs may use the machine beside a test.
+/// Maximum time of a statement outside of outages, unless the environment sets another: other programs may
+/// use the machine.
 pub const HANG_SECONDS: u64 = 20;
 
-/// How long a client waits for an answer before it gives the connection up.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// Time after which a client gives up its connection.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Until an outcome that was not heard is looked up: what a killed process has asked of the catalog may still
-/// be done.
-const DOUBT: Duration = Duration::from_millis(1500);
+/// Delay before an unknown outcome is looked up: the catalog may still be executing the last request of a
+/// killed process.
+const LOOKUP_DELAY: Duration = Duration::from_millis(1500);
 
-/// Rows of a client in `ledger` before it deletes some.
+/// Rows of a client in `ledger` above which it deletes some.
 const ROWS_MAX: usize = 400;
 
-/// What all clients and the faults share.
+/// State shared by clients and fault injection.
 #[derive(Default)]
-pub struct Shared {
-    /// No statement may take longer, beyond what a fault explains.
+pub struct SharedState {
+    /// Maximum time of a statement outside of outages.
     pub hang: Duration,
     pub stop: AtomicBool,
-    /// When the service could not answer for a reason: from, until.
+    /// Outages: start and end.
     pub outages: Mutex<Vec<(Instant, Option<Instant>)>>,
     pub violations: Mutex<Vec<String>>,
-    /// By what was asked and what it came to.
+    /// Number of outcomes by kind of statement and result.
     pub counts: Mutex<BTreeMap<(&'static str, String), u64>>,
-    /// Outcomes that were not heard: done, not done.
+    /// Unknown outcomes that were found committed, and not committed.
     pub doubts: Mutex<(u64, u64)>,
     pub slowest: Mutex<BTreeMap<&'static str, Duration>>,
 }
 
-impl Shared {
+impl SharedState {
     pub fn violate(&self, what: String) {
         println!("VIOLATION: {what}");
         self.violations.lock().expect("no panic holds it").push(what);
     }
 
-    /// How much of the time since `begun` the service could not answer.
-    fn excused(&self, begun: Instant) -> Duration {
+    /// Time since `start` that was within an outage.
+    fn outage_overlap(&self, start: Instant) -> Duration {
         let now = Instant::now();
         let outages = self.outages.lock().expect("no panic holds it");
         let overlap = |(from, until): &(Instant, Option<Instant>)| {
-            until.unwrap_or(now).saturating_duration_since((*from).max(begun))
+            until.unwrap_or(now).saturating_duration_since((*from).max(start))
         };
         outages.iter().map(overlap).sum()
     }
 }
 
-/// A change of a client's rows, all of it or nothing.
+/// An atomic change of a client's rows.
 #[derive(Debug, Clone)]
 enum Change {
     Insert(Vec<(i64, i64)>),
@@ -78,7 +78,7 @@ enum Change {
 }
 
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     port: u16,
     number: usize,
     random: StdRng,
@@ -86,12 +86,12 @@ pub struct Worker {
     ledger: BTreeMap<i64, i64>,
     pairs: BTreeMap<i64, i64>,
     next: i64,
-    /// What was not heard of and found not to be done, lately.
+    /// Recent changes with unknown outcome that were found not committed.
     absent: Option<Change>,
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, port: u16, number: usize, seed: u64) -> Self {
+    pub fn new(shared: Arc<SharedState>, port: u16, number: usize, seed: u64) -> Self {
         Self {
             shared,
             port,
@@ -105,12 +105,12 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to stop, and looks at everything once more.
+    /// Runs until stopped, then checks all tables once more.
     pub fn run(mut self) {
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.step();
         }
-        // The service is whole by now.
+        // The service has recovered by now.
         for attempt in 0.. {
             if self.check_ledger() && self.check_pairs() && self.check_balance() {
                 return;
@@ -150,7 +150,7 @@ impl Worker {
                     "SELECT sum(r) FROM (SELECT row_number() OVER (ORDER BY k, x DESC) AS r FROM facts) AS q";
                 drop(self.ask("sort", sql, Some(&(FACTS * (FACTS + 1) / 2).to_string())));
             }
-            79..84 => self.canceled(),
+            79..84 => self.cancel_endless(),
             84..90 => drop(self.check_balance()),
             90..95 => drop(self.check_pairs()),
             _ => drop(self.check_ledger()),
@@ -166,13 +166,13 @@ impl Worker {
             .collect()
     }
 
-    /// The connection, made again when it is gone. A server that is not there is waited for.
-    fn connected(&mut self) -> Option<&mut Client> {
+    /// Returns the connection; reconnects, and waits for a server that is down.
+    fn connection(&mut self) -> Option<&mut Client> {
         if self.client.is_none() {
-            match Client::connect(self.port, PATIENCE) {
+            match Client::connect(self.port, CLIENT_TIMEOUT) {
                 Ok(client) => self.client = Some(client),
-                Err(ended) => {
-                    self.count("connect", &ended);
+                Err(failure) => {
+                    self.count("connect", &failure);
                     thread::sleep(Duration::from_millis(50));
                 }
             }
@@ -180,31 +180,31 @@ impl Worker {
         self.client.as_mut()
     }
 
-    fn count(&self, what: &'static str, ended: &Ended) {
-        let outcome = match ended {
-            Ended::Refused(state, message) => {
+    fn count(&self, what: &'static str, failure: &StatementError) {
+        let outcome = match failure {
+            StatementError::Refused(state, message) => {
                 if matches!(state.as_str(), "XX000" | "XX001") {
                     self.shared.violate(format!("client {}, {what}: {state} {message}", self.number));
                 }
                 state.clone()
             }
-            Ended::Broken(_) => "broken".to_string(),
-            Ended::Silent => "silent".to_string(),
+            StatementError::Broken(_) => "broken".to_string(),
+            StatementError::Silent => "silent".to_string(),
         };
         *self.shared.counts.lock().expect("no panic holds it").entry((what, outcome)).or_default() += 1;
     }
 
-    /// Does something with the connection, counts what it came to, and sees that it did not hang.
+    /// Runs an operation, counts its outcome, and checks that it did not hang.
     fn with<T>(
         &mut self,
         what: &'static str,
-        work: impl FnOnce(&mut Client) -> Result<T, Ended>,
-    ) -> Option<Result<T, Ended>> {
-        let begun = Instant::now();
-        let done = work(self.connected()?);
-        let took = begun.elapsed();
-        if took > self.shared.hang + self.shared.excused(begun) {
-            let how = done.as_ref().err();
+        work: impl FnOnce(&mut Client) -> Result<T, StatementError>,
+    ) -> Option<Result<T, StatementError>> {
+        let start = Instant::now();
+        let outcome = work(self.connection()?);
+        let took = start.elapsed();
+        if took > self.shared.hang + self.shared.outage_overlap(start) {
+            let how = outcome.as_ref().err();
             self.shared.violate(format!("client {}, {what} took {took:.1?}: {how:?}", self.number));
         }
         {
@@ -212,22 +212,22 @@ impl Worker {
             let slot = slowest.entry(what).or_default();
             *slot = (*slot).max(took);
         }
-        match &done {
+        match &outcome {
             Ok(_) => {
                 let mut counts = self.shared.counts.lock().expect("no panic holds it");
                 *counts.entry((what, "done".to_string())).or_default() += 1;
             }
-            Err(ended) => {
-                self.count(what, ended);
-                if !matches!(ended, Ended::Refused(..)) {
+            Err(failure) => {
+                self.count(what, failure);
+                if !matches!(failure, StatementError::Refused(..)) {
                     self.client = None;
                 }
             }
         }
-        Some(done)
+        Some(outcome)
     }
 
-    /// Asks for one value, which has to be right.
+    /// Runs a query and checks its value.
     fn ask(&mut self, what: &'static str, sql: &str, expected: Option<&str>) -> Option<String> {
         let answer = self.with(what, |client| client.one(sql))?.ok()?;
         if expected.is_some_and(|expected| expected != answer) {
@@ -236,38 +236,42 @@ impl Worker {
         Some(answer)
     }
 
-    /// A statement that is a transaction of its own.
+    /// Runs an autocommit statement.
     fn change(&mut self, what: &'static str, sql: &str, change: Change) {
-        let done = self.with(what, |client| client.query(sql).map(|_| ()));
-        self.settle(done, change);
+        let outcome = self.with(what, |client| client.query(sql).map(|_| ()));
+        self.apply_outcome(outcome, change);
     }
 
-    /// Takes over what an acknowledgement says, and finds out what none says.
-    fn settle(&mut self, done: Option<Result<(), Ended>>, change: Change) {
-        match done {
+    /// Applies an acknowledged change to the model, or resolves an unknown outcome.
+    fn apply_outcome(&mut self, outcome: Option<Result<(), StatementError>>, change: Change) {
+        match outcome {
             None => {}
             Some(Ok(())) => self.apply(&change),
-            // Said to be unknown, or not heard.
-            Some(Err(Ended::Refused(state, _))) if state == "40003" => self.doubt(change),
-            Some(Err(Ended::Refused(..))) => {}
-            Some(Err(Ended::Broken(_) | Ended::Silent)) => self.doubt(change),
+            // The outcome is unknown.
+            Some(Err(StatementError::Refused(state, _))) if state == "40003" => {
+                self.resolve_unknown_outcome(change)
+            }
+            Some(Err(StatementError::Refused(..))) => {}
+            Some(Err(StatementError::Broken(_) | StatementError::Silent)) => {
+                self.resolve_unknown_outcome(change)
+            }
         }
     }
 
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Insert(rows) => self.ledger.extend(rows.iter().copied()),
-            Change::Delete(gone) => self.ledger.retain(|number, _| !gone.contains(number)),
+            Change::Delete(deleted_keys) => self.ledger.retain(|number, _| !deleted_keys.contains(number)),
             Change::Pair(number, amount) => {
                 self.pairs.insert(*number, *amount);
             }
         }
     }
 
-    /// Looks whether a change was done whose outcome was not heard.
-    fn doubt(&mut self, change: Change) {
-        thread::sleep(DOUBT);
-        let deadline = Instant::now() + PATIENCE;
+    /// Looks up whether a change with unknown outcome was committed.
+    fn resolve_unknown_outcome(&mut self, change: Change) {
+        thread::sleep(LOOKUP_DELAY);
+        let deadline = Instant::now() + CLIENT_TIMEOUT;
         let (present, all) = loop {
             if Instant::now() > deadline {
                 return self
@@ -285,13 +289,13 @@ impl Worker {
                         format!("SELECT count(*) FROM ledger WHERE client = {number} AND n IN ({numbers})");
                     (sql, rows.len())
                 }
-                Change::Delete(gone) => {
-                    let numbers = list(&mut gone.iter().copied());
+                Change::Delete(deleted_keys) => {
+                    let numbers = list(&mut deleted_keys.iter().copied());
                     let sql = format!(
                         "SELECT {} - count(*) FROM ledger WHERE client = {number} AND n IN ({numbers})",
-                        gone.len()
+                        deleted_keys.len()
                     );
-                    (sql, gone.len())
+                    (sql, deleted_keys.len())
                 }
                 Change::Pair(pair, _) => {
                     let of = |side| {
@@ -312,7 +316,7 @@ impl Worker {
                 drop(doubts);
                 self.absent = Some(change);
             }
-            done if done == all => {
+            outcome if outcome == all => {
                 doubts.0 += 1;
                 drop(doubts);
                 self.apply(&change);
@@ -324,24 +328,24 @@ impl Worker {
         }
     }
 
-    /// Rows of two tables that belong together, in one transaction; now and then it is rolled back.
+    /// Inserts matching rows into two tables in one transaction; sometimes rolls back.
     fn pair(&mut self) {
         let (number, client_number) = (self.next + 1, self.number);
         self.next = number;
         let amount = self.random.random_range(1..1000);
         let keep = self.random.random_ratio(4, 5);
-        let begun = self.with("begin", |client| {
+        let begin = self.with("begin", |client| {
             client.query("BEGIN")?;
             client.query(&format!("INSERT INTO left_side VALUES ({client_number}, {number}, {amount})"))?;
             client.query(&format!("INSERT INTO right_side VALUES ({client_number}, {number}, {})", -amount))
         });
-        match begun {
+        match begin {
             Some(Ok(_)) if keep => {
-                let done = self.with("commit", |client| client.query("COMMIT").map(|_| ()));
-                self.settle(done, Change::Pair(number, amount));
+                let outcome = self.with("commit", |client| client.query("COMMIT").map(|_| ()));
+                self.apply_outcome(outcome, Change::Pair(number, amount));
             }
-            Some(Ok(_) | Err(Ended::Refused(..))) => {
-                // Nothing of it may be there, whatever happens.
+            Some(Ok(_) | Err(StatementError::Refused(..))) => {
+                // A rolled back transaction must never become visible.
                 if let Some(Err(_)) = self.with("rollback", |client| client.query("ROLLBACK")) {
                     self.client = None;
                 }
@@ -355,8 +359,8 @@ impl Worker {
         let rows = self.new_rows(count);
         let lines: String =
             rows.iter().map(|(n, amount)| format!("{}\t{n}\t{amount}\n", self.number)).collect();
-        let done = self.with("copy", |client| client.copy_in("COPY ledger FROM STDIN", &lines));
-        self.settle(done, Change::Insert(rows));
+        let outcome = self.with("copy", |client| client.copy_in("COPY ledger FROM STDIN", &lines));
+        self.apply_outcome(outcome, Change::Insert(rows));
     }
 
     fn delete(&mut self) {
@@ -365,14 +369,14 @@ impl Worker {
             many if many > ROWS_MAX => many - ROWS_MAX / 2,
             _ => 1,
         };
-        let gone: Vec<i64> = self.ledger.keys().copied().take(count).collect();
-        let last = gone.last().copied().unwrap_or_default();
+        let deleted_keys: Vec<i64> = self.ledger.keys().copied().take(count).collect();
+        let last = deleted_keys.last().copied().unwrap_or_default();
         let sql = format!("DELETE FROM ledger WHERE client = {} AND n <= {last}", self.number);
-        self.change("delete", &sql, Change::Delete(gone));
+        self.change("delete", &sql, Change::Delete(deleted_keys));
     }
 
-    /// A statement without an end, which is canceled; a time limit stands behind that.
-    fn canceled(&mut self) {
+    /// Cancels an endless statement; statement_timeout is the backup.
+    fn cancel_endless(&mut self) {
         let pause = Duration::from_millis(self.random.random_range(20..400));
         let ran = self.with("cancel", |client| {
             client.query("SET statement_timeout = '8s'")?;
@@ -386,18 +390,18 @@ impl Worker {
             let _ = canceler.join();
             client.query("RESET statement_timeout").map(|_| ())?;
             match ran {
-                Err(Ended::Refused(state, _)) if state == "57014" => Ok(()),
-                Err(ended) => Err(ended),
-                Ok(rows) => Err(Ended::Broken(format!("an endless statement has ended: {rows:?}"))),
+                Err(StatementError::Refused(state, _)) if state == "57014" => Ok(()),
+                Err(failure) => Err(failure),
+                Ok(rows) => Err(StatementError::Broken(format!("an endless statement has ended: {rows:?}"))),
             }
         });
         if !matches!(ran, Some(Ok(()))) {
-            // Its time limit may be set still.
+            // The timeout may still be set.
             self.client = None;
         }
     }
 
-    /// What others write in transactions is balanced at any moment.
+    /// Transactions keep this balance, so every snapshot must show it.
     fn check_balance(&mut self) -> bool {
         let sql = "SELECT (SELECT coalesce(sum(amount), 0) FROM left_side) + (SELECT coalesce(sum(amount), 0) FROM right_side)";
         self.ask("balance", sql, Some("0")).is_some()
@@ -419,19 +423,19 @@ impl Worker {
         self.check("ledger", &sql, &expected)
     }
 
-    /// Compares a client's rows with those that have to be there. `false`: they could not be read.
+    /// Compares a client's rows with its model. `false`: the query failed.
     fn check(&mut self, what: &'static str, sql: &str, expected: &BTreeMap<i64, i64>) -> bool {
         let Some(Ok(rows)) = self.with(what, |client| client.query(sql)) else {
             return false;
         };
         let number = |value: &Option<String>| value.as_ref().and_then(|text| text.parse::<i64>().ok());
-        let found: BTreeMap<i64, i64> =
+        let actual: BTreeMap<i64, i64> =
             rows.iter().filter_map(|row| Some((number(row.first()?)?, number(row.get(1)?)?))).collect();
-        if found == *expected && rows.len() == expected.len() {
+        if actual == *expected && rows.len() == expected.len() {
             return true;
         }
-        let missing: Vec<_> = expected.iter().filter(|(n, _)| !found.contains_key(n)).take(5).collect();
-        let extra: Vec<_> = found.iter().filter(|(n, _)| !expected.contains_key(n)).take(5).collect();
+        let missing: Vec<_> = expected.iter().filter(|(n, _)| !actual.contains_key(n)).take(5).collect();
+        let extra: Vec<_> = actual.iter().filter(|(n, _)| !expected.contains_key(n)).take(5).collect();
         self.shared.violate(format!(
             "client {}, {what}: {} rows instead of {}; missing {missing:?}, not to be there {extra:?}; last not heard of {:?}",
             self.number,
@@ -439,10 +443,10 @@ impl Worker {
             expected.len(),
             self.absent
         ));
-        // Told once.
+        // Reports each violation once.
         match what {
-            "pairs" => self.pairs = found,
-            _ => self.ledger = found,
+            "pairs" => self.pairs = actual,
+            _ => self.ledger = actual,
         }
         true
     }

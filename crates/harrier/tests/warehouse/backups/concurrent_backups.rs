@@ -1,4 +1,4 @@
-//! Backups beside statements that write, rewrite and sweep.
+//! Backups concurrent with writes, OPTIMIZE, VACUUM and snapshot expiry.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,23 +7,23 @@ use harrier_catalog::{Catalog, reader_name};
 use harrier_testkit::session::Session;
 
 use super::{Places, text};
-use crate::support::{count, is_sound, one, run};
+use crate::support::{assert_undamaged, count, one, run};
 
-/// What may be said to one of several that change a table.
+/// SQLSTATEs of conflicts between several sessions.
 const CONFLICT: &str = "40001";
 
-/// Two tables that a snapshot always has the same rows of.
+/// Two tables with the same rows in every snapshot.
 const SUMS: [&str; 2] =
     ["SELECT count(*) || ' ' || sum(v) FROM t", "SELECT count(*) || ' ' || sum(v) FROM u"];
 
-fn tried(session: &mut Session, sql: &str) {
+fn try_statement(session: &mut Session, sql: &str) {
     if let Err(failure) = session.run(sql) {
         assert_eq!(failure.sqlstate, CONFLICT, "{failure} of {sql}");
     }
 }
 
 #[test]
-fn writers_and_sweeps_go_on_beside_it() {
+fn backups_during_writes_and_vacuum() {
     let places = Places::new();
     let mut first = places.warehouse.session();
     for table in ["t", "u"] {
@@ -34,7 +34,7 @@ fn writers_and_sweeps_go_on_beside_it() {
     let end = Instant::now() + Duration::from_secs(120);
     let goes_on = || !is_done.load(Ordering::Relaxed) && Instant::now() < end;
     std::thread::scope(|scope| {
-        // Also when the test fails.
+        // Also if the test fails.
         let _done = OnDrop(&is_done);
         scope.spawn(|| {
             let mut writer = places.warehouse.session();
@@ -46,13 +46,13 @@ fn writers_and_sweeps_go_on_beside_it() {
                         &format!("INSERT INTO {table} SELECT {step}, v FROM generate_series(1, 100) AS g(v)"),
                     );
                 }
-                tried(&mut writer, "COMMIT");
+                try_statement(&mut writer, "COMMIT");
                 run(&mut writer, "BEGIN");
-                // Before that was rewritten, or not at all.
+                // Before OPTIMIZE has rewritten the rows, or not at all.
                 let deleted = ["t", "u"]
                     .map(|table| writer.run(&format!("DELETE FROM {table} WHERE k = {step} AND v % 3 = 0")));
                 match deleted.iter().all(Result::is_ok) {
-                    true => tried(&mut writer, "COMMIT"),
+                    true => try_statement(&mut writer, "COMMIT"),
                     false => run(&mut writer, "ROLLBACK"),
                 }
             }
@@ -61,35 +61,35 @@ fn writers_and_sweeps_go_on_beside_it() {
             let mut sweeper = places.warehouse.session();
             run(&mut sweeper, "SET harrier.vacuum_age_seconds = 0");
             while goes_on() {
-                tried(&mut sweeper, "OPTIMIZE t");
-                tried(&mut sweeper, "OPTIMIZE u");
+                try_statement(&mut sweeper, "OPTIMIZE t");
+                try_statement(&mut sweeper, "OPTIMIZE u");
                 if expires.load(Ordering::Relaxed) {
-                    tried(&mut sweeper, "CALL expire_snapshots('0 seconds')");
+                    try_statement(&mut sweeper, "CALL expire_snapshots('0 seconds')");
                 }
-                tried(&mut sweeper, "VACUUM");
+                try_statement(&mut sweeper, "VACUUM");
             }
         });
         for number in 0..5 {
-            // Of the later ones the first warehouse still knows what it looked like then.
+            // The original still has the snapshots of later backups.
             expires.store(number < 2, Ordering::Relaxed);
-            let made = places.backup(&[]);
+            let backup_report = places.backup(&[]);
             let to = places.at(&format!("restored {number}"));
-            let mut restored = places.restored(&to, &[]);
+            let mut restored = places.open_restored(&to, &[]);
             let [t, u] = SUMS.map(|sum| one(&mut restored, sum));
-            assert_eq!(t, u, "{made:?}");
+            assert_eq!(t, u, "{backup_report:?}");
             if number > 2 {
                 assert_eq!(
                     t,
-                    one(&mut first, &format!("{} AS OF SNAPSHOT {}", SUMS[0], made.snapshot)),
-                    "{made:?}"
+                    one(&mut first, &format!("{} AS OF SNAPSHOT {}", SUMS[0], backup_report.snapshot)),
+                    "{backup_report:?}"
                 );
             }
-            is_sound(&mut restored, "t");
-            is_sound(&mut restored, "u");
+            assert_undamaged(&mut restored, "t");
+            assert_undamaged(&mut restored, "u");
         }
     });
-    let checked = places.check();
-    assert_eq!(checked.status, Some(0), "{}", checked.stdout);
+    let check_run = places.check();
+    assert_eq!(check_run.status, Some(0), "{}", check_run.stdout);
 }
 
 struct OnDrop<'a>(&'a AtomicBool);
@@ -100,9 +100,9 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// Whoever copies files of a snapshot is known, and what expires meanwhile stays until he has done.
+/// VACUUM and expiry know the snapshots being copied, and keep their files until the copy is done.
 #[test]
-fn a_sweep_leaves_files_to_who_copies_them() {
+fn vacuum_keeps_files_being_copied() {
     let places = Places::new();
     let mut session = places.warehouse.session();
     run(&mut session, "CREATE TABLE t AS SELECT v FROM generate_series(1, 1000) AS g(v)");
@@ -126,7 +126,7 @@ fn a_sweep_leaves_files_to_who_copies_them() {
         files.iter().for_each(|file| assert_eq!(std::path::Path::new(&file.source).exists(), expected))
     };
     there(true);
-    // What was abandoned goes all the same.
+    // Abandoned files are removed nevertheless.
     run(&mut session, "BEGIN");
     run(&mut session, "INSERT INTO t SELECT v FROM generate_series(1, 1000) AS g(v)");
     run(&mut session, "ROLLBACK");

@@ -1,4 +1,4 @@
-//! Backups that are damaged, and processes that die while they make or restore one.
+//! Damaged backups, and crashes of processes during backup and restore.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::process::Command;
 use harrier_launch::finish;
 use harrier_testkit::session::Session;
 
-use super::{Places, data_files, harrier, refused, session, text};
+use super::{Places, assert_refused, data_files, harrier, session, text};
 use crate::command::BINARY;
-use crate::crashes::{crashing, steps_in, tried};
-use crate::support::{Mounted, is_sound, one, run};
+use crate::crashes::{crash_library, steps_in, steps_to_try};
+use crate::support::{Mount, assert_undamaged, one, run};
 
 const SUM: &str = "SELECT count(*) || ' ' || sum(v) FROM t";
 
-/// Of the steps of a backup, and of a restore, one in so many is tried.
+/// One in this number of steps of a backup or restore is tried.
 const STEPS_EVERY: usize = 13;
 
-/// Two tables, several files, deleted and inlined rows.
-fn filled(places: &Places) -> Session {
+/// Creates two tables with several files, deleted and inlined rows.
+fn create_warehouse(places: &Places) -> Session {
     let mut session = places.warehouse.session();
     run(&mut session, "CREATE TABLE t (k INT, v BIGINT) PARTITION BY (k)");
     run(&mut session, "INSERT INTO t SELECT v % 3, v FROM generate_series(1, 1000) AS g(v)");
@@ -45,18 +45,18 @@ fn remove(path: &Path) {
 }
 
 #[test]
-fn what_is_damaged_is_named_and_makes_no_warehouse() {
+fn damaged_files_are_named_and_not_restored() {
     let places = Places::new();
-    let mut first = filled(&places);
-    let made = places.backup(&[]);
+    let mut first = create_warehouse(&places);
+    let report = places.backup(&[]);
     let target = places.target();
-    let checked = places.check();
-    assert_eq!(checked.status, Some(0), "{}", checked.stdout);
+    let check_run = places.check();
+    assert_eq!(check_run.status, Some(0), "{}", check_run.stdout);
     let files = data_files(&target);
-    assert_eq!(files.len(), made.copied);
-    assert!(checked.stdout.contains(&format!("{} files", files.len() + 1)), "{}", checked.stdout);
-    let manifest = target.join(format!("backups/{}.json", made.id));
-    let catalog = target.join(format!("catalogs/{}.jsonl.zst", made.id));
+    assert_eq!(files.len(), report.copied);
+    assert!(check_run.stdout.contains(&format!("{} files", files.len() + 1)), "{}", check_run.stdout);
+    let manifest = target.join(format!("backups/{}.json", report.id));
+    let catalog = target.join(format!("catalogs/{}.jsonl.zst", report.id));
     let (last, middle) = (files.last().unwrap(), &files[files.len() / 2]);
     let damages: [(&PathBuf, fn(&Path), &str); 9] = [
         (&files[0], cut, "XX001"),
@@ -72,38 +72,38 @@ fn what_is_damaged_is_named_and_makes_no_warehouse() {
     for (number, (path, damage, sqlstate)) in damages.into_iter().enumerate() {
         let whole = fs::read(path).unwrap();
         damage(path);
-        let checked = places.check();
-        let name = if *path == manifest { &made.id } else { text(path) };
-        assert_eq!(checked.status, Some(3), "{number}: {}", checked.stdout);
+        let check_run = places.check();
+        let name = if *path == manifest { &report.id } else { text(path) };
+        assert_eq!(check_run.status, Some(3), "{number}: {}", check_run.stdout);
         assert!(
-            checked.stdout.starts_with("WRONG: ") && checked.stdout.contains(name),
+            check_run.stdout.starts_with("WRONG: ") && check_run.stdout.contains(name),
             "{number}: {}",
-            checked.stdout
+            check_run.stdout
         );
-        assert!(checked.stdout.ends_with(" 1 wrong\n"), "{number}: {}", checked.stdout);
-        let one_alone = harrier(&["backup", "--check", "--backup", &made.id, text(&target)]);
+        assert!(check_run.stdout.ends_with(" 1 wrong\n"), "{number}: {}", check_run.stdout);
+        let one_alone = harrier(&["backup", "--check", "--backup", &report.id, text(&target)]);
         assert_eq!(one_alone.status, Some(3), "{number}");
         let to = places.at(&format!("of damaged {number}"));
-        refused(&places.restore(&to, &[]), sqlstate, name);
+        assert_refused(&places.restore(&to, &[]), sqlstate, name);
         if *path != manifest {
-            // There is none, and none can be made in its place by mistake.
+            // There is no backup, and none is created by mistake.
             let mut nothing = session(&to);
             crate::support::fails(&mut nothing, "SELECT * FROM t", "42P01");
             crate::support::fails(&mut nothing, "CREATE TABLE t (a INT)", "55000");
         }
         fs::write(path, whole).unwrap();
         assert_eq!(places.check().status, Some(0), "{number}");
-        // Where one broke off, the next one goes on.
-        let mut restored = places.restored(&to, &[]);
+        // The next restore resumes an interrupted one.
+        let mut restored = places.open_restored(&to, &[]);
         assert_eq!(one(&mut restored, SUM), one(&mut first, SUM));
     }
-    // A backup of after copies no file of before that is whole, and does not need the damaged manifest.
+    // A later backup copies no intact file again, and does not need the damaged manifest.
     flip_digit(&manifest);
     let again = places.backup(&[]);
-    assert_eq!(again.copied + again.skipped, made.copied);
-    assert_eq!(one(&mut places.restored(&places.at("restored"), &[]), SUM), one(&mut first, SUM));
+    assert_eq!(again.copied + again.skipped, report.copied);
+    assert_eq!(one(&mut places.open_restored(&places.at("restored"), &[]), SUM), one(&mut first, SUM));
     let one_alone = |id: &str| harrier(&["backup", "--check", "--backup", id, text(&target)]).status;
-    assert_eq!((one_alone(&made.id), one_alone(&again.id)), (Some(3), Some(0)));
+    assert_eq!((one_alone(&report.id), one_alone(&again.id)), (Some(3), Some(0)));
 }
 
 fn cut_half(path: &Path) {
@@ -111,7 +111,7 @@ fn cut_half(path: &Path) {
     fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
 }
 
-/// What still is a manifest.
+/// Changes a digit so that the manifest still parses.
 fn flip_digit(path: &Path) {
     let content = fs::read_to_string(path).unwrap();
     let at = content.find("\"bytes\": ").unwrap() + "\"bytes\": ".len();
@@ -119,35 +119,38 @@ fn flip_digit(path: &Path) {
     fs::write(path, format!("{}{digit}{}", &content[..at], &content[at + 1..])).unwrap();
 }
 
-/// A command whose process ends at a step, or counts them; steps are calls on files below a folder.
-fn dying(arguments: &[&str], below: &Path, how: (&str, &str)) -> Command {
+/// A command that crashes at a step, or counts steps; steps are file system calls below a folder.
+fn crash_command(arguments: &[&str], below: &Path, how: (&str, &str)) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(arguments).env("LD_PRELOAD", crashing());
+    command.args(arguments).env("LD_PRELOAD", crash_library());
     command.env("HARRIER_CRASH_BELOW", text(below)).env(how.0, how.1);
     command
 }
 
 #[test]
-fn a_backup_that_dies_is_none_and_the_next_one_is_whole() {
+fn crashed_backup_is_invisible_and_the_next_succeeds() {
     let places = Places::new();
-    let mut first = filled(&places);
+    let mut first = create_warehouse(&places);
     let target = places.target();
     let (own, count) = (places.warehouse.folder(), places.at("steps"));
     let arguments = ["backup", "--warehouse", text(&own), text(&target), "--keep", "2"];
-    let counted = finish(dying(&arguments, &target, ("HARRIER_CRASH_COUNT", text(&count))), super::PATIENCE);
-    assert!(counted.success, "{}", counted.stderr);
+    let count_run =
+        finish(crash_command(&arguments, &target, ("HARRIER_CRASH_COUNT", text(&count))), super::PATIENCE);
+    assert!(count_run.success, "{}", count_run.stderr);
     let steps = steps_in(&count).len();
     assert!(steps > 30, "{steps} steps only: calls are not seen");
-    let mut made = 1;
-    // Of a target with nothing in it, and of one with backups.
-    for (number, step) in tried("backup", steps, STEPS_EVERY).enumerate() {
+    let mut backup_count = 1;
+    // Into an empty target, and into one with backups.
+    for (number, step) in steps_to_try("backup", steps, STEPS_EVERY).enumerate() {
         if number % 2 == 0 {
             fs::remove_dir_all(&target).unwrap();
-            made = 0;
+            backup_count = 0;
         }
         run(&mut first, &format!("INSERT INTO u SELECT v FROM generate_series(1, {}) AS g(v)", 100 + step));
-        let died =
-            finish(dying(&arguments, &target, ("HARRIER_CRASH_AT", &step.to_string())), super::PATIENCE);
+        let died = finish(
+            crash_command(&arguments, &target, ("HARRIER_CRASH_AT", &step.to_string())),
+            super::PATIENCE,
+        );
         let ids = if target.join("backups").is_dir() {
             fs::read_dir(target.join("backups"))
                 .unwrap()
@@ -157,55 +160,59 @@ fn a_backup_that_dies_is_none_and_the_next_one_is_whole() {
         } else {
             0
         };
-        assert!(ids >= made.min(1) && ids <= made + 1, "step {step}: {ids} backups of {made}");
+        assert!(
+            ids >= backup_count.min(1) && ids <= backup_count + 1,
+            "step {step}: {ids} backups of {backup_count}"
+        );
         if ids > 0 {
-            let checked = places.check();
-            assert_eq!(checked.status, Some(0), "step {step}: {}", checked.stdout);
+            let check_run = places.check();
+            assert_eq!(check_run.status, Some(0), "step {step}: {}", check_run.stdout);
         }
         let again = places.backup(&["--keep", "2"]);
         assert!(died.success || again.copied + again.skipped > 0);
-        let checked = places.check();
-        assert_eq!(checked.status, Some(0), "step {step}: {}", checked.stdout);
-        let left: Vec<_> =
+        let check_run = places.check();
+        assert_eq!(check_run.status, Some(0), "step {step}: {}", check_run.stdout);
+        let leftovers: Vec<_> =
             everything_below(&target).into_iter().filter(|name| name.ends_with(".unfinished")).collect();
-        assert_eq!(left, Vec::<String>::new(), "step {step}");
-        made = (ids + 1).min(2);
+        assert_eq!(leftovers, Vec::<String>::new(), "step {step}");
+        backup_count = (ids + 1).min(2);
     }
-    let mut restored = places.restored(&places.at("restored"), &[]);
+    let mut restored = places.open_restored(&places.at("restored"), &[]);
     for sum in [SUM, "SELECT count(*) || ' ' || sum(v) FROM u"] {
         assert_eq!(one(&mut restored, sum), one(&mut first, sum));
     }
 }
 
 fn everything_below(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
         match entry.path().is_dir() {
-            true => found.extend(everything_below(&entry.path())),
-            false => found.push(entry.file_name().into_string().unwrap()),
+            true => paths.extend(everything_below(&entry.path())),
+            false => paths.push(entry.file_name().into_string().unwrap()),
         }
     }
-    found
+    paths
 }
 
 #[test]
-fn a_restore_that_dies_makes_none_and_the_next_one_goes_on() {
+fn crashed_restore_is_resumed() {
     let places = Places::new();
-    let mut first = filled(&places);
+    let mut first = create_warehouse(&places);
     places.backup(&[]);
     let (target, to, count) = (places.target(), places.at("restored"), places.at("steps"));
     let arguments = ["restore", text(&target), "--warehouse", text(&to)];
-    let counted = finish(dying(&arguments, &to, ("HARRIER_CRASH_COUNT", text(&count))), super::PATIENCE);
-    assert!(counted.success, "{}", counted.stderr);
+    let count_run =
+        finish(crash_command(&arguments, &to, ("HARRIER_CRASH_COUNT", text(&count))), super::PATIENCE);
+    assert!(count_run.success, "{}", count_run.stderr);
     let steps = steps_in(&count).len();
     assert!(steps > 30, "{steps} steps only: calls are not seen");
     let sum = one(&mut first, SUM);
     let (mut broken, mut whole) = (0, 0);
-    // The last ones are around the moment from which there is a warehouse.
+    // The last steps are around the moment at which the warehouse is created.
     let late = steps.saturating_sub(6)..steps;
-    for step in tried("restore", steps - late.len(), STEPS_EVERY).chain(late) {
+    for step in steps_to_try("restore", steps - late.len(), STEPS_EVERY).chain(late) {
         fs::remove_dir_all(&to).unwrap();
-        finish(dying(&arguments, &to, ("HARRIER_CRASH_AT", &step.to_string())), super::PATIENCE);
+        finish(crash_command(&arguments, &to, ("HARRIER_CRASH_AT", &step.to_string())), super::PATIENCE);
         if to.join("catalog.sqlite").exists() {
             whole += 1;
         } else {
@@ -218,44 +225,49 @@ fn a_restore_that_dies_makes_none_and_the_next_one_goes_on() {
             let restored = places.restore(&to, &[]);
             assert_eq!(restored.status, Some(0), "step {step}: {}", restored.stderr);
         }
-        // Whether it has come to its end or not: all of it, and it can be written and swept.
+        // Whether the restore finished or not: all rows are there, and the warehouse can be written and
+        // vacuumed.
         let mut restored = session(&to);
         assert_eq!(one(&mut restored, SUM), sum, "step {step}");
         run(&mut restored, "INSERT INTO t SELECT 1, v FROM generate_series(1, 100) AS g(v)");
         run(&mut restored, "SET harrier.vacuum_age_seconds = 0");
         run(&mut restored, "VACUUM");
-        is_sound(&mut restored, "t");
-        is_sound(&mut restored, "u");
+        assert_undamaged(&mut restored, "t");
+        assert_undamaged(&mut restored, "u");
         let names =
             fs::read_dir(&to).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
-        let left: Vec<String> = names.filter(|name| name.contains("restoring")).collect();
-        assert_eq!(left, Vec::<String>::new(), "step {step}");
+        let leftovers: Vec<String> = names.filter(|name| name.contains("restoring")).collect();
+        assert_eq!(leftovers, Vec::<String>::new(), "step {step}");
     }
     assert!(broken > 3 && whole > 0, "{broken} broken, {whole} whole");
     assert_eq!(one(&mut first, SUM), sum);
 }
 
 #[test]
-fn a_disk_that_is_full_is_told() {
+fn full_disk_is_reported() {
     let places = Places::new();
     let mut first = places.warehouse.session();
     run(&mut first, "CREATE TABLE t AS SELECT v, md5(v::text) AS b FROM generate_series(1, 100000) AS g(v)");
-    let Some(_mounted) = Mounted::in_memory(&places.target(), 1 << 20) else { return };
+    let Some(_mounted) = Mount::in_memory(&places.target(), 1 << 20) else { return };
     let own = places.warehouse.folder();
-    refused(
+    assert_refused(
         &harrier(&["backup", "--warehouse", text(&own), text(&places.target())]),
         "53100",
         "No space left",
     );
-    let listed = harrier(&["backup", "--list", text(&places.target())]);
-    assert_eq!(listed.stdout, "0 backups\n", "{}", listed.stderr);
-    refused(&places.restore(&places.at("restored"), &[]), "22023", "no backup");
-    // What there is room for is there; and there is no room to restore it.
+    let list_run = harrier(&["backup", "--list", text(&places.target())]);
+    assert_eq!(list_run.stdout, "0 backups\n", "{}", list_run.stderr);
+    assert_refused(&places.restore(&places.at("restored"), &[]), "22023", "no backup");
+    // The files that fit are there; and there is no space to restore.
     let elsewhere = places.at("elsewhere");
     assert_eq!(harrier(&["backup", "--warehouse", text(&own), text(&elsewhere)]).status, Some(0));
     let small = places.at("small");
-    let Some(_mounted) = Mounted::in_memory(&small, 1 << 20) else { return };
-    refused(&harrier(&["restore", text(&elsewhere), "--warehouse", text(&small)]), "53100", "No space left");
+    let Some(_mounted) = Mount::in_memory(&small, 1 << 20) else { return };
+    assert_refused(
+        &harrier(&["restore", text(&elsewhere), "--warehouse", text(&small)]),
+        "53100",
+        "No space left",
+    );
     crate::support::fails(&mut session(&small), "SELECT * FROM t", "42P01");
     assert_eq!(harrier(&["backup", "--check", text(&elsewhere)]).status, Some(0));
 }

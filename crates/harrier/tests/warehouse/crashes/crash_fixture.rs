@@ -1,4 +1,5 @@
-//! A warehouse in which something dies: where it is, what it shows, and how it becomes again what it was.
+//! Fixture of crash tests: creates a warehouse, saves and restores its state, runs commands in it, and lists
+//! its files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +13,14 @@ use harrier_launch::{Launcher, finish};
 use crate::command::{BINARY, Folder};
 use crate::support::MARKER;
 
-/// What a process may take on a machine that has much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of a process on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub const SWEEP: [&str; 2] = ["SET harrier.vacuum_age_seconds = 0", "VACUUM"];
 
-/// What a warehouse is made of beside the folder that commands run in: by itself it is in that folder.
+/// Location of a warehouse's parts; by default all are in the folder that commands run in.
 pub trait Place {
-    /// Arguments of `harrier sql` that say where it is.
+    /// Arguments of `harrier sql` that locate the warehouse.
     fn arguments(&self, _work: &Path) -> Vec<String> {
         Vec::new()
     }
@@ -28,17 +29,17 @@ pub trait Place {
         Vec::new()
     }
 
-    /// The ports of its servers.
+    /// Ports of its servers.
     fn ports(&self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// The address of its catalog.
+    /// Address of its catalog.
     fn catalog(&self, work: &Path) -> String {
         format!("sqlite:{}", work.join("warehouse/catalog.sqlite").display())
     }
 
-    /// The names of all its files, without their folders, and without the one that says whose the folder is.
+    /// Names of all its files without folders, except for the owner marker.
     fn files(&self, work: &Path) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         let mut folders = vec![work.join("warehouse/data")];
@@ -54,13 +55,13 @@ pub trait Place {
         names
     }
 
-    /// Keeps what is in no folder and no store, as it is now.
-    fn keep(&mut self) {}
+    /// Saves the state that is in no folder and no store.
+    fn save_external_state(&mut self) {}
 
-    /// Brings back what was kept.
+    /// Restores the saved state.
     fn restore(&self) {}
 
-    /// Waits until its servers have done what processes had asked for that have ended.
+    /// Waits until its servers have executed the requests of ended processes.
     fn settle(&self) {}
 }
 
@@ -69,78 +70,77 @@ pub struct Local;
 
 impl Place for Local {}
 
-pub struct Ground {
+pub struct CrashFixture {
     folder: Folder,
     pub place: Box<dyn Place>,
-    /// Its files when it was made.
+    /// Its files after creation.
     pub files: BTreeSet<String>,
 }
 
-impl Ground {
-    /// A warehouse as these statements make it.
+impl CrashFixture {
+    /// Creates a warehouse with these statements.
     pub fn new(place: impl Place + 'static, statements: &[&str]) -> Self {
-        let mut ground = Self { folder: Folder::new(), place: Box::new(place), files: BTreeSet::new() };
-        fs::create_dir(ground.work()).unwrap();
-        ground.told(statements);
-        copy(&ground.work(), &ground.kept());
-        ground.place.keep();
-        ground.files = ground.files();
-        assert_eq!(ground.files, ground.referred());
-        ground
+        let mut fixture = Self { folder: Folder::new(), place: Box::new(place), files: BTreeSet::new() };
+        fs::create_dir(fixture.work()).unwrap();
+        fixture.query_output(statements);
+        copy(&fixture.work(), &fixture.saved_state());
+        fixture.place.save_external_state();
+        fixture.files = fixture.files();
+        assert_eq!(fixture.files, fixture.referenced_files());
+        fixture
     }
 
-    /// Where commands run: always the same folder, as the catalog names files in it.
+    /// Working directory of commands: always the same folder, because the catalog contains paths.
     pub fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
 
-    fn kept(&self) -> PathBuf {
+    fn saved_state(&self) -> PathBuf {
         self.folder.path().join("kept")
     }
 
-    /// Makes it what it was at first.
+    /// Restores the initial state.
     pub fn restore(&self) {
         fs::remove_dir_all(self.work()).unwrap();
-        copy(&self.kept(), &self.work());
+        copy(&self.saved_state(), &self.work());
         self.place.restore();
-        // What was done since is on a store still, and nothing refers to it any more.
-        assert_eq!(self.swept("restored"), self.files);
+        // Files written since remain on a store, unreferenced.
+        assert_eq!(self.vacuum_all("restored"), self.files);
     }
 
-    /// `harrier sql` with these statements, not yet started.
+    /// Builds a `harrier sql` command with these statements, not yet started.
     ///
     /// Errors: the launcher is not installed.
     pub fn command(&self, launcher: &Launcher, statements: &[&str]) -> Result<Command, String> {
         let mut command = launcher.command(BINARY)?;
-        // With one thread, so that as many files are written each time.
+        // One thread, so that the number of files is constant.
         command.args(["sql", "--format", "csv", "--threads", "1"]).args(self.place.arguments(&self.work()));
         command.args(statements.iter().flat_map(|statement| ["-c", *statement]));
         command.envs(self.place.environment()).current_dir(self.work());
         Ok(command)
     }
 
-    /// Runs statements that must succeed; what they print.
-    pub fn told(&self, statements: &[&str]) -> String {
+    /// Runs statements that must succeed; returns their output.
+    pub fn query_output(&self, statements: &[&str]) -> String {
         let command = self.command(&Launcher::none(), statements).expect("it needs no launcher");
-        let run = finish(command, PATIENCE);
+        let run = finish(command, TIMEOUT);
         assert!(run.success, "{statements:?}: {run:#?}");
         run.stdout
     }
 
-    /// The names of all its files.
+    /// Names of all its files.
     pub fn files(&self) -> BTreeSet<String> {
         self.place.files(&self.work())
     }
 
-    /// Those that the catalog refers to, in any snapshot.
-    fn referred(&self) -> BTreeSet<String> {
+    /// Files that the catalog references in any snapshot.
+    fn referenced_files(&self) -> BTreeSet<String> {
         let url = self.place.catalog(&self.work());
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let paths = runtime.block_on(async {
             let catalog = Catalog::open(&url).await?;
             let paths = catalog.referenced_paths().await;
-            // Whoever ends a connection to SQLite later would remove the log of a database that has come into
-            // its place.
+            // A connection closed later would delete the WAL of the database that replaced it.
             catalog.close().await;
             paths
         });
@@ -148,20 +148,20 @@ impl Ground {
         paths.unwrap_or_else(|error| panic!("{error}")).iter().map(name).collect()
     }
 
-    /// Sweeps until there is no file that nothing refers to, and sees that there is every other; returns
-    /// their names. A store may still be busy with what somebody had asked for that has ended.
-    pub fn swept(&self, context: &str) -> BTreeSet<String> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Vacuums until there is no unreferenced file, and asserts that no referenced file is missing; returns
+    /// the names. A store may still execute a request of an ended process.
+    pub fn vacuum_all(&self, context: &str) -> BTreeSet<String> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let (files, referred) = (self.files(), self.referred());
-            if files == referred {
+            let (files, referenced) = (self.files(), self.referenced_files());
+            if files == referenced {
                 return files;
             }
             assert!(
                 Instant::now() < deadline,
-                "{context}: {files:?}, although these are needed: {referred:?}"
+                "{context}: {files:?}, although these are needed: {referenced:?}"
             );
-            self.told(&SWEEP);
+            self.query_output(&SWEEP);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The same upon real servers: files on S3 or HDFS, or a catalog in PostgreSQL, whose server is killed too.
+//! Crash tests on real servers: files on S3 or HDFS, or a catalog in PostgreSQL, with kills of the servers
+//! too.
 //!
-//! Of the steps of each that dies so many are tried as the constants say, about half a minute for a store;
-//! from which on, the seed says, so that runs come to all of them.
+//! The constants set the number of steps that are tried for each victim, about half a minute per store; the
+//! seed sets the first step, so that repeated runs cover all of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,33 +11,33 @@ use std::time::Instant;
 use harrier_launch::{absent, gang_slot};
 use harrier_servers::{ACCESS_KEY, Hdfs, Postgres, REGION, S3, SECRET_KEY};
 
-use super::crash_fixture::{PATIENCE, Place};
+use super::crash_fixture::{Place, TIMEOUT};
 use crate::support::MARKER;
 
 use super::sequences::Sequences;
-use super::transaction::{Dying, Moments, Server, Then, Transaction};
+use super::transaction::{Moments, Server, Then, Transaction, Victim};
 
-/// How many steps are tried of one process, of each rank that dies, of the catalog's server, and of one of
-/// S3, which comes back, stays away, or stays away from ranks.
+/// Steps tried of one process, of each crashing rank, of the catalog's server, and of an S3 server that
+/// restarts, stays down, or stays down for ranks.
 const OF_PROCESS: usize = 8;
 const OF_RANK: usize = 3;
 const OF_CATALOG: usize = 8;
 const OF_S3: usize = 5;
 const OF_S3_AWAY: usize = 4;
 const OF_S3_RANKS: usize = 2;
-/// And of a question.
+/// Steps tried of a query.
 const OF_QUESTION: usize = 2;
 
-/// One in as many steps as leaves `tried` of them.
-fn leaving(tried: usize) -> impl Fn(usize) -> usize {
+/// Interval that leaves `steps_to_try` steps.
+fn interval_for(tried: usize) -> impl Fn(usize) -> usize {
     move |steps| steps.div_ceil(tried)
 }
 
-/// A process, and two ranks.
-fn every_process_dies(transaction: &Transaction) {
-    transaction.dies(Dying::Process, leaving(OF_PROCESS)).expect("it needs no launcher");
+/// Crashes a process, and two ranks.
+fn crash_every_process(transaction: &Transaction) {
+    transaction.crash_at_steps(Victim::Process, interval_for(OF_PROCESS)).expect("it needs no launcher");
     for rank in [0, 2] {
-        if let Err(reason) = transaction.dies(Dying::Rank(rank), leaving(OF_RANK)) {
+        if let Err(reason) = transaction.crash_at_steps(Victim::Rank(rank), interval_for(OF_RANK)) {
             return absent(&reason);
         }
     }
@@ -73,7 +74,7 @@ impl Place for OnS3 {
 
     fn files(&self, _work: &Path) -> BTreeSet<String> {
         let mut files = names(&self.server.objects(&self.bucket));
-        // They take room too, and nobody refers to them.
+        // Uploads take space too, and nothing references them.
         files.extend(
             (0..self.server.uploads(&self.bucket)).map(|number| format!("unfinished upload {number}")),
         );
@@ -82,10 +83,10 @@ impl Place for OnS3 {
 }
 
 #[test]
-fn somebody_dies_at_every_step_of_a_transaction_on_s3() {
+fn crash_at_every_step_of_a_transaction_on_s3() {
     let Some(server) = S3::shared() else { return };
     let _turn = gang_slot();
-    every_process_dies(&Transaction::new(OnS3 { server, bucket: server.new_bucket() }));
+    crash_every_process(&Transaction::new(OnS3 { server, bucket: server.new_bucket() }));
 }
 
 impl Server for S3 {
@@ -101,42 +102,48 @@ impl Server for S3 {
         self.listens()
     }
 
-    fn works(&self) -> bool {
-        self.answers()
+    fn is_responding(&self) -> bool {
+        self.query_during_crashes()
     }
 
     fn restart(&self) {
         Self::restart(self);
     }
 
-    /// The catalog is somewhere else: what has committed has not failed.
-    fn explains(&self, stderr: &str, has_happened: bool) -> bool {
+    /// The catalog is on another server, so a committed statement has not failed.
+    fn is_expected_error(&self, stderr: &str, has_happened: bool) -> bool {
         !has_happened && stderr.contains("ERROR 58030") && stderr.contains(&self.endpoint())
     }
 }
 
 #[test]
-fn s3_dies_at_every_step_of_a_transaction() {
+fn s3_crash_at_every_step_of_a_transaction() {
     let Some(server) = S3::dedicated() else { return };
-    // It ends with the process, as every server of the tests does.
+    // It is stopped with the process, as every server of the tests.
     let server: &'static S3 = Box::leak(Box::new(server));
     let _turn = gang_slot();
     let transaction = Transaction::new(OnS3 { server, bucket: server.new_bucket() });
-    let dying = |then, rank| Dying::Server { server, then, rank };
-    transaction.dies(dying(Then::ComesBack, None), leaving(OF_S3)).expect("it needs no launcher");
-    transaction.dies(dying(Then::StaysAway, None), leaving(OF_S3_AWAY)).expect("it needs no launcher");
+    let victim = |then, rank| Victim::Server { server, then, rank };
+    transaction
+        .crash_at_steps(victim(Then::ComesBack, None), interval_for(OF_S3))
+        .expect("it needs no launcher");
+    transaction
+        .crash_at_steps(victim(Then::StaysAway, None), interval_for(OF_S3_AWAY))
+        .expect("it needs no launcher");
     for then in [Then::ComesBack, Then::StaysAway] {
-        transaction.answers(server, then, 0, OF_QUESTION);
+        transaction.query_during_crashes(server, then, 0, OF_QUESTION);
     }
-    // A rank that writes, and does not know the catalog.
-    if let Err(reason) = transaction.dies(dying(Then::StaysAway, Some(1)), leaving(OF_S3_RANKS)) {
+    // A rank that writes, without access to the catalog.
+    if let Err(reason) =
+        transaction.crash_at_steps(victim(Then::StaysAway, Some(1)), interval_for(OF_S3_RANKS))
+    {
         absent(&reason);
     }
 }
 
 struct OnHdfs {
     server: &'static Hdfs,
-    /// Of one test.
+    /// Folder of one test.
     folder: &'static str,
 }
 
@@ -155,19 +162,19 @@ impl Place for OnHdfs {
 }
 
 #[test]
-fn somebody_dies_at_every_step_of_a_transaction_on_hdfs() {
+fn crash_at_every_step_of_a_transaction_on_hdfs() {
     let Some(server) = Hdfs::shared() else { return };
     let _turn = gang_slot();
-    every_process_dies(&Transaction::new(OnHdfs { server, folder: "/crashes" }));
+    crash_every_process(&Transaction::new(OnHdfs { server, folder: "/crashes" }));
 }
 
-/// What of HDFS knows the names of files.
+/// The HDFS server with the names of files.
 struct NameNode(&'static Hdfs);
 
-/// What has their bytes.
+/// The HDFS server with the contents.
 struct DataNode(&'static Hdfs);
 
-/// Their places among the ports.
+/// Their index in the list of ports.
 const NAMENODE: usize = 0;
 const DATANODE: usize = 1;
 
@@ -184,7 +191,7 @@ impl Server for NameNode {
         self.0.is_up()
     }
 
-    fn works(&self) -> bool {
+    fn is_responding(&self) -> bool {
         self.0.works()
     }
 
@@ -192,8 +199,8 @@ impl Server for NameNode {
         self.0.start_namenode();
     }
 
-    fn explains(&self, stderr: &str, has_happened: bool) -> bool {
-        !has_happened && is_of_hdfs(self.0, stderr)
+    fn is_expected_error(&self, stderr: &str, has_happened: bool) -> bool {
+        !has_happened && names_hdfs(self.0, stderr)
     }
 }
 
@@ -210,7 +217,7 @@ impl Server for DataNode {
         self.0.is_up()
     }
 
-    fn works(&self) -> bool {
+    fn is_responding(&self) -> bool {
         self.0.works()
     }
 
@@ -218,32 +225,32 @@ impl Server for DataNode {
         self.0.start_datanode();
     }
 
-    fn explains(&self, stderr: &str, has_happened: bool) -> bool {
-        !has_happened && is_of_hdfs(self.0, stderr)
+    fn is_expected_error(&self, stderr: &str, has_happened: bool) -> bool {
+        !has_happened && names_hdfs(self.0, stderr)
     }
 }
 
-fn is_of_hdfs(server: &Hdfs, stderr: &str) -> bool {
+fn names_hdfs(server: &Hdfs, stderr: &str) -> bool {
     stderr.contains("ERROR 58030") && stderr.contains(&server.url())
 }
 
-/// A NameNode takes many seconds to start: a few moments stand for all steps. What is written has to wait for
-/// one that is gone before the first file and when all of them are there, whoever dies in the middle of a
-/// file costs that file, and who is not there after the commit leaves one.
+/// A NameNode takes many seconds to start, so a few chosen steps represent all. Writes wait for a server that
+/// is down before the first file and after the last one; a crash in the middle of a file costs that file; a
+/// server that is down after the commit leaves an unreferenced file.
 #[test]
-fn hdfs_dies_at_chosen_steps_of_a_transaction() {
+fn hdfs_crash_at_chosen_steps_of_a_transaction() {
     let Some(server) = Hdfs::dedicated() else { return };
     let server: &'static Hdfs = Box::leak(Box::new(server));
     let _turn = gang_slot();
     let transaction = Transaction::new(OnHdfs { server, folder: "/deaths" });
     let (namenode, datanode) = (NameNode(server), DataNode(server));
-    let of = |server, then| Dying::Server { server, then, rank: None };
+    let of = |server, then| Victim::Server { server, then, rank: None };
     let of_namenode = |then| of(&namenode as &dyn Server, then);
     let of_datanode = |then| of(&datanode as &dyn Server, then);
     let steps = transaction.steps(of_namenode(Then::ComesBack)).expect("it needs no launcher");
     let (names, bytes) = (Moments::of(&steps, NAMENODE), Moments::of(&steps, DATANODE));
     let (mut died, mut waited) = (0, 0);
-    for (dying, step) in [
+    for (victim, step) in [
         (of_datanode(Then::ComesBack), bytes.middle),
         (of_datanode(Then::StaysAway), bytes.first),
         (of_datanode(Then::StaysAway), bytes.middle),
@@ -252,27 +259,27 @@ fn hdfs_dies_at_chosen_steps_of_a_transaction() {
         (of_namenode(Then::ComesBack), names.committing),
         (of_namenode(Then::StaysAway), names.removing),
     ] {
-        let outcome = transaction.dies_at(dying, step, steps.len()).expect("it needs no launcher");
-        println!("{}, step {step} of {}: {outcome:?}", dying.name(), steps.len());
+        let outcome = transaction.crash_at(victim, step, steps.len()).expect("it needs no launcher");
+        println!("{}, step {step} of {}: {outcome:?}", victim.name(), steps.len());
         died += usize::from(outcome.has_died);
-        waited += usize::from(outcome.has_happened && dying.comes_back());
+        waited += usize::from(outcome.has_happened && victim.is_restarted());
     }
-    // A step may be beyond the last one of its run.
+    // A step may be beyond the end of its run.
     assert!(died >= 5, "{died} died");
     assert!(waited > 0, "nothing has waited for a server");
-    transaction.answers(&datanode, Then::ComesBack, DATANODE, 1);
-    transaction.answers(&datanode, Then::StaysAway, DATANODE, 1);
-    transaction.answers(&namenode, Then::ComesBack, NAMENODE, 1);
+    transaction.query_during_crashes(&datanode, Then::ComesBack, DATANODE, 1);
+    transaction.query_during_crashes(&datanode, Then::StaysAway, DATANODE, 1);
+    transaction.query_during_crashes(&namenode, Then::ComesBack, NAMENODE, 1);
 }
 
-/// Its files are local.
+/// Catalog in PostgreSQL, local files.
 struct InPostgres {
     server: &'static Postgres,
     database: String,
 }
 
 impl InPostgres {
-    fn kept(&self) -> String {
+    fn saved_database(&self) -> String {
         format!("{}_kept", self.database)
     }
 
@@ -295,23 +302,23 @@ impl Place for InPostgres {
         self.server.url(&self.database)
     }
 
-    fn keep(&mut self) {
+    fn save_external_state(&mut self) {
         self.settle();
-        self.run(&format!("CREATE DATABASE {} TEMPLATE {}", self.kept(), self.database));
+        self.run(&format!("CREATE DATABASE {} TEMPLATE {}", self.saved_database(), self.database));
     }
 
     fn restore(&self) {
         self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.database));
-        self.run(&format!("CREATE DATABASE {} TEMPLATE {}", self.database, self.kept()));
+        self.run(&format!("CREATE DATABASE {} TEMPLATE {}", self.database, self.saved_database()));
     }
 
-    /// A server goes on with a commit that it has heard of, though nobody waits for it any more.
+    /// PostgreSQL may execute a received COMMIT though its client has ended.
     fn settle(&self) {
         let sql = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND backend_type = 'client backend'",
             self.database
         );
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.run(&sql) != "0" {
             assert!(Instant::now() < deadline, "somebody uses the catalog still");
         }
@@ -319,17 +326,17 @@ impl Place for InPostgres {
 }
 
 #[test]
-fn somebody_dies_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
+fn crash_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
     let Some(server) = Postgres::dedicated() else { return };
     let server: &'static Postgres = Box::leak(Box::new(server));
     let _turn = gang_slot();
     let transaction = Transaction::new(InPostgres { server, database: server.new_database() });
-    every_process_dies(&transaction);
-    let dying = Dying::Server { server, then: Then::ComesBack, rank: None };
-    transaction.dies(dying, leaving(OF_CATALOG)).expect("it needs no launcher");
+    crash_every_process(&transaction);
+    let victim = Victim::Server { server, then: Then::ComesBack, rank: None };
+    transaction.crash_at_steps(victim, interval_for(OF_CATALOG)).expect("it needs no launcher");
     let sequences = Sequences::new(InPostgres { server, database: server.new_database() });
-    sequences.die(Dying::Process, OF_PROCESS).expect("it needs no launcher");
-    sequences.die(dying, OF_CATALOG).expect("it needs no launcher");
+    sequences.crash_at_steps(Victim::Process, OF_PROCESS).expect("it needs no launcher");
+    sequences.crash_at_steps(victim, OF_CATALOG).expect("it needs no launcher");
 }
 
 impl Server for Postgres {
@@ -345,16 +352,16 @@ impl Server for Postgres {
         self.listens()
     }
 
-    fn works(&self) -> bool {
-        self.answers()
+    fn is_responding(&self) -> bool {
+        self.query_during_crashes()
     }
 
     fn restart(&self) {
         Self::restart(self);
     }
 
-    /// 40003 says that nobody knows.
-    fn explains(&self, stderr: &str, has_happened: bool) -> bool {
+    /// 40003: unknown outcome.
+    fn is_expected_error(&self, stderr: &str, has_happened: bool) -> bool {
         !has_happened || stderr.contains("ERROR 40003")
     }
 }

@@ -1,5 +1,5 @@
-//! A transaction over several tables and table partitions, in which somebody dies at one step after the
-//! other, and a question in which a server does.
+//! Crashes at each step of a transaction over several tables and table partitions, and server crashes during
+//! a query.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use harrier_launch::{Launcher, Run, finish, seed};
 
-use super::crash_fixture::{Ground, PATIENCE, Place};
-use crate::command::preloaded;
+use super::crash_fixture::{CrashFixture, Place, TIMEOUT};
+use crate::command::build_preload_library;
 
 const RANKS: usize = 3;
 
@@ -23,8 +23,8 @@ pub const TABLES: [&str; 4] = [
     "INSERT INTO b SELECT x, x FROM generate_series(1, 1000) AS g(x)",
 ];
 
-/// Several tables, several table partitions, files and rows kept in the catalog, a new table, and a file that
-/// is removed after the commit.
+/// Several tables and table partitions, files and inlined rows, a new table, and a file that is removed after
+/// the commit.
 const TRANSACTION: [&str; 10] = [
     "BEGIN",
     "INSERT INTO a SELECT x % 6, x FROM generate_series(1, 600) AS g(x)",
@@ -38,7 +38,7 @@ const TRANSACTION: [&str; 10] = [
     "COMMIT",
 ];
 
-/// All that the tables show, with a sweep and a write in between. Nothing here depends on the names of files.
+/// Queries of all tables, with VACUUM and a write in between. Nothing depends on file names.
 const PICTURE: [&str; 9] = [
     "SELECT p, count(*) AS rows, sum(v) AS sum FROM a GROUP BY p ORDER BY p",
     "SELECT count(*) AS rows, sum(k) AS keys, sum(v) AS sum FROM b",
@@ -51,45 +51,44 @@ const PICTURE: [&str; 9] = [
     "SELECT sum(k) AS keys FROM b",
 ];
 
-/// Reads several files, and prints a row for each.
-const QUESTION: &str = "SELECT p, count(v) AS rows, sum(v) AS sum FROM a GROUP BY p ORDER BY p";
+/// Reads several files, and prints one row per file.
+const QUERY: &str = "SELECT p, count(v) AS rows, sum(v) AS sum FROM a GROUP BY p ORDER BY p";
 
-/// Whoever asks a server that stays away gives up by then, by the limits of [`Then::limits`] and on a machine
-/// that has much else to do.
+/// Timeout of a statement whose server stays down, by the limits of [`Then::limits`] on a busy machine.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
-/// A server that somebody else may kill.
+/// A server that a test may kill.
 pub trait Server: Sync {
     fn name(&self) -> &'static str;
 
-    /// Its first process, which may have ended.
+    /// Its main process, which may have ended.
     fn pid(&self) -> Option<u32>;
 
-    /// Whether it is there, in whatever state.
+    /// Whether its process exists, in any state.
     fn is_up(&self) -> bool;
 
-    /// Whether it does what it is asked.
-    fn works(&self) -> bool;
+    /// Whether it answers requests.
+    fn is_responding(&self) -> bool;
 
-    /// Starts it again unless it runs.
+    /// Restarts it unless it runs.
     fn restart(&self);
 
-    /// Whether that may be said of a statement that has failed as the server was gone, and has happened or
-    /// not.
-    fn explains(&self, stderr: &str, has_happened: bool) -> bool;
+    /// Whether this is a valid error of a statement that failed while the server was down; `has_happened`:
+    /// the statement was committed.
+    fn is_expected_error(&self, stderr: &str, has_happened: bool) -> bool;
 }
 
-/// What becomes of a server that was killed.
+/// Fate of a killed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It is started again at once, and the statements run on.
+    /// Restarted at once, while the statements run.
     ComesBack,
-    /// It is started again when they have ended.
+    /// Restarted after the statements.
     StaysAway,
 }
 
 impl Then {
-    /// How long a store is asked: until it is back, however long that takes here, or a short while.
+    /// Retry limits of a store: until it is up again, or a short time.
     fn limits(self) -> [(&'static str, &'static str); 3] {
         let [retries, retry_seconds, request_seconds] = match self {
             Self::ComesBack => ["1000", "60", "30"],
@@ -103,21 +102,21 @@ impl Then {
     }
 }
 
-/// Who dies.
+/// The victim.
 #[derive(Clone, Copy)]
-pub enum Dying<'s> {
-    /// The only one.
+pub enum Victim<'s> {
+    /// The only process.
     Process,
     /// One of [`RANKS`]: a writer, or the coordinator.
     Rank(usize),
-    /// A server, with all of its processes, at the messages of the only process, or of this one of [`RANKS`],
-    /// to it and to others.
+    /// A server with all of its processes, killed at messages of the only process, or of this one of
+    /// [`RANKS`], to it and to others.
     Server { server: &'s dyn Server, then: Then, rank: Option<usize> },
 }
 
-impl Dying<'_> {
-    /// Whether it is a server that is started again while statements run.
-    pub fn comes_back(&self) -> bool {
+impl Victim<'_> {
+    /// Whether a server is restarted while statements run.
+    pub fn is_restarted(&self) -> bool {
         matches!(self, Self::Server { then: Then::ComesBack, .. })
     }
 
@@ -136,7 +135,7 @@ impl Dying<'_> {
         }
     }
 
-    /// Whose steps are counted, if there are several.
+    /// The rank whose steps are counted, if there are several.
     fn rank(&self) -> Option<usize> {
         match self {
             Self::Process => None,
@@ -146,248 +145,254 @@ impl Dying<'_> {
     }
 }
 
-/// What came of one death.
+/// Result of one crash.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
-    /// The number of steps differs a little from run to run, so that one may get by.
+    /// The number of steps varies slightly between runs, so the step may not be reached.
     pub has_died: bool,
     pub has_happened: bool,
 }
 
-/// What a warehouse shows, and how many files there are.
+/// Contents of a warehouse, and its number of files.
 #[derive(Debug, PartialEq)]
 struct Picture {
-    shown: String,
+    contents: String,
     files: usize,
 }
 
 /// A warehouse before and after [`TRANSACTION`].
 pub struct Transaction {
-    ground: Ground,
+    fixture: CrashFixture,
     before: Picture,
     after: Picture,
 }
 
 impl Transaction {
     pub fn new(place: impl Place + 'static) -> Self {
-        let ground = Ground::new(place, &TABLES);
+        let fixture = CrashFixture::new(place, &TABLES);
         let picture = || {
-            ground.place.settle();
-            Picture { shown: ground.told(&PICTURE), files: ground.swept("undisturbed").len() }
+            fixture.place.settle();
+            Picture {
+                contents: fixture.query_output(&PICTURE),
+                files: fixture.vacuum_all("undisturbed").len(),
+            }
         };
         let before = picture();
-        ground.restore();
-        ground.told(&TRANSACTION);
+        fixture.restore();
+        fixture.query_output(&TRANSACTION);
         let after = picture();
-        assert_ne!(before.shown, after.shown);
-        Self { ground, before, after }
+        assert_ne!(before.contents, after.contents);
+        Self { fixture, before, after }
     }
 
-    /// Whether the transaction has happened.
+    /// Whether the transaction was committed.
     ///
-    /// Panics: it has in part, or something of it is left that nobody refers to.
-    fn has_happened(&self, dying: Dying<'_>, context: &str) -> bool {
-        self.ground.place.settle();
-        let shown = self.ground.told(&PICTURE);
+    /// Panics: in part, or unreferenced files are left.
+    fn has_happened(&self, victim: Victim<'_>, context: &str) -> bool {
+        self.fixture.place.settle();
+        let contents = self.fixture.query_output(&PICTURE);
         let (before, after) = (&self.before, &self.after);
         assert!(
-            shown == before.shown || shown == after.shown,
-            "{context}:\n{shown}\nbefore:\n{before:#?}\nafter:\n{after:#?}"
+            contents == before.contents || contents == after.contents,
+            "{context}:\n{contents}\nbefore:\n{before:#?}\nafter:\n{after:#?}"
         );
-        let files = self.ground.swept(context).len();
-        let happened = shown == after.shown;
+        let files = self.fixture.vacuum_all(context).len();
+        let is_committed = contents == after.contents;
         // Ranks may write another number of files than one process does.
-        if dying.rank().is_none() || !happened {
-            assert_eq!(files, if happened { after.files } else { before.files }, "{context}");
+        if victim.rank().is_none() || !is_committed {
+            assert_eq!(files, if is_committed { after.files } else { before.files }, "{context}");
         }
-        happened
+        is_committed
     }
 
-    /// Runs it without a fault, and then with somebody dying at one in `every` steps, a function of how many
-    /// there are. A server dies at messages, not at what is done to files.
+    /// Runs the transaction without a crash, then with a crash at one in `every` steps, a function of their
+    /// number. A server is killed at messages, not at file system calls.
     ///
     /// Errors: the launcher is not installed.
-    pub fn dies(&self, dying: Dying<'_>, every: impl Fn(usize) -> usize) -> Result<(), String> {
-        let name = dying.name();
-        let steps = self.steps(dying)?;
-        let is_tried = |letter: u8| !matches!(dying, Dying::Server { .. }) || letter != FILE;
+    pub fn crash_at_steps(&self, victim: Victim<'_>, every: impl Fn(usize) -> usize) -> Result<(), String> {
+        let name = victim.name();
+        let steps = self.steps(victim)?;
+        let is_tried = |letter: u8| !matches!(victim, Victim::Server { .. }) || letter != FILE;
         let places: Vec<usize> =
             steps.bytes().enumerate().filter(|(_, letter)| is_tried(*letter)).map(|(at, _)| at).collect();
         assert!(!places.is_empty(), "the steps of {name} are not seen");
-        let (mut died, mut happened) = (0, 0);
-        for chosen in tried(&name, places.len(), every(places.len())) {
-            let outcome = self.dies_at(dying, places[chosen], steps.len())?;
-            died += usize::from(outcome.has_died);
-            happened += usize::from(outcome.has_happened);
+        let (mut death_count, mut commit_count) = (0, 0);
+        for chosen in steps_to_try(&name, places.len(), every(places.len())) {
+            let outcome = self.crash_at(victim, places[chosen], steps.len())?;
+            death_count += usize::from(outcome.has_died);
+            commit_count += usize::from(outcome.has_happened);
         }
-        println!("{name}: {died} died, {happened} transactions had happened");
-        assert!(died > 0, "{name}");
-        assert!(happened > 0 || !dying.comes_back(), "nothing has waited for {name}");
+        println!("{name}: {death_count} died, {commit_count} transactions had happened");
+        assert!(death_count > 0, "{name}");
+        assert!(commit_count > 0 || !victim.is_restarted(), "nothing has waited for {name}");
         Ok(())
     }
 
-    /// Runs it without a fault; its steps, or those of the rank at whose steps somebody is to die, a letter
-    /// each as `crash.c` has it.
+    /// Runs the transaction without a crash; returns its steps, or those of the victim rank, one letter per
+    /// step as in `crash.c`.
     ///
     /// Errors: the launcher is not installed.
-    pub fn steps(&self, dying: Dying<'_>) -> Result<String, String> {
-        self.ground.restore();
-        let count = self.ground.work().join("count");
-        let mut command = commanded(&self.ground, dying, &TRANSACTION)?;
+    pub fn steps(&self, victim: Victim<'_>) -> Result<String, String> {
+        self.fixture.restore();
+        let count = self.fixture.work().join("count");
+        let mut command = crash_command(&self.fixture, victim, &TRANSACTION)?;
         command.env("HARRIER_CRASH_COUNT", &count);
-        let run = finish(command, PATIENCE);
+        let run = finish(command, TIMEOUT);
         assert!(run.success, "{run:#?}");
-        assert!(self.has_happened(dying, "undisturbed"), "what has committed has happened");
+        assert!(self.has_happened(victim, "undisturbed"), "what has committed has happened");
         let steps = steps_in(&count);
-        assert!(!steps.is_empty(), "the steps of {} are not seen", dying.name());
+        assert!(!steps.is_empty(), "the steps of {} are not seen", victim.name());
         Ok(steps)
     }
 
-    /// Runs it with somebody dying at a step, of about so many.
+    /// Runs the transaction with a crash at a step of about `steps`.
     ///
     /// Errors: the launcher is not installed.
-    pub fn dies_at(&self, dying: Dying<'_>, step: usize, steps: usize) -> Result<Outcome, String> {
-        self.ground.restore();
-        let mut command = commanded(&self.ground, dying, &TRANSACTION)?;
+    pub fn crash_at(&self, victim: Victim<'_>, step: usize, steps: usize) -> Result<Outcome, String> {
+        self.fixture.restore();
+        let mut command = crash_command(&self.fixture, victim, &TRANSACTION)?;
         command.env("HARRIER_CRASH_AT", step.to_string());
-        let (run, has_died) = match dying {
-            Dying::Process | Dying::Rank(_) => {
-                let run = finish(command, PATIENCE);
+        let (run, has_died) = match victim {
+            Victim::Process | Victim::Rank(_) => {
+                let run = finish(command, TIMEOUT);
                 let has_died = !run.success;
                 (run, has_died)
             }
-            Dying::Server { server, then, .. } => while_dying(server, then, command),
+            Victim::Server { server, then, .. } => run_while_killing(server, then, command),
         };
-        let context = format!("{}, step {step} of {steps}: {run:#?}", dying.name());
+        let context = format!("{}, step {step} of {steps}: {run:#?}", victim.name());
         assert!(!run.timed_out, "{context}");
-        let has_happened = self.has_happened(dying, &context);
-        // What is said to be so is so; 40003 says that nobody knows.
+        let has_happened = self.has_happened(victim, &context);
+        // A reported outcome is true; 40003 reports an unknown one.
         assert!(has_happened || !run.success, "{context}");
-        if let Dying::Server { server, then, .. } = dying {
-            assert!(run.success || server.explains(&run.stderr, has_happened), "{context}");
+        if let Victim::Server { server, then, .. } = victim {
+            assert!(run.success || server.is_expected_error(&run.stderr, has_happened), "{context}");
             if then == Then::StaysAway && !has_happened {
-                // Nothing of it is in its own way.
-                self.ground.told(&TRANSACTION);
-                self.ground.swept(&format!("{context}, and once more"));
+                // Its leftovers do not block the next attempt.
+                self.fixture.query_output(&TRANSACTION);
+                self.fixture.vacuum_all(&format!("{context}, and once more"));
             }
         }
         Ok(Outcome { has_died, has_happened })
     }
 
-    /// Asks [`QUESTION`] while a server dies at a message to one of the ports or an answer from it, at so
-    /// many of them, beyond the first third: the answer is whole, or there is none.
-    pub fn answers(&self, server: &dyn Server, then: Then, port: usize, times: usize) {
-        let dying = Dying::Server { server, then, rank: None };
-        let name = format!("{}, during a question", dying.name());
-        self.ground.restore();
-        let expected = self.ground.told(&[QUESTION]);
-        let count = self.ground.work().join("count");
-        let mut command = commanded(&self.ground, dying, &[QUESTION]).expect("it needs no launcher");
+    /// Runs [`QUERY`] while a server is killed at a message to one of the ports or a response, at `times`
+    /// of them after the first third: the answer is complete, or there is none.
+    pub fn query_during_crashes(&self, server: &dyn Server, then: Then, port: usize, times: usize) {
+        let victim = Victim::Server { server, then, rank: None };
+        let name = format!("{}, during a question", victim.name());
+        self.fixture.restore();
+        let expected = self.fixture.query_output(&[QUERY]);
+        let count = self.fixture.work().join("count");
+        let mut command = crash_command(&self.fixture, victim, &[QUERY]).expect("it needs no launcher");
         command.env("HARRIER_CRASH_COUNT", &count);
-        let run = finish(command, PATIENCE);
+        let run = finish(command, TIMEOUT);
         assert!(run.success && run.stdout == expected, "{name}: {run:#?}");
         let steps = steps_in(&count);
         let places = places_of(&steps, port);
         assert!(places.len() > times, "{name}: its steps are not seen in {steps}");
-        let mut died = 0;
+        let mut death_count = 0;
         for number in 0..times {
             let step = places[places.len() / 3 + number * places.len() / (3 * times)];
-            let mut command = commanded(&self.ground, dying, &[QUESTION]).expect("it needs no launcher");
+            let mut command = crash_command(&self.fixture, victim, &[QUERY]).expect("it needs no launcher");
             command.env("HARRIER_CRASH_AT", step.to_string());
-            let (run, has_died) = while_dying(server, then, command);
+            let (run, has_died) = run_while_killing(server, then, command);
             let context = format!("{name}, step {step} of {steps}: {run:#?}");
             assert!(!run.timed_out, "{context}");
-            died += usize::from(has_died);
+            death_count += usize::from(has_died);
             match run.success {
                 true => assert_eq!(run.stdout, expected, "{context}"),
                 false => {
                     assert_eq!(then, Then::StaysAway, "{context}");
-                    assert!(server.explains(&run.stderr, false), "{context}");
-                    // The names of columns at most.
+                    assert!(server.is_expected_error(&run.stderr, false), "{context}");
+                    // At most the names of columns.
                     assert!(run.stdout.lines().count() <= 1, "{context}");
                 }
             }
-            assert_eq!(self.ground.told(&[QUESTION]), expected, "{context}, and once more");
+            assert_eq!(self.fixture.query_output(&[QUERY]), expected, "{context}, and once more");
         }
-        assert!(died > 0, "{name}");
+        assert!(death_count > 0, "{name}");
     }
 }
 
-/// Statements, with a count of the steps of whoever is to die, or of what is to be heard of it.
-pub fn commanded(ground: &Ground, dying: Dying<'_>, statements: &[&str]) -> Result<Command, String> {
-    let launcher = match dying.rank() {
+/// Builds a command for statements that counts the victim's steps, or crashes it.
+pub fn crash_command(
+    fixture: &CrashFixture,
+    victim: Victim<'_>,
+    statements: &[&str],
+) -> Result<Command, String> {
+    let launcher = match victim.rank() {
         Some(_) => Launcher::open_mpi(RANKS),
         None => Launcher::none(),
     };
-    let mut command = ground.command(&launcher, statements)?;
-    command.env("LD_PRELOAD", crashing());
-    // Not the files and connections of MPI's own.
+    let mut command = fixture.command(&launcher, statements)?;
+    command.env("LD_PRELOAD", crash_library());
+    // Ignores files and connections of MPI itself.
     command.env("HARRIER_CRASH_BELOW", "/warehouse/");
-    let ports: Vec<String> = ground.place.ports().iter().map(u16::to_string).collect();
+    let ports: Vec<String> = fixture.place.ports().iter().map(u16::to_string).collect();
     command.env("HARRIER_CRASH_PORTS", ports.join(","));
-    if let Some(rank) = dying.rank() {
-        // All scans and values are spread, however few bytes they have.
+    if let Some(rank) = victim.rank() {
+        // Distributes all scans and values, however small.
         command.args(["--set", "harrier.distribute_bytes_min=0"]);
         command.env("HARRIER_CRASH_RANK", rank.to_string());
     }
-    if let Dying::Server { then, .. } = dying {
-        // Where a commit is can be seen by them; no server dies at what is done to data files.
+    if let Victim::Server { then, .. } = victim {
+        // The commit can be located by them; servers are not killed at operations on data files.
         command.env("HARRIER_CRASH_BELOW", "/warehouse/catalog");
         command.envs(then.limits());
     }
     Ok(command)
 }
 
-/// The letter of a step that changes a file.
+/// Letter of a step that changes a file.
 const FILE: u8 = b'.';
 
-/// The steps that a process has written down at its end.
+/// Steps that a process has written at its exit.
 pub fn steps_in(count: &Path) -> String {
     fs::read_to_string(count).unwrap()
 }
 
-/// Where the messages to the server at one of the ports are, and the answers from it.
+/// Indexes of messages to the server at one of the ports, and of its responses.
 pub fn places_of(steps: &str, port: usize) -> Vec<usize> {
     let letter = b'a' + u8::try_from(port).expect("there are few");
     let own = steps.bytes().enumerate().filter(|(_, step)| step.to_ascii_lowercase() == letter);
     own.map(|(at, _)| at).collect()
 }
 
-/// What a transaction in a catalog of files is at, by its steps.
+/// Phases of a transaction with a catalog of files, by its steps.
 pub struct Moments {
-    /// The first message: no file is there.
+    /// The first message: no file exists.
     pub first: usize,
-    /// A message to the server, or its answer, in the middle of all files.
+    /// A message to the server, or its response, halfway through the files.
     pub middle: usize,
-    /// All files are there, and none is referred to.
+    /// All files exist, none is referenced.
     pub committing: usize,
-    /// The commit has happened, and what is left over is being removed.
+    /// The transaction is committed, and leftovers are being removed.
     pub removing: usize,
 }
 
 impl Moments {
-    /// Of steps with messages to the server at one of the ports.
+    /// From steps with messages to the server at one of the ports.
     ///
-    /// Panics: there is no message after the last change of a file of the catalog which follows messages, or
-    /// none before it.
+    /// Panics: no message after the last catalog change that follows messages, or none before it.
     pub fn of(steps: &str, port: usize) -> Self {
         let letters = steps.as_bytes();
         let is_file = |at: &usize| letters[*at] == FILE;
         let places = places_of(steps, port);
         let last = (0..letters.len()).rev().find(|at| !is_file(at)).expect("there are messages");
-        let committed = (0..last).rev().find(is_file).expect("the catalog is changed before it");
-        let written = (0..committed).rev().find(|at| !is_file(at)).expect("files are written before that");
+        let commit_step = (0..last).rev().find(is_file).expect("the catalog is changed before it");
+        let written = (0..commit_step).rev().find(|at| !is_file(at)).expect("files are written before that");
         Self {
             first: places[0],
             middle: places[places.len() / 2],
             committing: written + 1,
-            removing: committed + 1,
+            removing: commit_step + 1,
         }
     }
 }
 
-/// The steps to try, of as many as there are: one in `every` from a seed on, or in `HARRIER_CRASH_EVERY`.
-pub fn tried(name: &str, steps: usize, every: usize) -> impl Iterator<Item = usize> + use<> {
+/// Steps to try: one in `every` from a seeded start, or in `HARRIER_CRASH_EVERY`.
+pub fn steps_to_try(name: &str, steps: usize, every: usize) -> impl Iterator<Item = usize> + use<> {
     let chosen = std::env::var("HARRIER_CRASH_EVERY").ok();
     let every = chosen.map_or(every, |every| every.parse().expect("a number")).max(1);
     let seed = seed();
@@ -396,18 +401,19 @@ pub fn tried(name: &str, steps: usize, every: usize) -> impl Iterator<Item = usi
     (first..steps).step_by(every)
 }
 
-/// The library that ends processes.
-pub fn crashing() -> &'static Path {
+/// The library that kills processes.
+pub fn crash_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| preloaded("warehouse/crashes/crash.c", &["-ldl"]))
+    LIBRARY.get_or_init(|| build_preload_library("warehouse/crashes/crash.c", &["-ldl"]))
 }
 
-/// Runs a command in which a server is killed. It is there again afterwards. Tells whether it was killed.
-pub fn while_dying(server: &dyn Server, then: Then, mut command: Command) -> (Run, bool) {
+/// Runs a command in which a server is killed; the server is up again afterwards. Also returns whether it was
+/// killed.
+pub fn run_while_killing(server: &dyn Server, then: Then, mut command: Command) -> (Run, bool) {
     let pid = server.pid().expect("it runs");
     command.env("HARRIER_CRASH_VICTIM", pid.to_string());
     let run = match then {
-        Then::ComesBack => kept_up(server, || finish(command, PATIENCE)),
+        Then::ComesBack => with_restarts(server, || finish(command, TIMEOUT)),
         Then::StaysAway => {
             let _back = Back(server);
             finish(command, AWAY_MAX)
@@ -416,8 +422,8 @@ pub fn while_dying(server: &dyn Server, then: Then, mut command: Command) -> (Ru
     (run, server.pid() != Some(pid))
 }
 
-/// Does something while a server is started again whenever it is gone. The server is there afterwards.
-fn kept_up<R>(server: &dyn Server, work: impl FnOnce() -> R) -> R {
+/// Runs `work` while a thread restarts the server whenever it is down. The server is up afterwards.
+fn with_restarts<R>(server: &dyn Server, work: impl FnOnce() -> R) -> R {
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {
@@ -440,15 +446,14 @@ fn kept_up<R>(server: &dyn Server, work: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Brings a server back when this is dropped: others need it too, whatever has failed.
+/// Restarts a server on drop, because other tests need it whatever has failed.
 struct Back<'s>(&'s dyn Server);
 
 impl Drop for Back<'_> {
     fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        // It may listen still for a moment after it was killed, and does not start while a process of the
-        // last one lives.
-        while !self.0.works() {
+        let deadline = Instant::now() + TIMEOUT;
+        // It may still listen for a moment after the kill, and does not start while an old process lives.
+        while !self.0.is_responding() {
             if Instant::now() > deadline {
                 // A second panic would hide the first one.
                 assert!(thread::panicking(), "{} does not start again", self.0.name());
@@ -460,12 +465,12 @@ impl Drop for Back<'_> {
 }
 
 #[test]
-fn moments_are_found_by_the_letters_of_steps() {
-    // Begun; two files; begun; a file; committed; removed; closed.
+fn moments_are_located_by_step_letters() {
+    // Begin; two files; begin; a file; committed; removed; closed.
     let steps = "...AaAaBbBbAa..AaBb....Aa..";
     let moments = Moments::of(steps, 0);
-    let found = [moments.first, moments.middle, moments.committing, moments.removing];
-    assert_eq!(found, [3, 12, 19, 23]);
+    let actual = [moments.first, moments.middle, moments.committing, moments.removing];
+    assert_eq!(actual, [3, 12, 19, 23]);
     assert_eq!(places_of(steps, 1), [7, 8, 9, 10, 17, 18]);
     assert_eq!(Moments::of(steps, 1).middle, 10);
 }

@@ -1,4 +1,5 @@
-//! A backup has what DuckDB has written, and what it was given; DuckDB goes on with what is restored of it.
+//! Backups of warehouses written by DuckDB, including registered files; DuckDB continues with the restored
+//! warehouse.
 
 use super::*;
 use crate::command::BINARY;
@@ -9,37 +10,37 @@ fn harrier(args: &[&str]) {
 }
 
 #[test]
-fn what_duckdb_wrote_comes_back_and_duckdb_goes_on() {
-    if skipped() {
+fn backup_of_a_duckdb_warehouse() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut session = lake.harrier();
     run(&mut session, "CREATE TABLE t (a BIGINT, b TEXT)");
     run(&mut session, "INSERT INTO t SELECT v, 'x' || v FROM generate_series(1, 1000) AS g(v)");
-    let given = lake.0.path().join("given.parquet");
-    let mut duck = Duck::attached(&lake);
+    let registered_file = lake.0.path().join("given.parquet");
+    let mut duck = Duck::attach(&lake);
     duck.run("INSERT INTO t SELECT range, 'duck' FROM range(5000, 5100)");
-    duck.run(&format!("COPY (SELECT 7::BIGINT AS a, 'given' AS b) TO '{}'", given.display()));
-    duck.run(&format!("CALL ducklake_add_data_files('lake', 't', '{}')", given.display()));
+    duck.run(&format!("COPY (SELECT 7::BIGINT AS a, 'given' AS b) TO '{}'", registered_file.display()));
+    duck.run(&format!("CALL ducklake_add_data_files('lake', 't', '{}')", registered_file.display()));
     duck.run("DELETE FROM t WHERE a % 10 = 0");
     duck.run("CREATE TABLE own AS SELECT 1 AS x");
     let (target, restored) = (lake.0.path().join("backups"), Lake::new());
     let place = lake.folder();
     harrier(&["backup", "--warehouse", place.to_str().unwrap(), target.to_str().unwrap()]);
     let expected = rows(&mut session, "SELECT count(*), sum(a), count(DISTINCT b) FROM t");
-    // All of the first one is gone, and what lay elsewhere.
+    // Deletes the original, and files elsewhere.
     drop((session, duck));
     std::fs::remove_dir_all(place).unwrap();
-    std::fs::remove_file(given).unwrap();
+    std::fs::remove_file(registered_file).unwrap();
     harrier(&["restore", target.to_str().unwrap(), "--warehouse", restored.folder().to_str().unwrap()]);
-    let (mut session, mut duck) = (restored.harrier(), Duck::attached(&restored));
+    let (mut session, mut duck) = (restored.harrier(), Duck::attach(&restored));
     let questions = ["SELECT count(*), sum(a), count(DISTINCT b) FROM t", "SELECT x FROM own"];
     assert_eq!(rows(&mut session, questions[0]), expected);
-    agree(&mut session, &mut duck, &questions);
+    assert_equal_answers(&mut session, &mut duck, &questions);
     assert_eq!(rows(&mut session, "CHECK TABLE t"), Vec::<Vec<Option<String>>>::new());
     duck.run("INSERT INTO t SELECT range, 'more' FROM range(6000, 6100)");
     duck.run("DELETE FROM t WHERE b = 'given'");
     run(&mut session, "UPDATE t SET b = 'ours' WHERE a < 100");
-    agree(&mut session, &mut duck, &questions);
+    assert_equal_answers(&mut session, &mut duck, &questions);
 }

@@ -1,15 +1,15 @@
-//! What the catalog tells of columns, written by Harrier and DuckDB in turn and read by both: a table with a
-//! column of every type that has bounds goes through random steps, each done by one of the two, and a table
-//! in DuckDB's memory through the same. After each step all three answer alike what bounds are used for:
-//! filters, `min`, `max`, counts.
+//! Column statistics in the catalog, written by Harrier and DuckDB in turn and read by both: a table with a
+//! column of every type that has bounds goes through random steps of either, and a table in DuckDB's memory
+//! through the same. After each step all three answer queries that use bounds alike: filters, `min`, `max`,
+//! counts.
 //!
-//! The steps are the states that statistics have words of their own for: no rows, NULLs alone, texts too long
-//! for a bound, infinities and NaN, columns added and widened, rows deleted, rows that the catalog keeps,
-//! files merged by either. A seed is one history; `HARRIER_SEED` runs another one than those of every run.
+//! The steps cover the special states of statistics: no rows, only NULLs, texts too long for a bound,
+//! infinities and NaN, columns added and widened, rows deleted, inlined rows, files merged by either. A seed
+//! is one history; `HARRIER_SEED` runs another one.
 
 use super::*;
 
-/// A name, the type, the type that it may be widened to, and the value of row `{n}`.
+/// Column name, type, widened type, and value of row `{n}`.
 const COLUMNS: [(&str, &str, Option<&str>, &str); 13] = [
     ("i", "INT", Some("BIGINT"), "{n} * 7 - 50"),
     ("w", "SMALLINT", Some("INT"), "({n} % 100)::SMALLINT"),
@@ -26,14 +26,14 @@ const COLUMNS: [(&str, &str, Option<&str>, &str); 13] = [
     ("o", "BOOLEAN", None, "({n}) % 2 = 0"),
 ];
 
-/// The rows that DuckDB and Harrier keep in the catalog are at most ten.
+/// DuckDB and Harrier inline at most ten rows in the catalog.
 const FEW: i64 = 2;
 const MANY: i64 = 15;
 const STEPS: usize = 8;
-/// One more than the greatest number of a row.
+/// One more than the greatest row number.
 const NUMBERS: i64 = 1000;
 
-/// Numbers that follow from a seed.
+/// Random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// A table of the lake and its double in DuckDB's memory.
+/// A table of the lake and its copy in DuckDB's memory.
 struct History<'a> {
     harrier: &'a mut Session,
     duck: &'a mut Duck,
@@ -51,7 +51,7 @@ struct History<'a> {
     random: Random,
     columns: Vec<(&'static str, &'static str)>,
     is_widened: bool,
-    told: Vec<String>,
+    steps: Vec<String>,
 }
 
 impl History<'_> {
@@ -59,10 +59,10 @@ impl History<'_> {
         self.random.below(2) == 0
     }
 
-    /// Does one thing, `{t}` being the table.
+    /// Runs one statement on the table `{t}`.
     fn step(&mut self, is_by_duck: bool, sql: &str) {
         let lake = sql.replace("{t}", &self.table);
-        self.told.push(format!("{}: {lake}", if is_by_duck { "DuckDB" } else { "Harrier" }));
+        self.steps.push(format!("{}: {lake}", if is_by_duck { "DuckDB" } else { "Harrier" }));
         match is_by_duck {
             true => drop(self.duck.run(&lake)),
             false => run(self.harrier, &lake),
@@ -75,7 +75,7 @@ impl History<'_> {
         expression.replace("{n}", &n.to_string()).replace("{long}", &long)
     }
 
-    /// Rows from `from` on; `nulls`: of which columns all are NULL.
+    /// Inserts rows from `from` on; `nulls`: columns that are all NULL.
     fn insert(&mut self, from: i64, count: i64, nulls: &dyn Fn(&str) -> bool, long: bool) {
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let row = |n: i64| {
@@ -93,7 +93,7 @@ impl History<'_> {
         );
     }
 
-    fn go_on(&mut self) {
+    fn next_step(&mut self) {
         let from = self.random.below(NUMBERS as u64 - MANY as u64) as i64;
         let count = if self.random.below(2) == 0 { FEW } else { MANY };
         match self.random.below(10) {
@@ -120,13 +120,11 @@ impl History<'_> {
             7 => self.compact(),
             8 if !self.is_widened => {
                 self.is_widened = true;
-                // DuckDB writes rows that were kept before as REAL, and reads their bounds as DOUBLE
-                // PRECISION.
+                // DuckDB writes formerly inlined rows as REAL, and reads their bounds as DOUBLE PRECISION.
                 run(self.harrier, &format!("OPTIMIZE {}", self.table));
                 for (name, _, wider, _) in COLUMNS {
                     let Some(wider) = wider else { continue };
-                    // DuckDB reads bounds of REAL as those of DOUBLE PRECISION where it has widened the
-                    // column itself,
+                    // DuckDB reads bounds of REAL as DOUBLE PRECISION where it has widened the column itself,
                     let is_by_duck = name != "r" && self.is_by_duck();
                     self.step(is_by_duck, &format!("ALTER TABLE {{t}} ALTER COLUMN {name} TYPE {wider}"));
                 }
@@ -143,7 +141,7 @@ impl History<'_> {
     fn compact(&mut self) {
         let calls = match self.is_by_duck() {
             false => {
-                self.told.push("Harrier: OPTIMIZE".to_string());
+                self.steps.push("Harrier: OPTIMIZE".to_string());
                 return run(self.harrier, &format!("OPTIMIZE {}", self.table));
             }
             true => [
@@ -153,12 +151,12 @@ impl History<'_> {
             ],
         };
         for call in calls {
-            self.told.push(format!("DuckDB: {call}"));
+            self.steps.push(format!("DuckDB: {call}"));
             self.duck.run(call);
         }
     }
 
-    /// Asks about `columns` columns.
+    /// Compares queries on `columns` columns.
     fn check(&mut self, columns: usize) {
         let first = self.random.below(self.columns.len() as u64) as usize;
         let pivot = self.random.below(NUMBERS as u64) as i64;
@@ -182,13 +180,13 @@ impl History<'_> {
         let sql = sql.replace("{t}", &self.table);
         for (who, answer) in [("DuckDB", self.duck.run(&sql)), ("Harrier", rows(self.harrier, &sql))] {
             let wrong: Vec<_> = answer.iter().zip(&model).filter(|(answer, model)| answer != model).collect();
-            assert!(wrong.is_empty(), "{who} says {wrong:?} after\n{}", self.told.join(";\n"));
+            assert!(wrong.is_empty(), "{who} says {wrong:?} after\n{}", self.steps.join(";\n"));
         }
     }
 }
 
-/// One history.
-fn take_turns(harrier: &mut Session, duck: &mut Duck, seed: u64) {
+/// Runs one history.
+fn run_history(harrier: &mut Session, duck: &mut Duck, seed: u64) {
     let columns: Vec<String> = COLUMNS.iter().map(|(name, kind, ..)| format!("{name} {kind}")).collect();
     let mut history = History {
         harrier,
@@ -197,21 +195,21 @@ fn take_turns(harrier: &mut Session, duck: &mut Duck, seed: u64) {
         random: Random(seed),
         columns: COLUMNS.iter().map(|(name, _, _, value)| (*name, *value)).collect(),
         is_widened: false,
-        told: vec![format!("seed {seed}")],
+        steps: vec![format!("seed {seed}")],
     };
     let is_by_duck = history.is_by_duck();
     history.step(is_by_duck, &format!("CREATE TABLE {{t}} ({})", columns.join(", ")));
     for _ in 0..STEPS {
-        history.go_on();
+        history.next_step();
         history.check(2);
     }
     history.check(5);
 }
 
-/// Bounds leave NaN out, and DuckDB passes over row groups by those of their files.
+/// Bounds exclude NaN, and DuckDB prunes row groups by the bounds of their files.
 #[test]
 fn duckdb_finds_nan() {
-    if skipped() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -221,40 +219,40 @@ fn duckdb_finds_nan() {
     run(&mut harrier, "CREATE TABLE n (id INT, r REAL, d DOUBLE PRECISION)");
     run(&mut harrier, &format!("INSERT INTO n SELECT v, ({nan})::REAL, ({nan})::DOUBLE PRECISION {rows}"));
     run(&mut harrier, &format!("INSERT INTO n SELECT v, v, v {rows}"));
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     for column in ["r", "d"] {
         for condition in ["> 1000", ">= 100", "= 'NaN'", "< 3", "= 50", "= (SELECT max({}) FROM n)"] {
             let sql = format!("SELECT count(*) FROM n WHERE {column} {}", condition.replace("{}", column));
-            agree(&mut harrier, &mut duck, &[&sql]);
+            assert_equal_answers(&mut harrier, &mut duck, &[&sql]);
         }
         let sql = format!("SELECT count(*) FROM n WHERE {column} > 1000");
         assert_eq!(duck.run(&sql), [[Some("1".to_string())]], "{sql}");
     }
 }
 
-/// As many histories as take some seconds; the soak has more of them by other seeds.
+/// Histories for some seconds; the soak runs more seeds.
 const SEEDS: std::ops::Range<u64> = 0..4;
 
 #[test]
-fn both_read_what_either_wrote_of_columns() {
-    if skipped() {
+fn column_statistics_written_by_either() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     let seed = std::env::var("HARRIER_SEED").ok().and_then(|seed| seed.parse().ok());
     for seed in seed.map_or(SEEDS, |seed| seed..seed + SEEDS.end) {
-        take_turns(&mut harrier, &mut duck, seed);
+        run_history(&mut harrier, &mut duck, seed);
     }
 }
 
-/// Columns that begin with NULL, or with texts that are too long for a bound, have values that DuckDB knows
-/// of. So have those whose bounds were lost to an earlier version.
+/// Columns that start with NULLs or long texts have bounds that DuckDB knows. So do those that an earlier
+/// version left without bounds.
 #[test]
-fn duckdb_knows_of_values_before_its_own() {
-    if skipped() {
+fn statistics_of_existing_rows_reach_duckdb() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
@@ -266,16 +264,17 @@ fn duckdb_knows_of_values_before_its_own() {
         "INSERT INTO t SELECT g, g * 1000000000, repeat('z', 70), g FROM generate_series(1, 20) AS x(g)",
     );
     run(&mut harrier, "INSERT INTO t VALUES (5, -23, 'n', NULL), (6, 700, 'o', NULL)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     duck.run(&format!("ATTACH '{}' AS tables (TYPE sqlite)", lake.catalog()));
-    let known = "SELECT column_id, min_value, max_value FROM tables.ducklake_table_column_stats ORDER BY 1";
+    let statistics_query =
+        "SELECT column_id, min_value, max_value FROM tables.ducklake_table_column_stats ORDER BY 1";
     let row = |id: &str, min: &str, max: &str| [id, min, max].map(|value| Some(value.to_string())).to_vec();
     assert_eq!(
-        duck.run(known),
+        duck.run(statistics_query),
         [row("1", "1", "20"), row("2", "-23", "20000000000"), row("4", "1", "20")],
         "there is no row for texts of 70 bytes"
     );
-    // As an earlier version would have left it.
+    // State as an earlier version would have left it.
     duck.run("UPDATE tables.ducklake_table_column_stats SET min_value = NULL, max_value = NULL WHERE column_id = 4");
     duck.run("DETACH tables");
     run(&mut harrier, "INSERT INTO t VALUES (7, 1, 'p', 5)");
@@ -286,26 +285,26 @@ fn duckdb_knows_of_values_before_its_own() {
         "SELECT count(*) FROM t WHERE d > 10",
         "SELECT min(b), max(b), sum(b), count(b), min(d), max(d), length(max(c)) FROM t",
     ];
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     assert_eq!(rows(&mut harrier, questions[0]), [[Some("20".to_string())]]);
     duck.run("CALL ducklake_flush_inlined_data('lake')");
     duck.run("DELETE FROM t WHERE a = 3");
     duck.run("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)");
-    agree(&mut harrier, &mut duck, &questions);
+    assert_equal_answers(&mut harrier, &mut duck, &questions);
     assert_eq!(rows(&mut harrier, "SELECT max(b), count(*) FROM t")[0][1].as_deref(), Some("24"));
 }
 
-/// DuckDB widens columns in ways that Harrier does not, to types whose values have other texts or another
-/// order of them.
+/// DuckDB widens columns to types to which Harrier does not, whose values have another text or another order
+/// of texts.
 #[test]
-fn harrier_finds_rows_of_columns_that_duckdb_widened() {
-    if skipped() {
+fn pruning_on_columns_widened_by_duckdb() {
+    if is_skipped() {
         return;
     }
     let lake = Lake::new();
     let mut harrier = lake.harrier();
     run(&mut harrier, "CREATE TABLE other (id INT)");
-    let mut duck = Duck::attached(&lake);
+    let mut duck = Duck::attach(&lake);
     for (at, (old, new, values, pivot)) in [
         (
             "DATE",
