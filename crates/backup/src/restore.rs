@@ -68,7 +68,7 @@ pub async fn restore(target: &str, id: Option<&str>, place: &Place) -> Result<Re
     let id = Identity::new(&CatalogPlace { name: String::new(), file: String::new(), folder: None }).id;
     let mark = Marker {
         warehouse: id.clone(),
-        place: format!("{RESTORING}{}{BY}{}", manifest.id, process::mine()),
+        place: format!("{RESTORING}{}{BY}{}", manifest.id, process::current()),
         file: String::new(),
     };
     data.put(MARKER, mark.text().into_bytes()).await?;

@@ -302,7 +302,7 @@ impl Lock {
             };
         }
         // The random line distinguishes processes with the same id.
-        let own = format!("{}\n{}\n", process::mine(), Uuid::new_v4().simple());
+        let own = format!("{}\n{}\n", process::current(), Uuid::new_v4().simple());
         for _ in 0..2 {
             if store.put_new(LOCK, own.clone().into_bytes()).await? {
                 return Ok(Self::Objects { store: store.clone() });

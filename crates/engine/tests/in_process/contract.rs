@@ -167,7 +167,7 @@ impl InProcessRanks {
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let entered = runtime.enter();
-        let engine = Engine::try_new(options(Some(Gang::contract_in_one_process(RANKS)))).expect("an engine");
+        let engine = Engine::try_new(options(Some(Gang::in_process(RANKS)))).expect("an engine");
         engine.attach();
         drop(entered);
         InProcessRanks { session: engine.session(), runtime }

@@ -26,8 +26,8 @@ fn exchange_through_messages() {
 
 #[test]
 fn exchange_under_mpich() {
-    check(Launcher::exchange_under_mpich(3), 3, true);
-    check(Launcher::exchange_under_mpich(2), 2, false);
+    check(Launcher::mpich(3), 3, true);
+    check(Launcher::mpich(2), 2, false);
 }
 
 fn check(launcher: Launcher, ranks: usize, shared: bool) {

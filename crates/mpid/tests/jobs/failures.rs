@@ -16,7 +16,7 @@ const A_TASKS: usize = 4;
 
 /// Faults, by kind and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum TaskFault {
     OFails,
     OPanics,
     AFails,
@@ -36,25 +36,25 @@ enum Fault {
     ComparatorPanics,
 }
 
-fn run_with_fault(world: &World, fault: Fault) -> Result<(), Error> {
+fn run_with_fault(world: &World, fault: TaskFault) -> Result<(), Error> {
     let mut config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
-    if matches!(fault, Fault::CombinerPanicsAtATask | Fault::CombinerMakesNoneAtATask) {
+    if matches!(fault, TaskFault::CombinerPanicsAtATask | TaskFault::CombinerMakesNoneAtATask) {
         // An O task buffers nothing for later values of the same key.
         config.combine_bytes = 1;
     }
     let mut job = Job::<String, u64>::new("wrong").o_tasks(O_TASKS).a_tasks(A_TASKS).sorted();
     match fault {
-        Fault::CombinerPanics | Fault::CombinerPanicsAtATask => {
+        TaskFault::CombinerPanics | TaskFault::CombinerPanicsAtATask => {
             job = job.combine(|_, _| -> u64 { panic!("combined in vain") });
         }
-        Fault::CombinerMakesNone | Fault::CombinerMakesNoneAtATask => {
+        TaskFault::CombinerMakesNone | TaskFault::CombinerMakesNoneAtATask => {
             job = job.combine(|left, right| (left + right) as u32);
         }
-        Fault::NoTextForThePartitioner => {
+        TaskFault::NoTextForThePartitioner => {
             job = job.combine(|left, right| left + right).partition(|key, parts| key.len() % parts);
         }
-        Fault::PartitionerPanics => job = job.partition(|_, _| panic!("parted in vain")),
-        Fault::ComparatorPanics => job = job.sorted_by(|_, _| panic!("compared in vain")),
+        TaskFault::PartitionerPanics => job = job.partition(|_, _| panic!("parted in vain")),
+        TaskFault::ComparatorPanics => job = job.sorted_by(|_, _| panic!("compared in vain")),
         _ => {}
     }
     let outcome = job.run(
@@ -67,9 +67,9 @@ fn run_with_fault(world: &World, fault: Fault) -> Result<(), Error> {
                 task.emit(&format!("key {}", number % 50), &number)?;
                 if task.index() == 3 && number == 123 {
                     match fault {
-                        Fault::OFails => return Err("no more".into()),
-                        Fault::OPanics => panic!("no more at all"),
-                        Fault::NoText | Fault::NoTextForThePartitioner => {
+                        TaskFault::OFails => return Err("no more".into()),
+                        TaskFault::OPanics => panic!("no more at all"),
+                        TaskFault::NoText | TaskFault::NoTextForThePartitioner => {
                             task.emit_as(&b"\xff\xfe"[..], &1u64)?
                         }
                         _ => {}
@@ -84,8 +84,8 @@ fn run_with_fault(world: &World, fault: Fault) -> Result<(), Error> {
                 group.key()?;
                 groups += 1;
                 match fault {
-                    Fault::AFails if groups == 2 => return Err("enough".into()),
-                    Fault::APanics if groups == 2 => panic!("enough of it"),
+                    TaskFault::AFails if groups == 2 => return Err("enough".into()),
+                    TaskFault::APanics if groups == 2 => panic!("enough of it"),
                     _ => {}
                 }
             }
@@ -129,30 +129,30 @@ fn on_ranks<R: Send + 'static>(
     (outcomes.unwrap_or_else(|hang| panic!("{hang}")), simulation)
 }
 
-fn check(fault: Fault, error: &Error) {
+fn check(fault: TaskFault, error: &Error) {
     let Error::Task(task) = error else { panic!("{fault:?}: {error}") };
     let text = error.to_string();
     let (side, cause, words): (Side, Cause, &[&str]) = match fault {
-        Fault::OFails => (Side::O, Cause::Failed, &["O task 3", "numbers at 123", "no more"]),
-        Fault::OPanics => (Side::O, Cause::Panicked, &["O task 3", "numbers at 123", "no more at all"]),
-        Fault::AFails => (Side::A, Cause::Failed, &["A task", "record", "key ", "enough"]),
-        Fault::APanics => (Side::A, Cause::Panicked, &["A task", "record", "enough of it"]),
-        Fault::NoText => (Side::A, Cause::Rejected, &["A task", "record", "UTF-8"]),
-        Fault::NoTextForThePartitioner => {
+        TaskFault::OFails => (Side::O, Cause::Failed, &["O task 3", "numbers at 123", "no more"]),
+        TaskFault::OPanics => (Side::O, Cause::Panicked, &["O task 3", "numbers at 123", "no more at all"]),
+        TaskFault::AFails => (Side::A, Cause::Failed, &["A task", "record", "key ", "enough"]),
+        TaskFault::APanics => (Side::A, Cause::Panicked, &["A task", "record", "enough of it"]),
+        TaskFault::NoText => (Side::A, Cause::Rejected, &["A task", "record", "UTF-8"]),
+        TaskFault::NoTextForThePartitioner => {
             (Side::O, Cause::Rejected, &["O task 3", "numbers at 123", "UTF-8"])
         }
-        Fault::CombinerPanics => (Side::O, Cause::Panicked, &["numbers at 50", "combined in vain"]),
-        Fault::CombinerPanicsAtATask => {
+        TaskFault::CombinerPanics => (Side::O, Cause::Panicked, &["numbers at 50", "combined in vain"]),
+        TaskFault::CombinerPanicsAtATask => {
             (Side::A, Cause::Panicked, &["values were combined (key \"key ", "combined in vain"])
         }
-        Fault::CombinerMakesNone => {
+        TaskFault::CombinerMakesNone => {
             (Side::O, Cause::Rejected, &["numbers at 50", "the combiner made", "key \"key ", "8 bytes"])
         }
-        Fault::CombinerMakesNoneAtATask => {
+        TaskFault::CombinerMakesNoneAtATask => {
             (Side::A, Cause::Rejected, &["were combined", "the combiner made", "key \"key ", "8 bytes"])
         }
-        Fault::PartitionerPanics => (Side::O, Cause::Panicked, &["numbers at 0", "parted in vain"]),
-        Fault::ComparatorPanics => {
+        TaskFault::PartitionerPanics => (Side::O, Cause::Panicked, &["numbers at 0", "parted in vain"]),
+        TaskFault::ComparatorPanics => {
             (Side::A, Cause::Panicked, &["keys were compared (key", "compared in vain"])
         }
     };
@@ -162,19 +162,19 @@ fn check(fault: Fault, error: &Error) {
     }
 }
 
-const ALL: [Fault; 12] = [
-    Fault::OFails,
-    Fault::OPanics,
-    Fault::AFails,
-    Fault::APanics,
-    Fault::NoText,
-    Fault::NoTextForThePartitioner,
-    Fault::CombinerPanics,
-    Fault::CombinerPanicsAtATask,
-    Fault::CombinerMakesNone,
-    Fault::CombinerMakesNoneAtATask,
-    Fault::PartitionerPanics,
-    Fault::ComparatorPanics,
+const ALL: [TaskFault; 12] = [
+    TaskFault::OFails,
+    TaskFault::OPanics,
+    TaskFault::AFails,
+    TaskFault::APanics,
+    TaskFault::NoText,
+    TaskFault::NoTextForThePartitioner,
+    TaskFault::CombinerPanics,
+    TaskFault::CombinerPanicsAtATask,
+    TaskFault::CombinerMakesNone,
+    TaskFault::CombinerMakesNoneAtATask,
+    TaskFault::PartitionerPanics,
+    TaskFault::ComparatorPanics,
 ];
 
 #[test]

@@ -103,7 +103,7 @@ impl Server for S3 {
     }
 
     fn is_responding(&self) -> bool {
-        self.query_during_crashes()
+        self.answers()
     }
 
     fn restart(&self) {
@@ -353,7 +353,7 @@ impl Server for Postgres {
     }
 
     fn is_responding(&self) -> bool {
-        self.query_during_crashes()
+        self.answers()
     }
 
     fn restart(&self) {
