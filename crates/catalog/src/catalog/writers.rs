@@ -131,8 +131,8 @@ impl Catalog {
         .await
     }
 
-    /// Removes writers that are silent or whose process has ended: they can no longer commit. Returns the names
-    /// of all others.
+    /// Removes writers that are silent or whose process has ended: they can no longer commit. Returns the
+    /// names of all others.
     pub async fn expire_and_list_writers(&self) -> Result<BTreeSet<String>> {
         if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
