@@ -2,6 +2,7 @@
 
 pub mod average;
 pub mod checked_sum;
+pub mod decimal_sum;
 pub mod extremes;
 pub mod float_sum;
 pub mod growing_state;

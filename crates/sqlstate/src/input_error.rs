@@ -16,6 +16,9 @@ pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
             let words = format!("value \"{text}\" is out of range for type {name}");
             (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, words)
         }
+        "numeric" if is_decimal(text.trim()) => {
+            (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow".to_string())
+        }
         "date" | "timestamp" if is_day(text) => {
             let words = format!("date/time field value out of range: \"{text}\"");
             (SqlState::DATETIME_FIELD_OVERFLOW, words)
@@ -44,6 +47,19 @@ fn no_numeric(message: &str) -> Option<&str> {
     let number = text.trim().trim_start_matches(['-', '+']).to_ascii_lowercase();
     let is_none = matches!(number.as_str(), "nan" | "inf" | "infinity");
     (name == "numeric" && is_none).then_some(text)
+}
+
+/// Whether a text is a number as NUMERIC has it, so that it must be out of range if it does not parse.
+fn is_decimal(text: &str) -> bool {
+    let unsigned = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (digits, exponent) = match text.split_once(['e', 'E']) {
+        Some((digits, exponent)) => (digits, exponent.strip_prefix(['-', '+']).unwrap_or(exponent)),
+        None => (text, "0"),
+    };
+    let (whole, rest) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_number = !(whole.is_empty() && rest.is_empty()) && !exponent.is_empty();
+    is_number && [whole, rest, exponent].into_iter().all(unsigned)
 }
 
 fn syntax(name: &str, text: &str) -> String {

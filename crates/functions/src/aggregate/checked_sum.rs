@@ -1,9 +1,10 @@
-//! `sum` of integers, which fails with 22003 on overflow, of floats ([`crate::aggregate::float_sum`]) and of
+//! `sum` of integers and decimals, which fails with 22003 on overflow, of floats ([`crate::aggregate::float_sum`]) and of
 //! intervals ([`crate::aggregate::interval_sum`]); for all other types it is DataFusion's.
 //!
 //! DataFusion's own wraps around. Here integers are summed as decimals of 38 digits, which no table has the
 //! rows to overflow, so that only the final sum is checked: the result depends neither on the order of rows
-//! nor on how many ranks share them. The result type is unchanged.
+//! nor on how many ranks share them. The result type is unchanged. So it is with decimals whose type leaves no
+//! room for the sum ([`crate::aggregate::decimal_sum`]).
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs, Volatility,
 };
 
-use crate::aggregate::{float_sum, interval_sum};
+use crate::aggregate::decimal_sum::DecimalGroups;
+use crate::aggregate::{decimal_sum, float_sum, interval_sum};
 use harrier_error::{SqlError, SqlState};
 
 /// Type in which integers are summed.
@@ -46,10 +48,14 @@ impl Default for CheckedSum {
     }
 }
 
-/// The intermediate field of a sum of integers; `None` if `field` is of another type.
-fn wide(field: &FieldRef) -> Option<FieldRef> {
-    let is_checked = matches!(field.data_type(), DataType::Int64 | DataType::UInt64);
-    is_checked.then(|| Arc::new(Field::new(field.name(), WIDE, true)))
+/// The intermediate field of a sum of integers, or of decimals without room, for its final field and that of its
+/// values; `None`: the sum is DataFusion's.
+fn wide(field: &FieldRef, values: Option<&FieldRef>) -> Option<FieldRef> {
+    let kind = match field.data_type() {
+        DataType::Int64 | DataType::UInt64 => WIDE,
+        _ => decimal_sum::wide(values?.data_type())?,
+    };
+    Some(Arc::new(Field::new(field.name(), kind, true)))
 }
 
 impl AggregateUDFImpl for CheckedSum {
@@ -90,7 +96,9 @@ impl AggregateUDFImpl for CheckedSum {
             let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
             return Ok(float_sum::accumulator(inner, field.data_type()));
         }
-        let Some(wide) = wide(&field) else { return self.inner.accumulator(args) };
+        let Some(wide) = wide(&field, args.expr_fields.first()) else {
+            return self.inner.accumulator(args);
+        };
         let adds_up = !args.is_distinct;
         let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
         Ok(Box::new(WideSum { inner, kind: field.data_type().clone(), adds_up }))
@@ -105,7 +113,7 @@ impl AggregateUDFImpl for CheckedSum {
             return Ok(float_sum::sliding(false, field.data_type()));
         }
         // DataFusion's DISTINCT accumulator supports integers only, not decimals.
-        let Some(wide) = wide(&field).filter(|_| !args.is_distinct) else {
+        let Some(wide) = wide(&field, args.expr_fields.first()).filter(|_| !args.is_distinct) else {
             return self.inner.create_sliding_accumulator(args);
         };
         let inner = self.inner.create_sliding_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
@@ -124,7 +132,15 @@ impl AggregateUDFImpl for CheckedSum {
                 self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
             return Ok(float_sum::groups(inner, field.data_type()));
         }
-        let Some(wide) = wide(&field) else { return self.inner.create_groups_accumulator(args) };
+        let Some(wide) = wide(&field, args.expr_fields.first()) else {
+            return self.inner.create_groups_accumulator(args);
+        };
+        if field.data_type().is_decimal() {
+            let narrow = self.inner.create_groups_accumulator(args.clone())?;
+            let wide =
+                self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+            return Ok(Box::new(DecimalGroups::new(narrow, wide, field.data_type())));
+        }
         let inner = self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
         Ok(Box::new(WideSumGroups { inner, kind: field.data_type().clone() }))
     }
@@ -133,7 +149,8 @@ impl AggregateUDFImpl for CheckedSum {
         if interval_sum::sum_type(args.return_field.data_type()).is_some() {
             return Ok(interval_sum::state_fields(&args));
         }
-        let wide = wide(&args.return_field).or_else(|| float_sum::wide(&args.return_field));
+        let wide = wide(&args.return_field, args.input_fields.first())
+            .or_else(|| float_sum::wide(&args.return_field));
         let return_field = wide.unwrap_or_else(|| Arc::clone(&args.return_field));
         self.inner.state_fields(StateFieldsArgs { return_field, ..args })
     }
@@ -158,6 +175,10 @@ impl AggregateUDFImpl for CheckedSum {
         literal: &Expr,
         argument_is_left: bool,
     ) -> Result<Option<Expr>> {
+        // The sum and the product that it adds are not checked.
+        if matches!(literal, Expr::Literal(value, _) if value.data_type().is_decimal()) {
+            return Ok(None);
+        }
         self.inner.simplify_expr_op_literal(function, argument, operator, literal, argument_is_left)
     }
 
@@ -170,8 +191,9 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// Casts integers, or values already wide, to decimals.
-fn widen(values: &ArrayRef) -> Result<ArrayRef> {
+/// Casts integers and decimals without room, or values already wide, to wide decimals. `kind`: the type of the
+/// final sum.
+fn widen(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     fn decimals<T: ArrowPrimitiveType>(values: &ArrayRef) -> ArrayRef
     where
         T::Native: Into<i128>,
@@ -180,6 +202,7 @@ fn widen(values: &ArrayRef) -> Result<ArrayRef> {
         Arc::new(wide.with_data_type(WIDE))
     }
     match values.data_type() {
+        _ if kind.is_decimal() => Ok(decimal_sum::widen(values)),
         DataType::Int64 => Ok(decimals::<Int64Type>(values)),
         DataType::UInt64 => Ok(decimals::<UInt64Type>(values)),
         DataType::Decimal128(..) => Ok(Arc::clone(values)),
@@ -207,11 +230,12 @@ fn narrow(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     match kind {
         DataType::Int64 => integers::<Int64Type>(sums, kind),
         DataType::UInt64 => integers::<UInt64Type>(sums, kind),
+        DataType::Decimal128(..) => decimal_sum::narrow(sums, kind),
         other => internal_err!("a checked sum in {other}"),
     }
 }
 
-/// An accumulator of decimals, for integers.
+/// An accumulator of wide decimals, for integers and decimals.
 #[derive(Debug)]
 struct WideSum {
     inner: Box<dyn Accumulator>,
@@ -230,6 +254,9 @@ impl WideSum {
             DataType::UInt64 if self.adds_up => {
                 sum_checked(values.as_primitive::<UInt64Type>()).ok()?.map(i128::from)
             }
+            DataType::Decimal128(..) if self.adds_up => {
+                sum_checked(values.as_primitive::<Decimal128Type>()).ok()?
+            }
             _ => None,
         }
     }
@@ -240,10 +267,11 @@ impl Accumulator for WideSum {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let values = match self.sum_of(values) {
             Some(sum) => {
-                let sum = PrimitiveArray::<Decimal128Type>::from_value(sum, 1).with_data_type(WIDE);
-                Arc::new(sum)
+                let kind = if self.kind.is_decimal() { &self.kind } else { &WIDE };
+                let sum = PrimitiveArray::<Decimal128Type>::from_value(sum, 1).with_data_type(kind.clone());
+                widen(&(Arc::new(sum) as ArrayRef), &self.kind)?
             }
-            None => widen(values)?,
+            None => widen(values, &self.kind)?,
         };
         self.inner.update_batch(&[values])
     }
@@ -254,7 +282,7 @@ impl Accumulator for WideSum {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.retract_batch(&[widen(values)?])
+        self.inner.retract_batch(&[widen(values, &self.kind)?])
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -290,7 +318,7 @@ impl GroupsAccumulator for WideSumGroups {
         groups_total: usize,
     ) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.update_batch(&[widen(values)?], groups, filter, groups_total)
+        self.inner.update_batch(&[widen(values, &self.kind)?], groups, filter, groups_total)
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
@@ -307,7 +335,7 @@ impl GroupsAccumulator for WideSumGroups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.convert_to_state(&[widen(values)?], filter)
+        self.inner.convert_to_state(&[widen(values, &self.kind)?], filter)
     }
 
     fn size(&self) -> usize {
@@ -324,10 +352,10 @@ mod tests {
     #[test]
     fn integers_round_trip() {
         let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)]));
-        assert_eq!(&narrow(&widen(&values).unwrap(), &DataType::Int64).unwrap(), &values);
+        assert_eq!(&narrow(&widen(&values, &DataType::Int64).unwrap(), &DataType::Int64).unwrap(), &values);
         let values: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX]));
-        assert_eq!(&narrow(&widen(&values).unwrap(), &DataType::UInt64).unwrap(), &values);
-        let error = narrow(&widen(&values).unwrap(), &DataType::Int64).unwrap_err();
+        assert_eq!(&narrow(&widen(&values, &DataType::UInt64).unwrap(), &DataType::UInt64).unwrap(), &values);
+        let error = narrow(&widen(&values, &DataType::Int64).unwrap(), &DataType::Int64).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
     }
 }

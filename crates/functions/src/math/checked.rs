@@ -1,5 +1,6 @@
 //! Replacements of DataFusion's operators that return a wrong value where PostgreSQL fails or rounds: `+`,
-//! `-` and `*` of integers wrap around, a cast to an integer truncates, and one to a 32-bit float overflows
+//! `-` and `*` of integers wrap around, those of decimals exceed 38 digits as long as 128 bits hold the
+//! number, of which only the first 38 digits are shown, a cast to an integer truncates, and one to a 32-bit float overflows
 //! to infinity. Also operations that DataFusion lacks: `mod`, and intervals times numbers.
 //!
 //! Ranks know them by their names ([`function`]).
@@ -21,10 +22,11 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Operation on two integers of one type, or on a number.
+/// Operation on two integers of one type, on two decimals, or on a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Fails with 22003 if the sum is out of the type's range, as the next two do.
+    /// Fails with 22003 if the sum is out of the type's range, as the next two do. Of decimals, it is for those
+    /// whose digits do not ensure that the result has room ([`has_room`]).
     Add,
     Subtract,
     Multiply,
@@ -139,6 +141,13 @@ impl ScalarUDFImpl for Arithmetic {
                 Ok(first.clone())
             }
             (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
+            (
+                Operation::Add | Operation::Subtract,
+                [DataType::Decimal128(_, scale), DataType::Decimal128(_, other)],
+            ) => Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, *scale.max(other))),
+            (Operation::Multiply, [DataType::Decimal128(_, scale), DataType::Decimal128(_, other)]) => {
+                Ok(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale.saturating_add(*other)))
+            }
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
     }
@@ -170,14 +179,18 @@ impl ScalarUDFImpl for Arithmetic {
                     return internal_err!("{} begins with its signs", self.name());
                 };
                 let kind = arguments.return_field.data_type();
-                return signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
-                    let kernel = match sign {
-                        '-' => sub,
-                        '*' => mul,
-                        _ => add,
-                    };
-                    apply_kernel(kernel, kind, &sum, other)
-                });
+                return signs
+                    .chars()
+                    .zip(others)
+                    .try_fold(first.clone(), |sum, (sign, other)| {
+                        let kernel = match sign {
+                            '-' => sub,
+                            '*' => mul,
+                            _ => add,
+                        };
+                        apply_kernel(kernel, kind, &sum, other)
+                    })
+                    .and_then(|sum| check_digits(sum, kind));
             }
             (Operation::Add, _) => add,
             (Operation::Subtract, _) => sub,
@@ -188,7 +201,8 @@ impl ScalarUDFImpl for Arithmetic {
         let [left, right] = arguments.args.as_slice() else {
             return internal_err!("{} has two arguments", self.name());
         };
-        apply_kernel(kernel, arguments.return_field.data_type(), left, right)
+        let kind = arguments.return_field.data_type();
+        check_digits(apply_kernel(kernel, kind, left, right)?, kind)
     }
 
     #[allow(deprecated, reason = "plans are shown by it")]
@@ -291,8 +305,58 @@ fn apply_kernel(
     .map(ColumnarValue::Array)
 }
 
+/// Whether the result of `+`, `-` or `*` has 38 digits at most, whatever the operands, by their types. For all
+/// other types than decimals of 128 bits it says so too.
+pub fn has_room(operation: Operation, left: &DataType, right: &DataType) -> bool {
+    let (DataType::Decimal128(precision, scale), DataType::Decimal128(other_precision, other_scale)) =
+        (left, right)
+    else {
+        return true;
+    };
+    let [precision, other_precision] = [*precision, *other_precision].map(i16::from);
+    let [scale, other_scale] = [*scale, *other_scale].map(i16::from);
+    let digits = match operation {
+        Operation::Multiply => precision + other_precision,
+        _ => scale.max(other_scale) + (precision - scale).max(other_precision - other_scale) + 1,
+    };
+    digits <= i16::from(DECIMAL128_MAX_PRECISION)
+}
+
+/// Passes on what is computed of integers, and decimals that have no more digits than their type.
+///
+/// Errors: a decimal has more than 38 digits (22003).
+fn check_digits(computed: ColumnarValue, kind: &DataType) -> Result<ColumnarValue> {
+    let is_within = match (kind, &computed) {
+        (DataType::Decimal128(..), ColumnarValue::Array(values)) => {
+            has_38_digits(values.as_primitive::<Decimal128Type>())
+        }
+        (DataType::Decimal128(..), ColumnarValue::Scalar(ScalarValue::Decimal128(Some(value), ..))) => {
+            value.unsigned_abs() < DECIMAL_LIMIT
+        }
+        _ => true,
+    };
+    if is_within { Ok(computed) } else { Err(out_of_range(kind).into_datafusion()) }
+}
+
+/// The least number of 39 digits.
+pub(crate) const DECIMAL_LIMIT: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32);
+
+/// Whether all numbers have 38 digits at most.
+pub(crate) fn has_38_digits(values: &PrimitiveArray<Decimal128Type>) -> bool {
+    // One look at the bits of all numbers, without a branch, is enough for all but the largest.
+    bits_of(values.values()) < DECIMAL_LIMIT - 1
+        || values.iter().flatten().all(|value| value.unsigned_abs() < DECIMAL_LIMIT)
+}
+
+/// The bits that any of the numbers has, or its complement if it is negative: no absolute value is larger than
+/// this and one.
+pub(crate) fn bits_of(values: &[i128]) -> u128 {
+    values.iter().fold(0, |bits, value| bits | (value ^ (value >> 127)) as u128)
+}
+
 fn out_of_range(kind: &DataType) -> SqlError {
     let name = match kind {
+        DataType::Decimal128(..) => return decimal_out_of_range(),
         DataType::Int8 => "tinyint".to_string(),
         DataType::Int16 => "smallint".to_string(),
         DataType::Int32 => "integer".to_string(),
@@ -301,6 +365,12 @@ fn out_of_range(kind: &DataType) -> SqlError {
         other => other.to_string().to_lowercase(),
     };
     SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+}
+
+/// The error of a decimal without room.
+pub(crate) fn decimal_out_of_range() -> SqlError {
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric out of range")
+        .with_detail("A numeric has 38 digits.")
 }
 
 /// Floats, with the sign of NaN cleared.
@@ -439,6 +509,25 @@ mod tests {
         };
         let found = round(&decimals(vec![50, 149, 150, -150, -149, 1200])).unwrap();
         assert_eq!(&found, &decimals(vec![100, 100, 200, -200, -100, 1200]));
+    }
+
+    #[test]
+    fn decimals_have_38_digits() {
+        let most = 10_i128.pow(38) - 1;
+        let decimals = |values: Vec<Option<i128>>| {
+            Decimal128Array::from(values).with_precision_and_scale(38, 0).unwrap()
+        };
+        assert!(has_38_digits(&decimals(vec![Some(most), None, Some(-most), Some(0)])));
+        assert!(!has_38_digits(&decimals(vec![Some(1), None, Some(most + 1)])));
+        assert!(!has_38_digits(&decimals(vec![Some(-most - 1)])));
+        assert_eq!(bits_of(&[4, -3, 0]), 6);
+        let kind = |precision, scale| DataType::Decimal128(precision, scale);
+        assert!(has_room(Operation::Add, &kind(37, 2), &kind(10, 2)));
+        assert!(!has_room(Operation::Add, &kind(37, 2), &kind(10, 3)));
+        assert!(!has_room(Operation::Subtract, &kind(38, 0), &kind(1, 0)));
+        assert!(has_room(Operation::Multiply, &kind(19, 0), &kind(19, 2)));
+        assert!(!has_room(Operation::Multiply, &kind(20, 0), &kind(19, 0)));
+        assert!(has_room(Operation::Add, &DataType::Int64, &DataType::Int64));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-use crate::math::quotient::out_of_range;
+use crate::math::checked::{DECIMAL_LIMIT, decimal_out_of_range};
 use harrier_sqlstate::IntoDataFusionError;
 
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -71,7 +71,8 @@ impl Rescale {
         let shift = i32::from(kept) - i32::from(scale);
         let power = 10_i128.pow(shift.unsigned_abs());
         let value = if shift < 0 { Some(value / power) } else { value.checked_mul(power) };
-        value.ok_or_else(|| out_of_range().into_datafusion())
+        let value = value.filter(|value| value.unsigned_abs() < DECIMAL_LIMIT);
+        value.ok_or_else(|| decimal_out_of_range().into_datafusion())
     }
 }
 

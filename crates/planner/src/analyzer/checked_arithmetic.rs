@@ -1,11 +1,12 @@
-//! PostgreSQL's checked arithmetic: integer overflow fails (22003), casts to integers round, doubles out of
-//! range of a REAL fail (22003). NaN results of float arithmetic have no sign: NaN sorts above all numbers.
+//! PostgreSQL's checked arithmetic: integer overflow fails (22003), and so does a decimal of more than 38
+//! digits, casts to integers round, doubles out of range of a REAL fail (22003). NaN results of float arithmetic have no sign: NaN sorts above all numbers.
 //!
 //! This is an analyzer rule, because types are only known after type coercion. It replaces operators by
 //! functions of [`harrier_functions::math::checked`], and inserts them before casts.
 //!
 //! ```text
 //! a + b, a - b, a * b, integers      ─►  harrier_add(a, b), harrier_subtract(a, b), harrier_multiply(a, b)
+//! m + n, m - n, m * n                ─►  the same, for decimals whose result may need more than 38 digits
 //! -a                                 ─►  harrier_subtract(0, a)
 //! a + b + … + r, more than 16 signs  ─►  harrier_terms('++…', a, b, …, r)
 //! CAST(d AS Int32), d a double       ─►  CAST(harrier_round(d) AS Int32)
@@ -26,7 +27,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_functions::math::checked::Operation;
+use harrier_functions::math::checked::{Operation, has_room};
 use harrier_functions::parse::float;
 
 use crate::rewrite::{input_schema, rewrite_expressions};
@@ -68,6 +69,9 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             match operation {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                     Transformed::yes(build_operation(operation, *left, *right))
+                }
+                Some(operation) if is_narrow(operation, &kind, type_of(&right)) => {
+                    Transformed::yes(call(operation, vec![*left, *right]))
                 }
                 _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
                     let (left, right) =
@@ -130,6 +134,11 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 fn is_arithmetic(op: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+/// Whether the types are decimals without room for every result.
+fn is_narrow(operation: Operation, left: &Option<DataType>, right: Option<DataType>) -> bool {
+    matches!((left, right), (Some(left), Some(right)) if !has_room(operation, left, &right))
 }
 
 fn is_float(kind: &Option<DataType>) -> bool {
