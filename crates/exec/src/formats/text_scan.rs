@@ -3,7 +3,7 @@
 //! - [`TextFiles`] is the format, [`TextFilesFactory`] creates it from options.
 //! - [`CsvScan`] splits files between rows only, even with line ends in quotes (`quotes.rs`,
 //!   `row_starts.rs`), and detects unclosed quotes. DataFusion's reader parses the rows of the bytes given to
-//!   it (`one_file.rs`), except if a pattern defines NULL (`null_values.rs`).
+//!   it (`one_file.rs`), except if a pattern defines NULL or a column has floats (`csv_rows.rs`).
 //! - [`JsonLines`] reads numbers without loss (`json_lines.rs`), and records on single lines or not
 //!   (`json_records.rs`).
 //!
@@ -33,10 +33,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
+mod csv_rows;
 mod csv_scan;
 mod json_lines;
 mod json_records;
-mod null_values;
 mod one_file;
 mod quotes;
 mod row_starts;

@@ -88,6 +88,33 @@ fn floats(texts: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     Ok(floats)
 }
 
+/// A text that [`parse`] refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misfit {
+    pub row: usize,
+    /// It is a number, and none of the type.
+    pub is_out_of_range: bool,
+}
+
+/// Texts as floats of the type `kind`.
+///
+/// Errors: the first text that is none.
+pub fn parse(texts: &StringArray, kind: &DataType) -> std::result::Result<ArrayRef, Misfit> {
+    let safe = CastOptions { safe: true, ..DEFAULT_CAST_OPTIONS };
+    // No cast of texts to numbers fails then.
+    let values =
+        cast_with_options(texts, kind, &safe).map_err(|_| Misfit { row: 0, is_out_of_range: false })?;
+    if values.null_count() > texts.null_count() {
+        let row = (0..texts.len()).find(|row| texts.is_valid(*row) && values.is_null(*row));
+        return Err(Misfit { row: row.unwrap_or(0), is_out_of_range: false });
+    }
+    let is_out = |row: &usize| texts.is_valid(*row) && is_nonzero_number(texts.value(*row));
+    match odd_rows(&values).into_iter().find(is_out) {
+        Some(row) => Err(Misfit { row, is_out_of_range: true }),
+        None => Ok(values),
+    }
+}
+
 /// The floats that the texts were cast to, with NULL for texts out of the type's range.
 pub fn in_range(texts: &StringArray, floats: ArrayRef) -> Result<ArrayRef> {
     let odd = odd_rows(&floats);
@@ -157,5 +184,19 @@ mod tests {
             assert!(error.contains("is out of range for type"), "{text}: {error}");
         }
         assert!(of("x", &DataType::Float64).is_err());
+    }
+
+    #[test]
+    fn the_first_text_that_is_none_is_found() {
+        let of = |texts: Vec<Option<&str>>| parse(&StringArray::from(texts), &DataType::Float32);
+        let floats = of(vec![None, Some("-inf"), Some("0.0"), Some("1e30")]).unwrap();
+        assert_eq!(
+            floats.as_primitive::<Float32Type>().iter().collect::<Vec<_>>(),
+            [None, Some(f32::NEG_INFINITY), Some(0.0), Some(1e30)]
+        );
+        let misfit = |row, is_out_of_range| Err(Misfit { row, is_out_of_range });
+        assert_eq!(of(vec![None, Some("inf"), Some("1e40"), Some("1e50")]).map(drop), misfit(2, true));
+        assert_eq!(of(vec![Some("1e-60")]).map(drop), misfit(0, true));
+        assert_eq!(of(vec![Some("1e40"), None, Some("x")]).map(drop), misfit(2, false));
     }
 }

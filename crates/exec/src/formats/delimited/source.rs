@@ -19,6 +19,7 @@ use super::Layout;
 use crate::formats::compression;
 use crate::formats::format_adapter::OwnScan;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::float;
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Target bytes of the texts of a batch.
@@ -192,15 +193,28 @@ impl LineReader {
     /// Parses texts as values of a column. An empty text is NULL if it is not a valid value.
     fn parse_column(&self, texts: &StringArray, field: &Field, first: u64) -> Result<ArrayRef> {
         let safe = CastOptions { safe: true, ..CastOptions::default() };
-        let values = cast_with_options(texts, field.data_type(), &safe)?;
+        let mut values = cast_with_options(texts, field.data_type(), &safe)?;
+        if field.data_type().is_floating() {
+            // NULL where a cast makes infinity or zero of another number.
+            values = float::in_range(texts, values)?;
+        }
         if values.null_count() > texts.null_count()
             && let Some(row) = (0..texts.len())
                 .find(|row| texts.is_valid(*row) && values.is_null(*row) && !texts.value(*row).is_empty())
         {
-            let message = format!("invalid input for type {}: \"{}\"", field.data_type(), texts.value(row));
+            let text = texts.value(row);
+            let (state, message) = match field.data_type() {
+                kind if kind.is_floating() && text.trim().parse::<f64>().is_ok() => {
+                    (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, float::out_of_range(text, kind).message)
+                }
+                kind => (
+                    SqlState::INVALID_TEXT_REPRESENTATION,
+                    format!("invalid input for type {kind}: \"{text}\""),
+                ),
+            };
             let column = self.schema.index_of(field.name()).ok().map(|at| self.columns[at]);
             let line = first + row as u64;
-            return Err(self.error(SqlState::INVALID_TEXT_REPRESENTATION, &message, line, column));
+            return Err(self.error(state, &message, line, column));
         }
         Ok(values)
     }

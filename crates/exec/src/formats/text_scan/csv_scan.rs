@@ -23,7 +23,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
-use super::null_values::{self, ReadOptions};
+use super::csv_rows::{self, ReadOptions};
 use super::one_file::InputFiles;
 use super::quotes::{Quotes, SpecialBytes};
 use super::row_starts::RowStarts;
@@ -187,10 +187,9 @@ impl FileOpener for CsvOpener {
                 None => check_quotes(bytes, begin, meta.clone(), scan.blank_row()),
                 Some(_) => bytes,
             };
-            if let Some(pattern) = scan.options.null_regex.as_ref().filter(|pattern| !pattern.is_empty()) {
-                let has_header = is_first && scan.options.has_header.unwrap_or(true);
-                let batches =
-                    null_values::opener(scan.rows(has_header)?, pattern, bytes)?.open(file)?.await?;
+            let reading = scan.rows(is_first && scan.options.has_header.unwrap_or(true))?;
+            if reading.is_own() {
+                let batches = csv_rows::opener(reading, bytes)?.open(file)?.await?;
                 return Ok(batches.map_err(told).boxed());
             }
             let one: Arc<dyn ObjectStore> = Arc::new(InputFiles::single(meta, bytes));
@@ -265,6 +264,14 @@ fn with_line_of_file(error: DataFusionError, first_line: u64) -> DataFusionError
         Some(format!("{before}{PLACE}{}{}", first_line + row, &rest[digits..]))
     };
     match error {
+        DataFusionError::External(error) => match error.downcast::<SqlError>() {
+            Ok(error) => {
+                let mut error = *error;
+                error.detail = error.detail.map(|text| in_file(&text).unwrap_or(text));
+                error.into_datafusion()
+            }
+            Err(error) => DataFusionError::External(error),
+        },
         DataFusionError::ArrowError(error, backtrace) => {
             let error = match *error {
                 ArrowError::ParseError(text) => ArrowError::ParseError(in_file(&text).unwrap_or(text)),

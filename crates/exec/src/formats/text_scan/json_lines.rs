@@ -1,7 +1,8 @@
 //! Scan of JSON files.
 //!
-//! DataFusion's reader truncates the fraction of a number in an integer column. Here such a number is read as
-//! its text, and is an integer value or an error. In a text column a number, or `true`, is read as its text.
+//! DataFusion's reader truncates the fraction of a number in an integer column, and reads a number out of the
+//! range of a float as infinity or zero. Here such numbers are read as their text, and are values of the type or
+//! an error. In a text column a number, or `true`, is read as its text.
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ use super::{RECORD_BYTES_MAX, compression_of, too_long};
 use crate::formats::compression;
 use crate::formats::format_adapter::OwnScan;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::float;
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Bytes read at once to find the end of a line.
@@ -192,7 +194,7 @@ impl JsonReader {
     /// Converts a column read with [`reader_field`] to its type.
     fn convert_column(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
         let kind = field.data_type();
-        if !has_integers(kind) {
+        if !has_numbers(kind) {
             return Ok(Arc::clone(column));
         }
         Ok(match kind {
@@ -204,6 +206,7 @@ impl JsonReader {
             DataType::UInt16 => self.convert_integers::<UInt16Type>(column, field)?,
             DataType::UInt32 => self.convert_integers::<UInt32Type>(column, field)?,
             DataType::UInt64 => self.convert_integers::<UInt64Type>(column, field)?,
+            DataType::Float32 | DataType::Float64 => self.convert_floats(column, field)?,
             DataType::List(item) => {
                 let list = column.as_list::<i32>();
                 let values = self.convert_column(list.values(), item)?;
@@ -223,7 +226,7 @@ impl JsonReader {
                 let (offsets, nulls) = (map.offsets().clone(), map.nulls().cloned());
                 Arc::new(MapArray::try_new(Arc::clone(entry), offsets, entries, nulls, *sorted)?)
             }
-            other => return Err(internal_datafusion_err!("whole numbers in {other}")),
+            other => return Err(internal_datafusion_err!("numbers in {other}")),
         })
     }
 
@@ -258,6 +261,21 @@ impl JsonReader {
         Ok(Arc::new(values.collect::<Result<PrimitiveArray<T>>>()?))
     }
 
+    fn convert_floats(&self, column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
+        let texts: &StringArray = column.as_string();
+        float::parse(texts, field.data_type()).map_err(|misfit| {
+            let text = texts.value(misfit.row);
+            let error = match misfit.is_out_of_range {
+                true => float::out_of_range(text, field.data_type()),
+                false => SqlError::new(
+                    SqlState::INVALID_TEXT_REPRESENTATION,
+                    format!("invalid input syntax for type {}: \"{text}\"", sql_type_name(field)),
+                ),
+            };
+            self.misfit(error.sqlstate, error.message, field)
+        })
+    }
+
     fn misfit(&self, state: SqlState, message: String, field: &Field) -> DataFusionError {
         let detail = format!("file \"{}\", key \"{}\"", self.name, field.name());
         SqlError::new(state, message).with_detail(detail).into_datafusion()
@@ -270,6 +288,8 @@ fn sql_type_name(field: &Field) -> String {
         DataType::Int16 => "smallint".to_string(),
         DataType::Int32 => "integer".to_string(),
         DataType::Int64 => "bigint".to_string(),
+        DataType::Float32 => "real".to_string(),
+        DataType::Float64 => "double precision".to_string(),
         other => other.to_string(),
     }
 }
@@ -303,23 +323,24 @@ fn parse_integer(text: &str) -> Option<i128> {
     }
 }
 
-/// Whether a type contains integers, which are read as text.
-fn has_integers(kind: &DataType) -> bool {
+/// Whether a type contains integers or floats, which are read as text.
+fn has_numbers(kind: &DataType) -> bool {
     match kind {
         kind if kind.is_integer() => true,
-        DataType::List(item) => has_integers(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| has_integers(field.data_type())),
+        DataType::Float32 | DataType::Float64 => true,
+        DataType::List(item) => has_numbers(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_numbers(field.data_type())),
         DataType::Map(entry, _) => match entry.data_type() {
-            DataType::Struct(fields) => fields.iter().any(|field| has_integers(field.data_type())),
+            DataType::Struct(fields) => fields.iter().any(|field| has_numbers(field.data_type())),
             _ => false,
         },
         _ => false,
     }
 }
 
-/// The reader's form of a field: integers are text.
+/// The reader's form of a field: integers and floats are text.
 fn reader_field(field: &FieldRef) -> FieldRef {
-    if !has_integers(field.data_type()) {
+    if !has_numbers(field.data_type()) {
         return Arc::clone(field);
     }
     let all = |fields: &Fields| fields.iter().map(reader_field).collect::<Fields>();
@@ -334,6 +355,8 @@ fn reader_field(field: &FieldRef) -> FieldRef {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::datatypes::Float32Type;
+
     use super::*;
 
     #[test]
@@ -368,6 +391,7 @@ mod tests {
             Field::new("l", DataType::List(Arc::clone(&item)), true),
             Field::new("s", DataType::Struct(vec![Field::new("x", DataType::Int16, true)].into()), true),
             Field::new("t", DataType::Utf8, true),
+            Field::new("f", DataType::Float32, true),
         ];
         let schema: SchemaRef = Arc::new(Schema::new(fields));
         let read = |text: &'static str| {
@@ -378,7 +402,7 @@ mod tests {
         };
         let mut reading = read(concat!(
             "\u{feff}{\"n\":9007199254740993,\"l\":[1,null],\"s\":{\"x\":-1},\"t\":\"a\"}\n",
-            "{\"n\":2.0,\"l\":null,\"t\":1.50}\n",
+            "{\"n\":2.0,\"l\":null,\"t\":1.50,\"f\":-1.5e3}\n",
             "{\"s\":null,\"t\":true}\n",
         ));
         let first = reading.next().await.unwrap().unwrap();
@@ -388,6 +412,8 @@ mod tests {
         assert_eq!(list.as_primitive::<Int32Type>().iter().collect::<Vec<_>>(), [Some(1), None]);
         assert!(first.column(1).is_null(1) && first.column(2).is_null(1));
         assert_eq!(first.column(3).as_string::<i32>().value(1), "1.50");
+        let floats: Vec<_> = first.column(4).as_primitive::<Float32Type>().iter().collect();
+        assert_eq!(floats, [None, Some(-1500.0)]);
         let second = reading.next().await.unwrap().unwrap();
         assert_eq!((second.num_rows(), second.column(3).as_string::<i32>().value(0)), (1, "true"));
         assert!(reading.next().await.unwrap().is_none());
@@ -396,6 +422,9 @@ mod tests {
             ("{\"l\":[1,2.5]}\n", SqlState::INVALID_TEXT_REPRESENTATION),
             ("{\"s\":{\"x\":1e-1}}\n", SqlState::INVALID_TEXT_REPRESENTATION),
             ("{\"s\":{\"x\":40000}}\n", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+            ("{\"f\":1e40}\n", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+            ("{\"f\":1e-60}\n", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+            ("{\"f\":\"x\"}\n", SqlState::INVALID_TEXT_REPRESENTATION),
         ] {
             let error = read(text).next().await.unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), state, "{text}");
