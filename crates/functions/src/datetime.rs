@@ -10,3 +10,4 @@ pub mod time_unit;
 pub mod time_zone;
 pub mod transaction_time;
 pub(crate) mod zone_offset;
+pub mod zoned_interval;

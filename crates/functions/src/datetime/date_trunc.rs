@@ -22,6 +22,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::datetime::infinity::infinity_of;
+use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -94,6 +96,45 @@ fn of_intervals(units: &ColumnarValue, intervals: &ColumnarValue, rows: usize) -
         true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?)),
         false => Ok(ColumnarValue::Array(Arc::new(whole))),
     }
+}
+
+/// The nanoseconds of a unit that is no longer than an hour.
+fn nanoseconds_of(unit: &str) -> Option<i64> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "hour" => 3_600_000_000_000,
+        "minute" => 60_000_000_000,
+        "second" => 1_000_000_000,
+        "millisecond" => 1_000_000,
+        "microsecond" => 1_000,
+        _ => return None,
+    })
+}
+
+/// Truncates points in time to a unit of that many nanoseconds, as the clocks of their zone show it. Both of two
+/// hours with the same name stay what they are, as in PostgreSQL.
+///
+/// Errors: the year is out of range (22008).
+fn by_clock(moments: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {
+    let kind = moments.data_type();
+    let DataType::Timestamp(unit, Some(zone)) = kind else { return internal_err!("clocks of {kind}") };
+    let (zone, second) = (zone_of(zone)?, in_a_second(*unit));
+    // Shorter units are there already.
+    let size = (i128::from(nanoseconds) * i128::from(second) / 1_000_000_000).max(1) as i64;
+    let infinity = infinity_of(kind);
+    let counts = cast(moments, &DataType::Int64)?;
+    let whole = counts.as_primitive::<Int64Type>().iter().map(|count| {
+        let Some(count) = count else { return Ok(None) };
+        if infinity.is_some_and(|infinity| count == infinity || count == -infinity) {
+            return Ok(Some(count));
+        }
+        let ahead = offset_then(&zone, count.div_euclid(second));
+        let local = ahead.and_then(|ahead| count.checked_add(ahead * second));
+        let whole = local.and_then(|local| count.checked_sub(local.rem_euclid(size)));
+        whole.map(Some).ok_or_else(|| {
+            SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion()
+        })
+    });
+    Ok(cast(&whole.collect::<Result<Int64Array>>()?, kind)?)
 }
 
 /// The number of years of a multi-year unit, and the first year of its count.
@@ -197,6 +238,18 @@ impl ScalarUDFImpl for AnyYear {
         if moments.data_type() == INTERVAL {
             return of_intervals(&arguments.args[0], moments, arguments.number_rows);
         }
+        if let (ColumnarValue::Scalar(unit), DataType::Timestamp(_, Some(_))) =
+            (&arguments.args[0], moments.data_type())
+            && let Some(nanoseconds) = unit.try_as_str().flatten().and_then(nanoseconds_of)
+        {
+            let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
+            let whole =
+                by_clock(&moments.to_array(if is_scalar { 1 } else { arguments.number_rows })?, nanoseconds)?;
+            return Ok(match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?),
+                false => ColumnarValue::Array(whole),
+            });
+        }
         if let ColumnarValue::Scalar(unit) = &arguments.args[0]
             && let Some(years) = unit.try_as_str().flatten().and_then(years_of)
             && matches!(moments.data_type(), DataType::Timestamp(..))
@@ -294,6 +347,24 @@ mod tests {
         assert_eq!(trunc("week", &texts), expected);
         assert_eq!(trunc("hour", &texts)[0], "9999-12-31T23:00:00");
         assert_eq!(trunc("millisecond", &texts)[0], "9999-12-31T23:59:59.999");
+    }
+
+    #[test]
+    fn hours_are_those_of_clocks() {
+        let check = |zone: &str, unit: &str, text: &str, expected: &str| {
+            let kind = |zone: &str| DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into()));
+            let texts: ArrayRef = Arc::new(StringArray::from(vec![text]));
+            let moments = cast(&cast(&texts, &kind("UTC")).unwrap(), &kind(zone)).unwrap();
+            let whole = by_clock(&moments, nanoseconds_of(unit).unwrap()).unwrap();
+            let whole = cast(&cast(&whole, &kind("UTC")).unwrap(), &DataType::Utf8).unwrap();
+            assert_eq!(whole.as_string::<i32>().value(0), expected, "{text} {zone}");
+        };
+        check("America/New_York", "hour", "2024-11-03T05:30:00Z", "2024-11-03T05:00:00Z");
+        check("America/New_York", "hour", "2024-11-03T06:30:00Z", "2024-11-03T06:00:00Z");
+        check("Australia/Lord_Howe", "hour", "2024-04-06T15:10:00Z", "2024-04-06T14:30:00Z");
+        check("Australia/Lord_Howe", "hour", "2024-10-05T15:45:00Z", "2024-10-05T15:00:00Z");
+        check("Asia/Kolkata", "minute", "1969-12-31T23:59:59.5Z", "1969-12-31T23:59:00Z");
+        check("UTC", "millisecond", "1969-12-31T23:59:59.1239Z", "1969-12-31T23:59:59.123Z");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use chrono::{Datelike, NaiveDateTime, TimeDelta};
 use datafusion::arrow::array::{
     Array, ArrayAccessor, ArrayIter, ArrayRef, AsArray, LargeStringArray, StringArray, StringViewArray,
 };
@@ -101,6 +102,8 @@ impl Kind {
             _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
             Self::Date => false,
             // A cast would apply a zone to a timestamp without time zone.
+            // A cast fails where the clocks of a named zone are changed.
+            Self::TimestampWithZone if text.iter().skip(19).any(|byte| *byte == b'/') => false,
             Self::Timestamp if text.iter().skip(19).any(|byte| !matches!(byte, b'.' | b'0'..=b'9')) => false,
             _ => is(4, b'-') && is(7, b'-') && is(13, b':') && is(16, b':'),
         }
@@ -219,11 +222,24 @@ pub fn normal(text: &str, kind: Kind, order: DateOrder) -> Option<String> {
         Kind::Interval => return None,
         Kind::Timestamp => format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string())),
         Kind::TimestampWithZone => {
-            let zone = fields.zone.clone().unwrap_or_default();
-            format!("{} {}{zone}", day?, time.unwrap_or_else(|| "00:00:00".to_string()))
+            let local = format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string()));
+            let zone = fields.zone.unwrap_or_default();
+            match zone.strip_prefix(' ').and_then(|name| in_utc(&local, name)) {
+                Some(moment) => moment,
+                None => local + &zone,
+            }
         }
     };
     (normal != text).then_some(normal)
+}
+
+/// A local time of a named zone, in UTC. A cast, which knows names of zones too, fails for a time that clocks
+/// show twice or never.
+fn in_utc(local: &str, zone: &str) -> Option<String> {
+    let local = NaiveDateTime::parse_from_str(local, "%Y-%m-%d %H:%M:%S%.f").ok()?;
+    let ahead = zone_offset::offset_there(&zone_offset::zone_of(zone).ok()?, local.and_utc().timestamp())?;
+    let moment = local.checked_sub_signed(TimeDelta::seconds(ahead))?;
+    (1..=9999).contains(&moment.year()).then(|| moment.format("%Y-%m-%d %H:%M:%S%.fZ").to_string())
 }
 
 /// Replaces the T of `2024-01-05T10:00` by a blank.
@@ -605,7 +621,11 @@ mod tests {
         };
         check("2024-01-05 10:00:00 EST", Kind::TimestampWithZone, "2024-01-05 10:00:00-05:00");
         check("2024-07-05 10:00:00 cet", Kind::TimestampWithZone, "2024-07-05 10:00:00+01:00");
-        check("2024-07-05 10:00 Europe/Berlin", Kind::TimestampWithZone, "2024-07-05 10:00:00 Europe/Berlin");
+        let zoned = |text: &str, expected: &str| check(text, Kind::TimestampWithZone, expected);
+        zoned("2024-07-05 10:00 Europe/Berlin", "2024-07-05 08:00:00Z");
+        zoned("2024-03-10 02:30:00.5 America/New_York", "2024-03-10 07:30:00.500Z");
+        zoned("2024-11-03 01:30:00 America/New_York", "2024-11-03 06:30:00Z");
+        zoned("1893-04-01 00:03 Europe/Berlin", "1893-03-31 23:09:32Z");
         // A timestamp without time zone ignores the zone.
         check("2024-01-05 10:00:00 EST", Kind::Timestamp, "2024-01-05 10:00:00");
         check("2024-01-05 10:00:00 Europe/Berlin", Kind::Timestamp, "2024-01-05 10:00:00");

@@ -13,11 +13,14 @@
 //! CAST(d AS Float32)                 ─►  harrier_real(d)
 //! CAST(t AS Float64), t a text       ─►  harrier_double_of_text(t)
 //! d * e                              ─►  harrier_unsigned_nan(d * e)
+//! z + i, z - i, z a timestamptz      ─►  harrier_later(z, i), harrier_earlier(z, i), i an interval
 //! ```
 //!
 //! `CheckedArithmetic` can go when DataFusion offers checked integer arithmetic (apache/datafusion#17539),
 //! and casts to integers round (apache/datafusion#11886, open); related: apache/datafusion#21318,
 //! apache/datafusion#12140.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -25,8 +28,9 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::datetime::zoned_interval;
 use harrier_functions::math::checked::{Operation, has_room};
 use harrier_functions::parse::float;
 
@@ -72,6 +76,12 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 }
                 Some(operation) if is_narrow(operation, &kind, type_of(&right)) => {
                     Transformed::yes(call(operation, vec![*left, *right]))
+                }
+                Some(operation) if let Some(function) = shift(operation, &kind, type_of(&right)) => {
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                        function,
+                        vec![*left, *right],
+                    )))
                 }
                 _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
                     let (left, right) =
@@ -134,6 +144,16 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 fn is_arithmetic(op: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+/// The function for a sum or difference of a timestamptz and an interval.
+fn shift(operation: Operation, left: &Option<DataType>, right: Option<DataType>) -> Option<Arc<ScalarUDF>> {
+    let adds = match operation {
+        Operation::Add => true,
+        Operation::Subtract => false,
+        _ => return None,
+    };
+    zoned_interval::in_place_of(adds, left.as_ref()?, &right?)
 }
 
 /// Whether the types are decimals without room for every result.

@@ -127,8 +127,20 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| date_trunc(unit, moment)),
                 ("date_trunc", [unit, moment, zone]) => {
-                    let local = call("timezone", zone, moment);
-                    Some(call("timezone", zone, &call("date_trunc", unit, &local)))
+                    let unit_name = text_of(unit).unwrap_or_default();
+                    Some(match text_of(zone).filter(|zone| is_of_time(unit_name) && is_plain(zone)) {
+                        // Clocks may show the same hour twice, so that no local time says which one it is.
+                        Some(zone) => {
+                            let moment = cast(moment, TIMESTAMPTZ);
+                            let kind = format!("Timestamp(Microsecond, Some(\"{zone}\"))");
+                            let moment = call("arrow_cast", &moment, &string_literal(&kind));
+                            cast(&date_trunc_call(unit, &moment), TIMESTAMPTZ)
+                        }
+                        None => {
+                            let local = call("timezone", zone, moment);
+                            call("timezone", zone, &date_trunc_call(unit, &local))
+                        }
+                    })
                 }
                 ("make_timestamptz", [parts @ .., zone]) if parts.len() == 6 => {
                     let parts = parts.iter().copied().cloned().collect();
@@ -192,6 +204,48 @@ fn now_with_digits(name: &str, digits: &Expr) -> Option<Expr> {
     Some(cast(&call_of(now, vec![]), data_type))
 }
 
+/// `date_trunc(unit, moment)`, with a unit that DataFusion knows.
+fn date_trunc_call(unit: &Expr, moment: &Expr) -> Expr {
+    let known = text_of(unit).and_then(|unit| date_trunc(unit, moment));
+    known.unwrap_or_else(|| call("date_trunc", unit, moment))
+}
+
+/// Whether a unit of `date_trunc` is an hour or a part of it.
+fn is_of_time(unit: &str) -> bool {
+    const UNITS: [&str; 24] = [
+        "hour",
+        "hours",
+        "hr",
+        "hrs",
+        "h",
+        "minute",
+        "minutes",
+        "min",
+        "mins",
+        "m",
+        "second",
+        "seconds",
+        "sec",
+        "secs",
+        "s",
+        "millisecond",
+        "milliseconds",
+        "msec",
+        "msecs",
+        "ms",
+        "microsecond",
+        "microseconds",
+        "usec",
+        "us",
+    ];
+    UNITS.iter().any(|known| known.eq_ignore_ascii_case(unit))
+}
+
+/// Whether a zone can stand in the name of a type.
+fn is_plain(zone: &str) -> bool {
+    zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-:/_".contains(&byte))
+}
+
 /// Replaces a synonym of a unit in `date_trunc` that DataFusion does not know.
 fn date_trunc(unit: &str, moment: &Expr) -> Option<Expr> {
     let unit = match unit.to_ascii_lowercase().as_str() {
@@ -211,6 +265,8 @@ fn date_trunc(unit: &str, moment: &Expr) -> Option<Expr> {
 }
 
 const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);
+
+const TIMESTAMPTZ: DataType = DataType::Timestamp(None, TimezoneInfo::Tz);
 
 /// Orders the named arguments of `make_interval(days => 10)`, and completes `make_interval()`.
 fn interval_of_named(function: &Function) -> Option<Function> {
@@ -547,6 +603,12 @@ mod tests {
                 "SELECT date_trunc('day', a, 'UTC')",
                 "SELECT timezone('UTC', date_trunc('day', timezone('UTC', a)))",
             ),
+            (
+                "SELECT date_trunc('mins', a, 'UTC')",
+                "SELECT CAST(date_trunc('minute', arrow_cast(CAST(a AS TIMESTAMPTZ(6)), \
+                 'Timestamp(Microsecond, Some(\"UTC\"))')) AS TIMESTAMPTZ(6))",
+            ),
+            ("SELECT date_trunc('mins', a, b)", "SELECT timezone(b, date_trunc('minute', timezone(b, a)))"),
             ("SELECT to_timestamp(a)", "SELECT to_timestamp(a)"),
             ("SELECT date(a)", "SELECT CAST(a AS DATE)"),
             ("SELECT pg_catalog.int4('7')", "SELECT CAST('7' AS INTEGER)"),
