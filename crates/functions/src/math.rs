@@ -1,8 +1,8 @@
-//! Numbers: checked operators, quotients, rounding, logarithms, decimals as doubles, floats as decimals.
+//! Numbers: checked operators, quotients, rounding, functions that are not defined for all floats, decimals as doubles, floats as decimals.
 
 pub mod checked;
 pub mod decimal_to_double;
+pub mod domain;
 pub mod float_to_decimal;
-pub mod logarithm;
 pub mod quotient;
 pub mod rounding;

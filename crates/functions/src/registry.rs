@@ -14,7 +14,7 @@ use crate::datetime::{
 use crate::guard::{check_constraint, never_true, opaque, repeated_key, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
-use crate::math::{checked, decimal_to_double, float_to_decimal, logarithm, quotient, rounding};
+use crate::math::{checked, decimal_to_double, domain, float_to_decimal, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{first_of_keys, option_wrappers, ranking, row_offset};
@@ -68,7 +68,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(regexp_matches::functions())
         .chain(interval_span::functions())
         .chain(length::functions())
-        .chain(logarithm::functions())
+        .chain(domain::functions())
         .chain(nested_order::functions())
         .chain(signed_counts::functions())
         .chain(to_char::functions())
@@ -113,7 +113,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(array_elements::functions())
             .chain(signed_counts::functions())
             .chain(json::callable())
-            .chain(logarithm::functions())
+            .chain(domain::functions())
             .chain(bounded_result::callable())
             .chain(interruptible::functions())
             .chain(to_char::functions())

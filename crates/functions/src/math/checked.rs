@@ -40,7 +40,7 @@ pub enum Operation {
     /// Rounds to the nearest integral number of the same type: half to even for floats, half away from zero
     /// for decimals.
     Round,
-    /// Converts a 64-bit float to 32 bits; fails with 22003 on overflow of a finite number.
+    /// Converts a 64-bit float to 32 bits; fails with 22003 on overflow of a finite number, and on underflow.
     Real,
     /// Clears the sign of NaN: processors produce a negative NaN for `inf - inf` and `0 * inf`, and by its
     /// bits it would be less than all numbers (the total order of IEEE 754, in which Arrow compares).
@@ -399,12 +399,14 @@ pub(crate) fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
 
 /// 64-bit floats as 32-bit floats.
 ///
-/// Errors: one is too large for that (22003).
+/// Errors: one is too large, or too small, for that (22003).
 pub(crate) fn as_reals(numbers: &ArrayRef) -> Result<ArrayRef> {
     let numbers = numbers.as_primitive::<Float64Type>();
     let narrowed = numbers
         .try_unary::<_, Float32Type, SqlError>(|number| match number as f32 {
-            narrow if narrow.is_infinite() && number.is_finite() => Err(out_of_range(&DataType::Float32)),
+            narrow if narrow.is_infinite() && number.is_finite() || narrow == 0.0 && number != 0.0 => {
+                Err(out_of_range(&DataType::Float32))
+            }
             narrow => Ok(narrow),
         })
         .map_err(harrier_sqlstate::external)?;
@@ -538,6 +540,7 @@ mod tests {
         assert!(as_reals(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
         assert!(as_reals(&floats(vec![1e300])).is_err());
         assert!(as_reals(&floats(vec![-3.5e38])).is_err());
+        assert!(as_reals(&floats(vec![1e-60])).is_err());
     }
 
     #[test]

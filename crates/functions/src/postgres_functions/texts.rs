@@ -31,6 +31,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }))
     })
     .from(1),
+    Definition::new("chr", &[Int], Text, |values| character(int(&values[0]))),
     Definition::new("unistr", &[Text], Text, |values| characters(text(&values[0]))),
 ];
 
@@ -128,6 +129,19 @@ fn characters(escaped: &str) -> Result<ScalarValue> {
         Some(_) => Err(wrong("invalid Unicode surrogate pair").into_datafusion()),
         None => Ok(ScalarValue::from(text)),
     }
+}
+
+/// Errors: a text has no such character (54000), or it is none (22023).
+fn character(code: i64) -> Result<ScalarValue> {
+    let (state, message) = match u32::try_from(code) {
+        Ok(0) => (SqlState::PROGRAM_LIMIT_EXCEEDED, "null character not permitted"),
+        Err(_) if code < 0 => (SqlState::INVALID_PARAMETER_VALUE, "character number must be positive"),
+        found => match found.ok().and_then(char::from_u32) {
+            Some(character) => return Ok(ScalarValue::from(character.to_string())),
+            None => (SqlState::PROGRAM_LIMIT_EXCEEDED, "requested character not valid for encoding"),
+        },
+    };
+    Err(SqlError::new(state, message).into_datafusion())
 }
 
 #[cfg(test)]
