@@ -5,7 +5,7 @@
 use std::any::TypeId;
 
 use crate::ast_builder::function_call;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -13,10 +13,10 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::nesting;
 
-/// sqlparser's PostgreSQL dialect with three changes. After `>`, `%` and others, it lexes the signs of `>-5`,
+/// sqlparser's PostgreSQL dialect with four changes. After `>`, `%` and others, it lexes the signs of `>-5`,
 /// `>--comment` and `>/*comment*/` as parts of one operator; the real operators with such signs (`->`, `#-`,
 /// `|/`, `~*`) it knows individually. And it parses `b AND c` as the right operand of `a IS DISTINCT FROM b
-/// AND c`.
+/// AND c`. `-2 ^ 2` is the square of -2.
 ///
 /// It parses each function argument first as the name of a named argument, which may be any expression, and
 /// then again as a value: nested calls took 2^depth steps. In PostgreSQL that name is an identifier. Likewise
@@ -91,6 +91,9 @@ impl Dialect for SqlDialect {
         if is_position {
             return Some(position(parser));
         }
+        if matches!(parser.peek_token_ref().token, Token::Minus) {
+            return Some(negative(parser));
+        }
         begins_query(parser).then(|| query_of(parser))
     }
 
@@ -159,6 +162,13 @@ const CONTINUATIONS: [Keyword; 7] = [
     Keyword::OFFSET,
     Keyword::FETCH,
 ];
+
+/// A negative value, which is parsed before a power is. The next token is the sign.
+fn negative(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.next_token();
+    let value = parser.parse_subexpr(SqlDialect.prec_value(Precedence::Caret))?;
+    Ok(Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(value) })
+}
 
 /// Whether the next tokens are `((SELECT 1) UNION SELECT 2)`, where the parser would parse the first query as
 /// a parenthesized value, or `(VALUES (1))`, which it would parse as a call.
