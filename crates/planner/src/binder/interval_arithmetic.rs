@@ -1,5 +1,5 @@
 //! Planner of interval arithmetic: interval times or divided by number, date plus interval (a timestamp), and
-//! timestamp differences. DataFusion types the latter as durations; they are cast to intervals next to a
+//! differences of dates (an integer) and of timestamps. DataFusion types the latter as durations; they are cast to intervals next to a
 //! number, a date, or a string that is compared with them.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
@@ -7,7 +7,7 @@ use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_functions::math::checked::Operation;
 
@@ -24,6 +24,12 @@ impl ExprPlanner for IntervalArithmeticPlanner {
         mut expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_date = |expr: &Expr| expr.get_type(schema).is_ok_and(|kind| kind == DataType::Date32);
+        if expr.op == BinaryOperator::Minus && is_date(&expr.left) && is_date(&expr.right) {
+            // DataFusion's is a 64-bit integer.
+            let days = binary_expr(expr.left, Operator::Minus, expr.right);
+            return Ok(PlannerResult::Planned(cast(days, DataType::Int32)));
+        }
         to_interval(&mut expr, schema);
         let operation = match expr.op {
             BinaryOperator::Multiply => Operation::ScaleInterval,
