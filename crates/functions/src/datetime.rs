@@ -4,6 +4,7 @@ pub mod clock;
 pub mod date_part;
 pub mod date_trunc;
 pub mod duration;
+pub mod epoch;
 pub mod infinity;
 pub mod interval_span;
 pub mod time_unit;

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
 use crate::datetime::{
-    clock, date_part, date_trunc, duration, interval_span, time_unit, time_zone, zoned_interval,
+    clock, date_part, date_trunc, duration, epoch, interval_span, time_unit, time_zone, zoned_interval,
 };
 use crate::guard::{check_constraint, never_true, opaque, repeated_key, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
@@ -39,6 +39,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         date_part::function(),
         date_trunc::function(),
         duration::function(),
+        epoch::function(),
         decimal_to_double::function(),
         float_to_decimal::function(),
         time_zone::moment(),
@@ -128,6 +129,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
                 array_or_empty::function(),
                 array_remove::function(),
                 clock::function(),
+                epoch::function(),
                 time_zone::timezone(),
                 never_true::function(),
                 nullif::function(),
