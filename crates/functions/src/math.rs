@@ -1,4 +1,5 @@
-//! Numbers: checked operators, quotients, rounding, functions that are not defined for all floats, decimals as doubles, floats as decimals.
+//! Numbers: checked operators, quotients, rounding, functions that are not defined for all floats, decimals
+//! as doubles, floats as decimals.
 
 pub mod checked;
 pub mod decimal_to_double;

@@ -1,10 +1,11 @@
-//! `sum` of integers and decimals, which fails with 22003 on overflow, of floats ([`crate::aggregate::float_sum`]) and of
-//! intervals ([`crate::aggregate::interval_sum`]); for all other types it is DataFusion's.
+//! `sum` of integers and decimals, which fails with 22003 on overflow, of floats
+//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]); for all other
+//! types it is DataFusion's.
 //!
 //! DataFusion's own wraps around. Here integers are summed as decimals of 38 digits, which no table has the
 //! rows to overflow, so that only the final sum is checked: the result depends neither on the order of rows
-//! nor on how many ranks share them. The result type is unchanged. So it is with decimals whose type leaves no
-//! room for the sum ([`crate::aggregate::decimal_sum`]).
+//! nor on how many ranks share them. The result type is unchanged. So it is with decimals whose type leaves
+//! no room for the sum ([`crate::aggregate::decimal_sum`]).
 
 use std::sync::Arc;
 
@@ -48,8 +49,8 @@ impl Default for CheckedSum {
     }
 }
 
-/// The intermediate field of a sum of integers, or of decimals without room, for its final field and that of its
-/// values; `None`: the sum is DataFusion's.
+/// The intermediate field of a sum of integers, or of decimals without room, for its final field and that of
+/// its values; `None`: the sum is DataFusion's.
 fn wide(field: &FieldRef, values: Option<&FieldRef>) -> Option<FieldRef> {
     let kind = match field.data_type() {
         DataType::Int64 | DataType::UInt64 => WIDE,
@@ -191,8 +192,8 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// Casts integers and decimals without room, or values already wide, to wide decimals. `kind`: the type of the
-/// final sum.
+/// Casts integers and decimals without room, or values already wide, to wide decimals. `kind`: the type of
+/// the final sum.
 fn widen(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     fn decimals<T: ArrowPrimitiveType>(values: &ArrayRef) -> ArrayRef
     where

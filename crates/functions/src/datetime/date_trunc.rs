@@ -110,8 +110,8 @@ fn nanoseconds_of(unit: &str) -> Option<i64> {
     })
 }
 
-/// Truncates points in time to a unit of that many nanoseconds, as the clocks of their zone show it. Both of two
-/// hours with the same name stay what they are, as in PostgreSQL.
+/// Truncates points in time to a unit of that many nanoseconds, as the clocks of their zone show it. Both of
+/// two hours with the same name stay what they are, as in PostgreSQL.
 ///
 /// Errors: the year is out of range (22008).
 fn by_clock(moments: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {

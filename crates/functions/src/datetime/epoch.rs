@@ -1,6 +1,6 @@
-//! `to_timestamp` of a number of seconds since 1970, in microseconds as PostgreSQL rounds them, and of any year.
-//! DataFusion's counts nanoseconds, which a double has not, and which range from 1677 to 2262. For texts, and
-//! with formats, it is DataFusion's.
+//! `to_timestamp` of a number of seconds since 1970, in microseconds as PostgreSQL rounds them, and of any
+//! year. DataFusion's counts nanoseconds, which a double has not, and which range from 1677 to 2262. For
+//! texts, and with formats, it is DataFusion's.
 //!
 //! Ranks know it by its name, which is DataFusion's.
 

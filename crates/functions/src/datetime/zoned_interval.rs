@@ -1,6 +1,7 @@
-//! `+` and `-` of a timestamptz and an interval, as PostgreSQL computes them: months and days are counted by the
-//! clocks of the session's zone, and the time is added afterwards. A local time that clocks never show is taken
-//! with the offset before the change, and of two the later one is meant. DataFusion's operators fail on both.
+//! `+` and `-` of a timestamptz and an interval, as PostgreSQL computes them: months and days are counted by
+//! the clocks of the session's zone, and the time is added afterwards. A local time that clocks never show is
+//! taken with the offset before the change, and of two the later one is meant. DataFusion's operators fail on
+//! both.
 //!
 //! Ranks know them by their names ([`functions`]).
 
@@ -31,8 +32,8 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [true, false].into_iter().map(function)
 }
 
-/// (timestamptz, interval) or (interval, timestamptz) → timestamptz, the sum; or, if not `adds`, (timestamptz,
-/// interval) → timestamptz, the difference.
+/// (timestamptz, interval) or (interval, timestamptz) → timestamptz, the sum; or, if not `adds`,
+/// (timestamptz, interval) → timestamptz, the difference.
 fn function(adds: bool) -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shifted { adds, signature }))

@@ -1,7 +1,7 @@
 //! Replacements of DataFusion's operators that return a wrong value where PostgreSQL fails or rounds: `+`,
 //! `-` and `*` of integers wrap around, those of decimals exceed 38 digits as long as 128 bits hold the
-//! number, of which only the first 38 digits are shown, a cast to an integer truncates, and one to a 32-bit float overflows
-//! to infinity. Also operations that DataFusion lacks: `mod`, and intervals times numbers.
+//! number, of which only the first 38 digits are shown, a cast to an integer truncates, and one to a 32-bit
+//! float overflows to infinity. Also operations that DataFusion lacks: `mod`, and intervals times numbers.
 //!
 //! Ranks know them by their names ([`function`]).
 
@@ -25,8 +25,8 @@ use harrier_sqlstate::IntoDataFusionError;
 /// Operation on two integers of one type, on two decimals, or on a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Fails with 22003 if the sum is out of the type's range, as the next two do. Of decimals, it is for those
-    /// whose digits do not ensure that the result has room ([`has_room`]).
+    /// Fails with 22003 if the sum is out of the type's range, as the next two do. Of decimals, it is for
+    /// those whose digits do not ensure that the result has room ([`has_room`]).
     Add,
     Subtract,
     Multiply,
@@ -305,8 +305,8 @@ fn apply_kernel(
     .map(ColumnarValue::Array)
 }
 
-/// Whether the result of `+`, `-` or `*` has 38 digits at most, whatever the operands, by their types. For all
-/// other types than decimals of 128 bits it says so too.
+/// Whether the result of `+`, `-` or `*` has 38 digits at most, whatever the operands, by their types. For
+/// all other types than decimals of 128 bits it says so too.
 pub fn has_room(operation: Operation, left: &DataType, right: &DataType) -> bool {
     let (DataType::Decimal128(precision, scale), DataType::Decimal128(other_precision, other_scale)) =
         (left, right)
@@ -348,8 +348,8 @@ pub(crate) fn has_38_digits(values: &PrimitiveArray<Decimal128Type>) -> bool {
         || values.iter().flatten().all(|value| value.unsigned_abs() < DECIMAL_LIMIT)
 }
 
-/// The bits that any of the numbers has, or its complement if it is negative: no absolute value is larger than
-/// this and one.
+/// The bits that any of the numbers has, or its complement if it is negative: no absolute value is larger
+/// than this and one.
 pub(crate) fn bits_of(values: &[i128]) -> u128 {
     values.iter().fold(0, |bits, value| bits | (value ^ (value >> 127)) as u128)
 }

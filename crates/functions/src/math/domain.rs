@@ -58,7 +58,8 @@ enum Domain {
     Finite,
     /// All numbers.
     Reals,
-    /// (base, exponent): no negative power of zero, and no power of a negative number but for whole exponents.
+    /// (base, exponent): no negative power of zero, and no power of a negative number but for whole
+    /// exponents.
     Power,
 }
 

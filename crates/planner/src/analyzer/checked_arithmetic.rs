@@ -1,5 +1,6 @@
 //! PostgreSQL's checked arithmetic: integer overflow fails (22003), and so does a decimal of more than 38
-//! digits, casts to integers round, doubles out of range of a REAL fail (22003). NaN results of float arithmetic have no sign: NaN sorts above all numbers.
+//! digits, casts to integers round, doubles out of range of a REAL fail (22003). NaN results of float
+//! arithmetic have no sign: NaN sorts above all numbers.
 //!
 //! This is an analyzer rule, because types are only known after type coercion. It replaces operators by
 //! functions of [`harrier_functions::math::checked`], and inserts them before casts.

@@ -1,6 +1,6 @@
 //! Planner of interval arithmetic: interval times or divided by number, date plus interval (a timestamp), and
-//! differences of dates (an integer) and of timestamps. DataFusion types the latter as durations; they are cast to intervals next to a
-//! number, a date, or a string that is compared with them.
+//! differences of dates (an integer) and of timestamps. DataFusion types the latter as durations; they are
+//! cast to intervals next to a number, a date, or a string that is compared with them.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::DFSchema;

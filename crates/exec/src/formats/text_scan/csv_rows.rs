@@ -1,6 +1,6 @@
 //! CSV rows with a NULL pattern (`null_regex`), and rows with floats. DataFusion applies the pattern when it
-//! infers types, but not when it reads rows. It reads a float out of range as infinity or zero; here floats are
-//! read as texts, and are numbers of their type or an error.
+//! infers types, but not when it reads rows. It reads a float out of range as infinity or zero; here floats
+//! are read as texts, and are numbers of their type or an error.
 
 use std::sync::Arc;
 
@@ -147,7 +147,8 @@ impl Floats {
                     }
                     // Arrow's words for all other types.
                     ArrowError::ParseError(format!(
-                        "Error while parsing value '{text}' as type '{kind}' for column {number} at line {line}"
+                        "Error while parsing value '{text}' as type '{kind}' for column {number} \
+                         at line {line}"
                     ))
                     .into()
                 })?;

@@ -1,8 +1,8 @@
 //! Scan of JSON files.
 //!
 //! DataFusion's reader truncates the fraction of a number in an integer column, and reads a number out of the
-//! range of a float as infinity or zero. Here such numbers are read as their text, and are values of the type or
-//! an error. In a text column a number, or `true`, is read as its text.
+//! range of a float as infinity or zero. Here such numbers are read as their text, and are values of the type
+//! or an error. In a text column a number, or `true`, is read as its text.
 
 use std::sync::Arc;
 
