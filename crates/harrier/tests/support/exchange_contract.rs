@@ -3,7 +3,7 @@
 //! `harrier_sim::contract` tests streams, and every transport that carries Harrier's streams runs it. gRPC
 //! carries none of them: it uses datafusion-distributed's own client and server. This contract tests all
 //! transports with statements: each row arrives once, rows of a stream keep their order, and each stream of a
-//! statement ends exactly once, however the statement ends. Implementors of [`Ranks`] set
+//! statement ends exactly once, however the statement ends. Those who implement [`Ranks`] set
 //! `harrier.check_ledger`, so that a stream that did not end fails its statement. The next statement must
 //! succeed.
 //!
