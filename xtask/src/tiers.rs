@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn whoever_names_a_unit_gets_it() {
         assert_eq!(
-            chosen(Tier::Test, &["seven", "upkeep"]).0,
+            chosen(Tier::Test, &["seven", "concurrency"]).0,
             ["warehouse::maintenance_concurrency", "sql::slt::seven_ranks"]
         );
     }
