@@ -364,7 +364,7 @@ states! {
         "run harrier doctor --config FILE";
     INTERNAL_ERROR "XX000"
         "an error in Harrier",
-        "please report it, with the statement";
+        "report it with the statement: [what to attach](../project/contributing.md#report-a-bug)";
     DATA_CORRUPTED "XX001"
         "a file or the catalog is damaged, or not of the format that its name says",
         "CHECK TABLE tells what; restore a backup";
