@@ -27,6 +27,22 @@ pub(super) fn page(session: &Session) -> String {
         "A client can give values when it connects: `PGOPTIONS='-c statement_timeout=10s'`.",
         "Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB and TiB, which all count in 1024s; without a unit they are bytes.",
     ]);
+    page.paragraph("What the settings are now, as a list:");
+    let lists = [
+        ("`SHOW ALL`", "all that this page names, with values and descriptions"),
+        ("`SELECT * FROM pg_settings`", "PostgreSQL's parameters alone"),
+        (
+            "`SELECT name, value FROM information_schema.df_settings`",
+            "Harrier's settings and the planner's, whose names have a dot",
+        ),
+        ("`\\drds` in psql", "what the sessions of roles begin with"),
+        ("`harrier doctor --config FILE`", "which settings the configuration file has for all sessions"),
+    ];
+    let rows = lists.iter().map(|(ask, what)| [ask.to_string(), what.to_string()]);
+    page.table(["ask", "what it lists"], rows.collect());
+    page.paragraph(
+        "No list says where a value comes from: the column `source` of `pg_settings` is `session` in every row.",
+    );
     let (own, parameters) = setting_facts();
     page.heading(2, "Harrier's settings");
     page.paragraph(
