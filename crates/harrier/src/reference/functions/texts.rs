@@ -61,7 +61,9 @@ pub(super) const GROUPS: &[Group] = &[
                        PRECEDING AND CURRENT ROW`, and without `ORDER BY` all rows of the partition. On ranks, \
                        `PARTITION BY` spreads a window; one without it runs on one rank. \
                        `lag`, `lead`, `first_value`, `last_value` and \
-                       `nth_value` take `IGNORE NULLS` before `OVER`.",
+                       `nth_value` take `IGNORE NULLS` before `OVER`. The two largest rows of each region (top N of a group): \
+                       `SELECT * FROM sales QUALIFY row_number() OVER (PARTITION BY region ORDER BY amount DESC) <= 2`. \
+                       A running total: `sum(amount) OVER (ORDER BY day)`; the share of all: `amount / sum(amount) OVER ()`.",
         from: ROWS,
         functions: WINDOWS,
     },
