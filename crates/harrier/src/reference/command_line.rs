@@ -147,8 +147,10 @@ fn shell(page: &mut Page) {
         .collect();
     page.table(["command", "what it does"], rows);
     page.paragraph(
-        "Other commands of psql, such as `\\dt+`, `\\dp`, `\\gexec` and `\\if`, are 42601 here. With a server you have \
-         psql itself, and all of them; sizes of tables are in `sys.tables`.",
+        "Other commands of psql, such as `\\dt+`, `\\dp`, `\\gset`, `\\gexec` and `\\if`, are 42601 here. With a server you \
+         have psql itself, and all of them; sizes of tables are in `sys.tables`. In place of `\\gset`, a script of `sh` \
+         takes a value: `n=$(harrier sql -c \"COPY (SELECT count(*) FROM t) TO STDOUT\")`, and hands it on by \
+         `-v n=$n`.",
     );
     page.paragraph(
         "The shell has no start-up file: neither `.psqlrc` nor one of its own is read. What shall hold from the \
