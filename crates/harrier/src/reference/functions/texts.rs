@@ -732,7 +732,7 @@ const SESSION: &[Entry] = &[
     ),
     entry("version", "what the server says it is", "version() LIKE 'PostgreSQL%'"),
     entry("getdatabaseencoding", "the encoding of stored text", "getdatabaseencoding()"),
-    entry("pg_conf_load_time", "when the configuration was read", "pg_conf_load_time() <= now()"),
+    entry("pg_conf_load_time", "when the server began; a reload is not told", "pg_conf_load_time() <= now()"),
     entry("pg_is_in_recovery", "whether this is a standby", "pg_is_in_recovery()"),
     entry("pg_jit_available", "whether expressions are compiled", "pg_jit_available()"),
     entry(
