@@ -44,7 +44,8 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         title: "Aggregates",
         introduction: "The examples have rows with columns x (1, 2, 4), y (10, 20, 60), s (a, b, b) and b (true, true, \
-                       false). Each aggregate takes `DISTINCT`, `ORDER BY`, `FILTER (WHERE …)`, and `OVER (…)` as a window.",
+                       false). Each aggregate takes `DISTINCT`, `ORDER BY`, `FILTER (WHERE …)`, and `OVER (…)` as a window. \
+                       A percentile (quantile) is `percentile_cont(0.9) WITHIN GROUP (ORDER BY x)`.",
         from: ROWS,
         functions: AGGREGATES,
     },
@@ -63,7 +64,8 @@ pub(super) const GROUPS: &[Group] = &[
                        `lag`, `lead`, `first_value`, `last_value` and \
                        `nth_value` take `IGNORE NULLS` before `OVER`. The two largest rows of each region (top N of a group): \
                        `SELECT * FROM sales QUALIFY row_number() OVER (PARTITION BY region ORDER BY amount DESC) <= 2`. \
-                       A running total: `sum(amount) OVER (ORDER BY day)`; the share of all: `amount / sum(amount) OVER ()`.",
+                       A running total (cumulative sum): `sum(amount) OVER (ORDER BY day)`; the share of all: \
+                       `amount / sum(amount) OVER ()`.",
         from: ROWS,
         functions: WINDOWS,
     },
