@@ -12,6 +12,7 @@ pub mod interval_comparison;
 pub mod interval_spans;
 pub mod join_condition_subquery;
 pub mod like_escape;
+pub mod linear_sums;
 pub mod negative_zero;
 pub mod nested_order;
 pub mod outer_level_aggregate;

@@ -37,6 +37,7 @@ use crate::analyzer::interval_comparison::IntervalComparisons;
 use crate::analyzer::interval_spans::{IntervalOrders, IntervalSpans};
 use crate::analyzer::join_condition_subquery::JoinConditionSubqueries;
 use crate::analyzer::like_escape::LikeEscapes;
+use crate::analyzer::linear_sums::LinearSums;
 use crate::analyzer::negative_zero::{NegativeZeros, ZeroJoinKeys};
 use crate::analyzer::nested_order::NestedOrder;
 use crate::analyzer::outer_level_aggregate::OuterLevelAggregates;
@@ -265,6 +266,7 @@ fn after_coercion(context: &RuleContext) -> RuleList<AnalyzerRuleRef> {
         (Arc::new(IntervalSpans), Standard("PostgreSQL 8.5.4")),
         // After all that visit subqueries: it leaves none that is correlated.
         (Arc::new(Decorrelation), Fixes(&[5492])),
+        (Arc::new(LinearSums), Optimises("one sum and one count for sums of a column with constants")),
         (Arc::new(LikeEscapes), Fixes(&[13312])),
         (Arc::new(NegativeZeros), Fixes(&[22826, 25186])),
         // After all that replace values in arrays.
