@@ -2,6 +2,7 @@
 
 pub mod cancelable_joins;
 pub mod file_scan;
+pub mod grouping_sets;
 pub(crate) mod pass_through;
 pub mod runtime_filter;
 pub mod shared_rows;

@@ -6,6 +6,7 @@ pub mod compact_string_views;
 pub mod cooperative_joins;
 pub mod filter_pushdown_guard;
 pub mod grouping_set_properties;
+pub mod grouping_sets;
 pub mod join_orderings;
 pub mod join_reordering;
 pub mod limit_pushdown_guard;

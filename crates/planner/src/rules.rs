@@ -80,6 +80,7 @@ use crate::optimizer::{
 use crate::physical::aggregation_memory::AggregationMemory;
 use crate::physical::cooperative_joins::CooperativeJoins;
 use crate::physical::grouping_set_properties::GroupingSetProperties;
+use crate::physical::grouping_sets::GroupingSetsByFinest;
 use crate::physical::limit_pushdown_guard::{self, UnorderedLimits};
 use crate::physical::outer_join_properties::OuterJoinProperties;
 use crate::physical::required_orderings::RequiredOrderings;
@@ -325,6 +326,7 @@ fn physical_rules_before(memory: AggregationMemory) -> RuleList<PhysicalRuleRef>
     vec![
         (Arc::new(OuterJoinProperties), Fixes(&[])),
         (Arc::new(GroupingSetProperties), Fixes(&[24421, 24422])),
+        (Arc::new(GroupingSetsByFinest), Optimises("coarser grouping sets from the states of the finest")),
         (
             Arc::new(SingleStageAggregation(memory)),
             Optimises("no pre-aggregation where it makes nothing smaller"),

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use crate::data_files::FileBucket;
 use crate::distribution::bucket_routing::into_buckets;
 use crate::operators::file_scan::file_scan;
+use crate::operators::grouping_sets::GroupingSetsExec;
 
 /// Removes redistributions of bucketed sides of joins and aggregates. If several ranks run the plan,
 /// unbucketed sides are redistributed into the buckets of the other side.
@@ -89,6 +90,11 @@ fn final_aggregate(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
     plan.downcast_ref::<AggregateExec>().filter(|aggregate| whole.contains(aggregate.mode()))
 }
 
+/// Whether an aggregate outputs states, of whatever rows or states its partition has.
+fn is_partial(aggregate: &AggregateExec) -> bool {
+    matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
+}
+
 fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
@@ -96,8 +102,14 @@ fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Operators that process each output partition independently.
-const PARTITION_WISE: [&str; 5] =
-    ["CoalesceBatchesExec", "CooperativeExec", "LiveRowsExec", "UnorderedExec", "VisibleRowsExec"];
+const PARTITION_WISE: [&str; 6] = [
+    "CoalesceBatchesExec",
+    "CooperativeExec",
+    "GroupingSetsExec",
+    "LiveRowsExec",
+    "UnorderedExec",
+    "VisibleRowsExec",
+];
 
 /// Whether child `at` may change its output partitioning if `plan` may.
 fn passes_partitioning(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {
@@ -105,7 +117,7 @@ fn passes_partitioning(plan: &Arc<dyn ExecutionPlan>, at: usize) -> bool {
         return *join.partition_mode() == PartitionMode::CollectLeft && at == 1;
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-        return *aggregate.mode() == AggregateMode::Partial;
+        return is_partial(aggregate);
     }
     plan.is::<FilterExec>()
         || plan.is::<ProjectionExec>()
@@ -239,10 +251,13 @@ impl Colocation {
                 }
             };
             let is_whole = final_aggregate(plan).is_some();
-            if is_whole && kept.is_empty() || !is_whole && *aggregate.mode() != AggregateMode::Partial {
+            if is_whole && kept.is_empty() || !is_whole && !is_partial(aggregate) {
                 return Ok(None);
             }
             kept
+        } else if plan.is::<GroupingSetsExec>() {
+            // A key is NULL in the sets without it.
+            vec![]
         } else {
             inner.keys.clone()
         };

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::config::CsvOptions;
 use datafusion::common::parsers::CompressionTypeVariant;
@@ -37,12 +39,13 @@ use crate::formats::parquet_scan::{self, ParquetScan};
 use crate::formats::text_scan::{CsvScan, JsonLines, JsonSource};
 use crate::functions::scalar_function;
 use crate::operators::file_scan::file_scan;
+use crate::operators::grouping_sets::{GroupingSet, GroupingSetsExec};
 use crate::operators::runtime_filter::RuntimeFilterExec;
 use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
-/// [`RuntimeFilterExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
+/// [`RuntimeFilterExec`], [`GroupingSetsExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
 /// [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct NodeCodec {
@@ -61,7 +64,7 @@ impl NodeCodec {
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     kind: Option<Kind>,
 }
 
@@ -98,6 +101,8 @@ enum Kind {
     ArrowScan(protobuf::FileScanExecConf),
     #[prost(message, tag = "14")]
     RuntimeFilter(RuntimeFilter),
+    #[prost(message, tag = "15")]
+    GroupingSets(GroupingSets),
 }
 
 /// Wraps the bytes of a plan in an extension node; [`NodeCodec`] decodes it by the function given to it.
@@ -163,6 +168,51 @@ struct Unordered {}
 struct RuntimeFilter {
     #[prost(message, repeated, tag = "1")]
     filters: Vec<protobuf::PhysicalExprNode>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GroupingSets {
+    #[prost(message, repeated, tag = "1")]
+    sets: Vec<SetOfKeys>,
+    #[prost(message, optional, tag = "2")]
+    schema: Option<protobuf::Schema>,
+    /// A stream of one batch of one row, in the IPC format; none: empty.
+    #[prost(bytes, tag = "3")]
+    empty_group: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SetOfKeys {
+    #[prost(bool, repeated, tag = "1")]
+    null_keys: Vec<bool>,
+    #[prost(uint64, tag = "2")]
+    id: u64,
+}
+
+impl GroupingSets {
+    fn of(node: &GroupingSetsExec) -> Result<Self> {
+        let set = |set: &GroupingSet| SetOfKeys { null_keys: set.null_keys.clone(), id: set.id };
+        let mut empty_group = vec![];
+        if let Some(group) = node.empty_group() {
+            let mut writer = StreamWriter::try_new(&mut empty_group, group.schema_ref())?;
+            writer.write(group)?;
+            writer.finish()?;
+        }
+        let schema = Some(node.schema().as_ref().try_into()?);
+        Ok(Self { sets: node.sets().iter().map(set).collect(), schema, empty_group })
+    }
+
+    fn node(self, input: Arc<dyn ExecutionPlan>) -> Result<GroupingSetsExec> {
+        let set = |set: SetOfKeys| GroupingSet { null_keys: set.null_keys, id: set.id };
+        let schema = self.schema.ok_or_else(|| internal_datafusion_err!("grouping sets without a schema"))?;
+        let schema: Schema = (&schema).try_into()?;
+        let empty_group = match self.empty_group.as_slice() {
+            [] => None,
+            group => StreamReader::try_new(group, None)?.next().transpose()?,
+        };
+        let sets = self.sets.into_iter().map(set).collect();
+        Ok(GroupingSetsExec::new(input, sets, empty_group, Arc::new(schema)))
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -481,6 +531,7 @@ impl PhysicalExtensionCodec for NodeCodec {
             Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
             Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
             Kind::Unordered(_) => Arc::new(UnorderedExec::new(input)),
+            Kind::GroupingSets(sets) => Arc::new(sets.node(input)?),
             Kind::RuntimeFilter(RuntimeFilter { filters }) => {
                 let decoding = PhysicalPlanDecodeContext::new(context, self);
                 let schema = input.schema();
@@ -519,6 +570,8 @@ impl PhysicalExtensionCodec for NodeCodec {
             Kind::VisibleRows(VisibleRows {})
         } else if node.is::<UnorderedExec>() {
             Kind::Unordered(Unordered {})
+        } else if let Some(node) = node.downcast_ref::<GroupingSetsExec>() {
+            Kind::GroupingSets(GroupingSets::of(node)?)
         } else if let Some(node) = node.downcast_ref::<RuntimeFilterExec>() {
             let filters = node.filters().iter().map(|filter| converter.physical_expr_to_proto(filter, self));
             Kind::RuntimeFilter(RuntimeFilter { filters: filters.collect::<Result<_>>()? })
