@@ -55,6 +55,8 @@ pub struct HarrierSettings {
     /// Whether runtime filters of joins and sorts are applied to the rows of scans; otherwise they prune row
     /// groups only.
     pub runtime_filters: bool,
+    /// Whether equal parts of a plan run once, in one process.
+    pub shared_subplans: bool,
     /// After every statement the gang is asked whether it released all resources. If it did not, the
     /// statement fails with this setting on; otherwise it is logged, once per session. For tests; not among
     /// the entries, so neither SHOW ALL nor RESET ALL includes it.
@@ -80,6 +82,7 @@ impl Default for HarrierSettings {
             analyze_bytes: 1 << 30,
             auto_analyze: 0,
             runtime_filters: true,
+            shared_subplans: true,
             check_ledger: false,
             interval_style: IntervalStyle::default(),
             date_order: DateOrder::default(),
@@ -135,6 +138,7 @@ impl ExtensionOptions for HarrierSettings {
             "analyze_bytes" => self.analyze_bytes = bytes(key, value)?,
             "auto_analyze" => self.auto_analyze = number(key, value)?,
             "runtime_filters" => self.runtime_filters = boolean(key, value)?,
+            "shared_subplans" => self.shared_subplans = boolean(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(SqlError::new(
@@ -210,6 +214,11 @@ impl ExtensionOptions for HarrierSettings {
                 self.runtime_filters.to_string(),
                 "Whether filters that joins and sorts find at run time remove rows of scans",
             ),
+            entry(
+                "shared_subplans",
+                self.shared_subplans.to_string(),
+                "Whether one process runs equal parts of a plan once, such as a WITH query that is named twice",
+            ),
         ]
     }
 }
@@ -246,7 +255,7 @@ impl SetBy {
 /// enforce limits on roles. PostgreSQL's parameters and unknown names return true.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "datafusion.execution.time_zone",
         "datafusion.optimizer.join_reordering",
         "harrier.analyze_bytes",
@@ -257,6 +266,7 @@ pub fn is_for_everybody(name: &str) -> bool {
         "harrier.result_rows_max",
         "harrier.retry_reads",
         "harrier.runtime_filters",
+        "harrier.shared_subplans",
         "harrier.statement_memory",
         "harrier.statement_spill",
     ];
@@ -370,6 +380,10 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
 pub(crate) fn session_memory(options: &ConfigOptions) -> Option<usize> {
     let settings = options.extensions.get::<HarrierSettings>();
     settings.map(|settings| settings.statement_memory).filter(|bytes| *bytes > 0)
+}
+
+pub(crate) fn shares_subplans(options: &ConfigOptions) -> bool {
+    options.extensions.get::<HarrierSettings>().is_none_or(|settings| settings.shared_subplans)
 }
 
 pub(crate) fn interval_style(options: &ConfigOptions) -> IntervalStyle {

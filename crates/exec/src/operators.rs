@@ -6,4 +6,5 @@ pub mod grouping_sets;
 pub(crate) mod pass_through;
 pub mod runtime_filter;
 pub mod shared_rows;
+pub mod shared_subplan;
 pub mod unordered;

@@ -13,5 +13,6 @@ pub mod limit_pushdown_guard;
 pub mod offset_limits;
 pub mod outer_join_properties;
 pub mod required_orderings;
+pub mod shared_subplans;
 pub mod single_stage_aggregation;
 pub mod sorted_aggregation;

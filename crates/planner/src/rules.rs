@@ -86,7 +86,9 @@ use crate::physical::outer_join_properties::OuterJoinProperties;
 use crate::physical::required_orderings::RequiredOrderings;
 use crate::physical::single_stage_aggregation::SingleStageAggregation;
 use crate::physical::sorted_aggregation::SortedAggregation;
-use crate::physical::{aggregate_statistics_guard, filter_pushdown_guard, join_orderings, join_reordering};
+use crate::physical::{
+    aggregate_statistics_guard, filter_pushdown_guard, join_orderings, join_reordering, shared_subplans,
+};
 
 type AnalyzerRuleRef = Arc<dyn AnalyzerRule + Send + Sync>;
 type OptimizerRuleRef = Arc<dyn OptimizerRule + Send + Sync>;
@@ -117,6 +119,8 @@ pub struct RuleContext {
     pub statement_memory: Option<u64>,
     /// The memory limit that a session sets, in bytes.
     pub session_memory: fn(&ConfigOptions) -> Option<usize>,
+    /// Whether equal parts of a plan run once; never where several ranks may run it.
+    pub shares_subplans: fn(&ConfigOptions) -> bool,
     /// How a session formats intervals.
     pub interval_style: fn(&ConfigOptions) -> IntervalStyle,
     /// How a session parses ambiguous dates.
@@ -308,16 +312,23 @@ fn optimizer_rules() -> RuleList<OptimizerRuleRef> {
     ]
 }
 
-type PhysicalGuard = fn(&mut Vec<PhysicalRuleRef>);
+type PhysicalGuard = fn(&mut Vec<PhysicalRuleRef>, &RuleContext);
 
 /// Changes to DataFusion's list of physical rules.
 fn physical_guards() -> RuleList<PhysicalGuard> {
     vec![
-        (|rules| filter_pushdown_guard::guard(rules), Fixes(&[25296, 25259])),
-        (|rules| aggregate_statistics_guard::guard(rules), Fixes(&[])),
-        (|rules| limit_pushdown_guard::guard(rules), Fixes(&[24932, 24958, 25408])),
-        (join_orderings::insert, Fixes(&[25052, 25053])),
-        (join_reordering::insert, Optimises("join order by dynamic programming over hypergraphs")),
+        (|rules, _| filter_pushdown_guard::guard(rules), Fixes(&[25296, 25259])),
+        (|rules, _| aggregate_statistics_guard::guard(rules), Fixes(&[])),
+        (|rules, _| limit_pushdown_guard::guard(rules), Fixes(&[24932, 24958, 25408])),
+        (|rules, _| join_orderings::insert(rules), Fixes(&[25052, 25053])),
+        (
+            |rules, _| join_reordering::insert(rules),
+            Optimises("join order by dynamic programming over hypergraphs"),
+        ),
+        (
+            |rules, context| shared_subplans::insert(rules, context.shares_subplans),
+            Optimises("common subplan elimination"),
+        ),
     ]
 }
 
@@ -354,7 +365,7 @@ fn physical_rules_after() -> RuleList<PhysicalRuleRef> {
 fn physical_plan_rules(context: &RuleContext) -> Vec<PhysicalRuleRef> {
     let mut rules = PhysicalOptimizer::new().rules;
     for (guard, _) in physical_guards() {
-        guard(&mut rules);
+        guard(&mut rules, context);
     }
     let memory = AggregationMemory::new(
         Arc::clone(&context.runtime),
@@ -385,6 +396,7 @@ mod tests {
             runtime: Arc::new(RuntimeEnv::default()),
             statement_memory: None,
             session_memory: |_| None,
+            shares_subplans: |_| true,
             interval_style: |_| IntervalStyle::default(),
             date_order: |_| DateOrder::default(),
             takes_sequence_value: |_| false,

@@ -13,7 +13,7 @@ use crate::binder::json::{JsonOperators, JsonValues};
 use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
 use crate::planning::unknown_literals::{LiteralOperators, UnknownLiterals};
-use crate::settings::{date_order, interval_style, session_memory};
+use crate::settings::{date_order, interval_style, session_memory, shares_subplans};
 use crate::warehouse::sequences::contains_call;
 
 /// Installs analyzer and optimizer rules, expression and relation planners, and estimates.
@@ -22,6 +22,10 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         runtime: Arc::clone(engine.runtime_env()),
         statement_memory: engine.limits().processes.memory_bytes,
         session_memory,
+        shares_subplans: match (engine.gang(), engine.link()) {
+            (None, None) => shares_subplans,
+            _ => |_| false,
+        },
         interval_style,
         date_order,
         takes_sequence_value: contains_call,

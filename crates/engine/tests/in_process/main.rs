@@ -8,6 +8,7 @@ mod contract;
 mod exchange_contract;
 mod faults;
 mod ledger;
+mod plan_rewrites;
 mod plans;
 mod session_memory;
 

@@ -14,11 +14,11 @@ use harrier_sql::nesting::THREAD_STACK_BYTES;
 use crate::share_cpu_time;
 
 /// Groups of several rows, NULLs in each column but `id`, and duplicate values.
-const TABLE: &str = "(VALUES (1, 1, 10, true, 'a'), (2, 2, 20, true, 'b'), (3, 1, NULL, NULL, 'c'), (4, 2, 40, false, NULL), \
+pub(crate) const TABLE: &str = "(VALUES (1, 1, 10, true, 'a'), (2, 2, 20, true, 'b'), (3, 1, NULL, NULL, 'c'), (4, 2, 40, false, NULL), \
      (5, 1, 50, true, 'e'), (6, 2, NULL, true, 'f'), (7, 1, 10, false, 'a'), (8, 2, 20, false, 'h'), (9, NULL, 90, true, 'i')) \
      AS t (id, g, v, p, s)";
 
-const AGGREGATES: [&str; 16] = [
+pub(crate) const AGGREGATES: [&str; 16] = [
     "count(*)",
     "count(v)",
     "sum(v)",
@@ -41,7 +41,7 @@ const AGGREGATES: [&str; 16] = [
 const MOVING: [&str; 7] = ["count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(s)", "array_agg(v)"];
 
 /// Aggregates that do not support DISTINCT.
-const NO_DISTINCT: [&str; 6] =
+pub(crate) const NO_DISTINCT: [&str; 6] =
     ["count(*)", "corr(v, id)", "regr_slope(v, id)", "stddev(v)", "var_pop(v)", "bit_xor(v)"];
 
 const FUNCTIONS: [&str; 13] = [
@@ -161,6 +161,10 @@ async fn aggregates_round_trip() {
         }
         for call in calls {
             rows(&session, &format!("SELECT g, {call} FROM {TABLE} GROUP BY g ORDER BY g")).await;
+            let sets = format!(
+                "SELECT g, p, {call} FROM {TABLE} GROUP BY ROLLUP (g, p) ORDER BY g, p, grouping(g, p)"
+            );
+            rows(&session, &sets).await;
         }
     }
     for function in ["first_value", "last_value"] {

@@ -26,6 +26,7 @@ use crate::data_files::write_spec::WriteSpec;
 use crate::distribution::colocated_joins::colocate;
 use crate::distribution::runtime_filters::{self, RuntimeFilters};
 use crate::operators::shared_rows::{SharedRows, SharedRowsExec};
+use crate::operators::shared_subplan::join_readers;
 use harrier_resources::value_account::Account;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
@@ -111,10 +112,11 @@ pub fn physical_plan<'a>(
         let accounted = session.as_any().downcast_ref::<SessionState>().map(Account::in_session);
         let session = accounted.as_ref().map_or(session, |state| state as &dyn Session);
         let colocated = colocate(planner.create_physical_plan(plan, session).await?, ranks)?;
-        match session.config().get_extension::<RuntimeFilters>().as_deref() {
-            Some(RuntimeFilters(false)) => Ok(colocated),
-            _ => runtime_filters::apply_to_rows(colocated),
-        }
+        let filtered = match session.config().get_extension::<RuntimeFilters>().as_deref() {
+            Some(RuntimeFilters(false)) => colocated,
+            _ => runtime_filters::apply_to_rows(colocated)?,
+        };
+        join_readers(filtered)
     }
     .boxed()
 }
