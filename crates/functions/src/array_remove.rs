@@ -84,7 +84,7 @@ impl ScalarUDFImpl for ArrayRemove {
         let is_constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };
         let removed: ArrayRef =
-            Arc::new(removed(list.to_array(rows)?.as_list::<i32>(), &value.to_array(rows)?)?);
+            Arc::new(remove(list.to_array(rows)?.as_list::<i32>(), &value.to_array(rows)?)?);
         match is_constant {
             true => ScalarValue::try_from_array(&removed, 0).map(ColumnarValue::Scalar),
             false => Ok(ColumnarValue::Array(removed)),
@@ -104,7 +104,7 @@ fn compared_as(item: &DataType, value: &DataType) -> Option<DataType> {
     }
 }
 
-fn removed(lists: &ListArray, values: &ArrayRef) -> Result<ListArray> {
+fn remove(lists: &ListArray, values: &ArrayRef) -> Result<ListArray> {
     let (DataType::List(field), offsets) = (lists.data_type(), lists.offsets()) else {
         return internal_err!("{} is no list", lists.data_type());
     };
@@ -160,9 +160,9 @@ mod tests {
             Some(vec![Some(3)]),
             Some(vec![None, Some(3)]),
         ]);
-        assert_eq!(removed(&lists, &values).unwrap(), expected);
+        assert_eq!(remove(&lists, &values).unwrap(), expected);
         // A slice of an array.
-        assert_eq!(removed(&lists.slice(3, 2), &values.slice(3, 2)).unwrap(), expected.slice(3, 2));
+        assert_eq!(remove(&lists.slice(3, 2), &values.slice(3, 2)).unwrap(), expected.slice(3, 2));
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             Arc::new(datafusion::arrow::datatypes::Field::new_list_field(lists.data_type().clone(), true));
         let outer = ListArray::new(field, OffsetBuffer::from_lengths([2]), Arc::new(lists.clone()), None);
         let value: ArrayRef = Arc::new(lists.slice(1, 1));
-        let found = removed(&outer, &value).unwrap();
+        let found = remove(&outer, &value).unwrap();
         assert_eq!(
             found.value(0).as_list::<i32>().value(0).as_ref(),
             &Int32Array::from(vec![1]) as &dyn Array

@@ -49,7 +49,7 @@ impl ScalarUDFImpl for ArraySlice {
             let numbers = cast(&value.to_array(rows)?, &DataType::Int64)?;
             Ok(numbers.as_primitive::<Int64Type>().clone())
         };
-        let slices: ArrayRef = Arc::new(sliced(list.to_array(rows)?.as_list(), &bound(from)?, &bound(to)?)?);
+        let slices: ArrayRef = Arc::new(slice(list.to_array(rows)?.as_list(), &bound(from)?, &bound(to)?)?);
         Ok(match are_constants {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&slices, 0)?),
             false => ColumnarValue::Array(slices),
@@ -57,7 +57,7 @@ impl ScalarUDFImpl for ArraySlice {
     }
 }
 
-fn sliced(lists: &ListArray, from: &Int64Array, to: &Int64Array) -> Result<ListArray> {
+fn slice(lists: &ListArray, from: &Int64Array, to: &Int64Array) -> Result<ListArray> {
     let DataType::List(item) = lists.data_type() else { return internal_err!("a list was expected") };
     let nulls = NullBuffer::union_many([lists.nulls(), from.nulls(), to.nulls()]);
     let mut places = Vec::new();
@@ -96,7 +96,7 @@ mod tests {
         ]);
         let from = Int64Array::from(vec![1, 2, -5, 3, 4, 1, 1, 1]);
         let to = [Some(2), Some(i64::MAX), Some(1), Some(2), Some(9), Some(1), Some(1), None];
-        let found = sliced(&lists.slice(0, 8), &from, &Int64Array::from(to.to_vec())).unwrap();
+        let found = slice(&lists.slice(0, 8), &from, &Int64Array::from(to.to_vec())).unwrap();
         let expected = ListArray::from_iter_primitive::<Int64Type, _, _>([
             Some(vec![Some(1), None]),
             Some(vec![None, Some(3)]),
@@ -108,7 +108,7 @@ mod tests {
             None,
         ]);
         assert_eq!(found, expected);
-        let behind = sliced(&lists.slice(1, 1), &from.slice(0, 1), &Int64Array::from(vec![1])).unwrap();
+        let behind = slice(&lists.slice(1, 1), &from.slice(0, 1), &Int64Array::from(vec![1])).unwrap();
         assert_eq!(behind, ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)])]));
     }
 }

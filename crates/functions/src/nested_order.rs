@@ -110,9 +110,9 @@ impl ScalarUDFImpl for Nested {
             arrays.push(array);
         }
         let result = match self.kind {
-            Kind::Compare => compared(&arrays[0], &arrays[1])?,
-            Kind::Greatest => chosen(&arrays, Ordering::Greater)?,
-            Kind::Least => chosen(&arrays, Ordering::Less)?,
+            Kind::Compare => compare_rows(&arrays[0], &arrays[1])?,
+            Kind::Greatest => choose(&arrays, Ordering::Greater)?,
+            Kind::Least => choose(&arrays, Ordering::Less)?,
             Kind::Key => key_of(&arrays[0])?,
         };
         match are_constants {
@@ -122,7 +122,7 @@ impl ScalarUDFImpl for Nested {
     }
 }
 
-fn compared(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
+fn compare_rows(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
     let compare = make_comparator(left, right, NULLS_LAST)?;
     let of_row = |row: usize| match left.is_null(row) || right.is_null(row) {
         true => None,
@@ -207,7 +207,7 @@ fn key_of(values: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Of each row the value that is `wanted` beside all others.
-fn chosen(arrays: &[ArrayRef], wanted: Ordering) -> Result<ArrayRef> {
+fn choose(arrays: &[ArrayRef], wanted: Ordering) -> Result<ArrayRef> {
     let rows = arrays.first().map_or(0, |first| first.len());
     let mut best: Vec<usize> = vec![0; rows];
     for at in 1..arrays.len() {
@@ -269,11 +269,11 @@ mod tests {
             assert_eq!(found[..4], expected);
             assert_eq!(found[4], Ordering::Less);
         }
-        let found = compared(&left, &right).unwrap();
+        let found = compare_rows(&left, &right).unwrap();
         let found: Vec<Option<i32>> = found.as_primitive::<Int32Type>().iter().collect();
         assert_eq!(found, [Some(-1), Some(1), Some(1), Some(0), Some(-1), None]);
         assert_eq!(
-            &chosen(&[left.clone(), right.clone()], Ordering::Greater).unwrap(),
+            &choose(&[left.clone(), right.clone()], Ordering::Greater).unwrap(),
             &lists(&[
                 Some(&[None, Some(5)]),
                 Some(&[None]),
@@ -284,7 +284,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            &chosen(&[left, right], Ordering::Less).unwrap(),
+            &choose(&[left, right], Ordering::Less).unwrap(),
             &lists(&[
                 Some(&[Some(1), Some(2)]),
                 Some(&[Some(9), Some(9)]),

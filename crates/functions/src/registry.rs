@@ -123,7 +123,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(text_or_bytes::callable())
             .chain(rounding::functions())
             .chain(single)
-            .chain(declared_type::planned())
+            .chain(declared_type::planner_functions())
             .chain([
                 array_assign::function(),
                 array_or_empty::function(),

@@ -27,11 +27,11 @@ struct Counted {
 }
 
 /// The signed type of the same width.
-fn signed(kind: &DataType) -> DataType {
+fn signed_type(kind: &DataType) -> DataType {
     match kind {
         DataType::UInt64 => DataType::Int32,
         DataType::List(item) => {
-            let item = signed(item.data_type());
+            let item = signed_type(item.data_type());
             DataType::List(Arc::new(Field::new_list_field(item, true)))
         }
         other => other.clone(),
@@ -56,7 +56,7 @@ impl ScalarUDFImpl for Counted {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        Ok(signed(&self.inner.inner().return_type(arguments)?))
+        Ok(signed_type(&self.inner.inner().return_type(arguments)?))
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

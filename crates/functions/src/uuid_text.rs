@@ -23,13 +23,13 @@ pub const SHOWN: DataType = DataType::Utf8View;
 ///
 /// Errors: invalid UUID (22P02).
 pub fn of_text(text: &str) -> Result<[u8; 16]> {
-    parsed(text).ok_or_else(|| {
+    parse(text).ok_or_else(|| {
         let message = format!("invalid input syntax for type uuid: \"{text}\"");
         SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion()
     })
 }
 
-fn parsed(text: &str) -> Option<[u8; 16]> {
+fn parse(text: &str) -> Option<[u8; 16]> {
     let digits = match text.strip_prefix('{') {
         Some(rest) => rest.strip_suffix('}')?,
         None => text,
@@ -63,7 +63,7 @@ pub fn normal(text: &str) -> Result<String> {
 /// Converts texts to bytes for a file.
 ///
 /// Errors: as [`of_text`].
-pub fn stored(texts: &ArrayRef) -> Result<ArrayRef> {
+pub fn to_bytes(texts: &ArrayRef) -> Result<ArrayRef> {
     let texts = cast(texts, &DataType::Utf8View)?;
     let mut made = FixedSizeBinaryBuilder::with_capacity(texts.len(), WIDTH);
     for text in texts.as_string_view() {
@@ -76,7 +76,7 @@ pub fn stored(texts: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Converts bytes of a file to texts.
-pub fn shown(values: &ArrayRef) -> ArrayRef {
+pub fn to_texts(values: &ArrayRef) -> ArrayRef {
     let values = values.as_fixed_size_binary();
     let mut texts = StringViewBuilder::with_capacity(values.len());
     for value in values {
@@ -128,10 +128,10 @@ mod tests {
     fn texts_are_bytes_in_files() {
         let id = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
         let texts = Arc::new(StringArray::from(vec![Some(id), None])) as ArrayRef;
-        let stored = stored(&texts).unwrap();
+        let stored = to_bytes(&texts).unwrap();
         assert_eq!(stored.data_type(), &STORED);
-        let texts = shown(&stored);
+        let texts = to_texts(&stored);
         assert_eq!(texts.as_string_view().iter().collect::<Vec<_>>(), [Some(id), None]);
-        assert!(super::stored(&(Arc::new(StringArray::from(vec!["x"])) as ArrayRef)).is_err());
+        assert!(to_bytes(&(Arc::new(StringArray::from(vec!["x"])) as ArrayRef)).is_err());
     }
 }

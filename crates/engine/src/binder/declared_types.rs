@@ -18,7 +18,9 @@ use datafusion::logical_expr::{
     DdlStatement, EmptyRelation, Expr, ExprSchemable, LogicalPlan, Projection, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_functions::cast::declared_type::{DeclaredType, declared, padded, try_declared};
+use harrier_functions::cast::declared_type::{
+    DeclaredType, cast_to_declared, pad_for_display, try_cast_to_declared,
+};
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 
 use crate::binder::type_names;
@@ -205,11 +207,12 @@ fn cast_to(expr: Expr, to: DeclaredType, kind: DataType, schema: &DFSchema) -> E
         };
     }
     match expr {
-        Expr::TryCast(TryCast { expr, .. }) => {
-            try_declared(if is_same(&expr) { *expr } else { Expr::TryCast(TryCast::new(expr, kind)) }, to)
-        }
+        Expr::TryCast(TryCast { expr, .. }) => try_cast_to_declared(
+            if is_same(&expr) { *expr } else { Expr::TryCast(TryCast::new(expr, kind)) },
+            to,
+        ),
         Expr::Cast(Cast { expr, .. }) => {
-            declared(if is_same(&expr) { *expr } else { Expr::Cast(Cast::new(expr, kind)) }, to)
+            cast_to_declared(if is_same(&expr) { *expr } else { Expr::Cast(Cast::new(expr, kind)) }, to)
         }
         other => other,
     }
@@ -274,7 +277,7 @@ pub(crate) fn pad_char_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     let values = plan.schema().columns().into_iter().zip(chars).map(|(column, declared)| match declared {
         Some(declared) => {
             let ColumnName { relation, name, .. } = column.clone();
-            padded(Expr::Column(column), declared).alias_qualified(relation, name)
+            pad_for_display(Expr::Column(column), declared).alias_qualified(relation, name)
         }
         None => Expr::Column(column),
     });

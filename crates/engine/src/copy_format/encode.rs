@@ -193,7 +193,7 @@ pub(crate) struct TrimmedTimes<'a>(ArrayFormatter<'a>);
 
 impl DisplayIndex for TrimmedTimes<'_> {
     fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
-        out.write_str(&datetime::trimmed(self.0.value(at).try_to_string()?))?;
+        out.write_str(&datetime::trim(self.0.value(at).try_to_string()?))?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::FormatOptions;
-use harrier_functions::format::datetime::{formatter, trimmed};
+use harrier_functions::format::datetime::{formatter, trim};
 use harrier_functions::format::double::{put_double, put_real};
 use harrier_functions::format::value::put_element;
 
@@ -79,7 +79,7 @@ fn write(text: &mut String, values: &ArrayRef, options: &FormatOptions) -> Resul
                 value.push_str(&String::from_utf8_lossy(&float));
             }
             DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
-                value.push_str(&trimmed(formatter.value(place).try_to_string()?));
+                value.push_str(&trim(formatter.value(place).try_to_string()?));
             }
             data_type => {
                 if data_type.is_binary() {

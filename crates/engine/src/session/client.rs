@@ -256,7 +256,7 @@ impl Session {
             });
         }
         let zone = parameters.get("TimeZone").unwrap_or_else(|| UTC.to_string());
-        let style = parameters.get("IntervalStyle").and_then(|name| IntervalStyle::named(&name));
+        let style = parameters.get("IntervalStyle").and_then(|name| IntervalStyle::from_name(&name));
         let style = style.unwrap_or_default();
         let order = self.date_order();
         let state = self.context().state_ref();

@@ -6,7 +6,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use harrier_catalog::state::{Column, Table};
-use harrier_functions::cast::declared_type::{DeclaredType, assigned};
+use harrier_functions::cast::declared_type::{DeclaredType, assign};
 
 use crate::types::declared::of_column;
 
@@ -90,7 +90,7 @@ pub(crate) fn assign_text(column: &Column, text: Option<String>) -> Result<Optio
         (
             Some(declared @ (DeclaredType::Varchar(_) | DeclaredType::Char(_) | DeclaredType::Uuid)),
             Some(text),
-        ) => declared.assigned(&text).map(|text| Some(text.to_string())),
+        ) => declared.assign(&text).map(|text| Some(text.to_string())),
         (_, text) => Ok(text),
     }
 }
@@ -104,7 +104,7 @@ pub(crate) struct Limit {
 
 impl Limit {
     fn apply(&self, value: Expr) -> Expr {
-        assigned(cast(value, self.kind.clone()), self.declared)
+        assign(cast(value, self.kind.clone()), self.declared)
     }
 }
 

@@ -408,7 +408,7 @@ impl PartitionWriter {
             }
             let mut column = Arc::clone(column);
             if *told == uuid_text::STORED && column.data_type().is_string() {
-                column = uuid_text::stored(&column)?;
+                column = uuid_text::to_bytes(&column)?;
             }
             for kind in [field.data_type(), told] {
                 if column.data_type() != kind {

@@ -97,7 +97,7 @@ fn decode_intervals(values: &ArrayRef) -> Result<ArrayRef> {
         Ok(Arc::new(IntervalMonthDayNanoArray::from_unary(values, interval_of)))
     })?;
     convert_nested(&values, &uuid_text::STORED, &uuid_text::SHOWN, &|values: &ArrayRef| {
-        Ok(uuid_text::shown(values))
+        Ok(uuid_text::to_texts(values))
     })
 }
 

@@ -184,7 +184,7 @@ impl Accumulator for DistinctIntervals {
 mod tests {
     use super::*;
 
-    fn evaluated(is_mean: bool, is_distinct: bool, all: &[(i32, i32, i64)]) -> Result<ScalarValue> {
+    fn evaluate_rows(is_mean: bool, is_distinct: bool, all: &[(i32, i32, i64)]) -> Result<ScalarValue> {
         let of = |(months, days, ns): &(i32, i32, i64)| IntervalMonthDayNano::new(*months, *days, *ns);
         let mut merged = accumulator(is_mean, is_distinct);
         for one in all {
@@ -204,13 +204,13 @@ mod tests {
     fn parts_are_added_up_by_themselves() {
         let hour = 3_600_000_000_000;
         let all = [(1, 1, 20 * hour), (0, 0, 20 * hour)];
-        assert_eq!(evaluated(false, false, &all).unwrap(), interval(1, 1, 40 * hour));
-        assert_eq!(evaluated(true, false, &all).unwrap(), interval(0, 15, 32 * hour));
-        assert_eq!(evaluated(false, false, &[]).unwrap(), ScalarValue::IntervalMonthDayNano(None));
+        assert_eq!(evaluate_rows(false, false, &all).unwrap(), interval(1, 1, 40 * hour));
+        assert_eq!(evaluate_rows(true, false, &all).unwrap(), interval(0, 15, 32 * hour));
+        assert_eq!(evaluate_rows(false, false, &[]).unwrap(), ScalarValue::IntervalMonthDayNano(None));
         let all = [(0, 1, 0), (0, 0, 24 * hour)];
-        assert_eq!(evaluated(false, true, &all[..1]).unwrap(), interval(0, 1, 0));
-        assert_eq!(evaluated(true, true, &all).unwrap(), interval(0, 1, 0));
-        let error = evaluated(false, false, &[(i32::MAX, 0, 0), (1, 0, 0)]).unwrap_err();
+        assert_eq!(evaluate_rows(false, true, &all[..1]).unwrap(), interval(0, 1, 0));
+        assert_eq!(evaluate_rows(true, true, &all).unwrap(), interval(0, 1, 0));
+        let error = evaluate_rows(false, false, &[(i32::MAX, 0, 0), (1, 0, 0)]).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::DATETIME_FIELD_OVERFLOW);
     }
 }

@@ -105,7 +105,7 @@ impl DeclaredType {
     /// A text assigned to a column of this type.
     ///
     /// Errors: it is longer, apart from blanks (22001); not a UUID (22P02).
-    pub fn assigned(self, text: &str) -> Result<Cow<'_, str>> {
+    pub fn assign(self, text: &str) -> Result<Cow<'_, str>> {
         let kept = match self {
             Self::Uuid => return self.normal(text),
             _ => self.cut(text),
@@ -196,35 +196,35 @@ impl Purpose {
     }
 }
 
-/// The name of the function of [`declared`].
+/// The name of the function of [`cast_to_declared`].
 pub const CAST: &str = "harrier_declared";
-/// The name of the function of [`try_declared`].
+/// The name of the function of [`try_cast_to_declared`].
 pub const TRY_CAST: &str = "harrier_try_declared";
 const SHOWN: &str = "harrier_padded";
 
 /// Casts `value`, of the Arrow type, to the declared type: texts are truncated, times rounded.
-pub fn declared(value: Expr, to: DeclaredType) -> Expr {
+pub fn cast_to_declared(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::Cast).call(vec![value, lit(to.name())])
 }
 
 /// The same with NULL for values that cannot be cast.
-pub fn try_declared(value: Expr, to: DeclaredType) -> Expr {
+pub fn try_cast_to_declared(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::TryCast).call(vec![value, lit(to.name())])
 }
 
 /// Converts a value for assignment to a column. It is computed for exactly the rows that are written.
 ///
 /// Errors: a text is longer, apart from blanks (22001).
-pub fn assigned(value: Expr, to: DeclaredType) -> Expr {
+pub fn assign(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::Assign).call(vec![value, lit(to.name())])
 }
 
 /// Converts a value for display: `char(n)` is padded with blanks.
-pub fn padded(value: Expr, of: DeclaredType) -> Expr {
+pub fn pad_for_display(value: Expr, of: DeclaredType) -> Expr {
     function(Purpose::Show).call(vec![value, lit(of.name())])
 }
 
-/// The declared type of a call of [`declared`] or [`padded`], if a function is one of theirs.
+/// The declared type of a call, if its function is that of [`cast_to_declared`] or [`pad_for_display`].
 pub fn type_of_call(name: &str, arguments: &[Expr]) -> Option<DeclaredType> {
     match (name, arguments) {
         (CAST | TRY_CAST | SHOWN, [_, Expr::Literal(to, _)]) => to.try_as_str()??.parse().ok(),
@@ -233,7 +233,7 @@ pub fn type_of_call(name: &str, arguments: &[Expr]) -> Option<DeclaredType> {
 }
 
 /// The functions available when statements are planned.
-pub(crate) fn planned() -> impl Iterator<Item = Arc<ScalarUDF>> {
+pub(crate) fn planner_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Purpose::Cast, Purpose::TryCast].into_iter().map(function)
 }
 
@@ -286,15 +286,15 @@ impl ScalarUDFImpl for Declared {
                 Ok(value.clone())
             }
             ColumnarValue::Scalar(value) => {
-                let values = made(self.purpose, &value.to_array()?, to)?;
+                let values = convert_array(self.purpose, &value.to_array()?, to)?;
                 ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar)
             }
-            ColumnarValue::Array(values) => made(self.purpose, values, to).map(ColumnarValue::Array),
+            ColumnarValue::Array(values) => convert_array(self.purpose, values, to).map(ColumnarValue::Array),
         }
     }
 }
 
-fn made(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayRef> {
+fn convert_array(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayRef> {
     match to {
         DeclaredType::Uuid if let DataType::List(item) = values.data_type() => {
             let lists = values.as_list::<i32>();
@@ -304,7 +304,7 @@ fn made(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayRe
         }
         DeclaredType::Varchar(_) | DeclaredType::Char(_) | DeclaredType::Uuid => texts(purpose, values, to),
         DeclaredType::Time(digits) | DeclaredType::Timestamp(digits) | DeclaredType::TimestampTz(digits) => {
-            rounded(values, digits)
+            round_times(values, digits)
         }
     }
 }
@@ -338,7 +338,7 @@ fn texts(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayR
                     continue;
                 }
             },
-            (Purpose::Assign, _) => to.assigned(text)?,
+            (Purpose::Assign, _) => to.assign(text)?,
         };
         is_changed |= kept != text;
         made.append_value(kept);
@@ -352,7 +352,7 @@ fn texts(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayR
 /// Rounds times to so many digits of seconds; halves away from PostgreSQL's epoch.
 ///
 /// Errors: a time is rounded up to the end of the day (0A000).
-fn rounded(values: &ArrayRef, digits: u32) -> Result<ArrayRef> {
+fn round_times(values: &ArrayRef, digits: u32) -> Result<ArrayRef> {
     let kind = values.data_type();
     if !matches!(
         kind,
@@ -422,7 +422,7 @@ mod tests {
         use DeclaredType::*;
         let of = |purpose, to, text: &str| {
             let values = Arc::new(StringViewArray::from(vec![Some(text), None])) as ArrayRef;
-            let made = made(purpose, &values, to)?;
+            let made = convert_array(purpose, &values, to)?;
             assert!(made.is_null(1));
             Ok::<_, datafusion::error::DataFusionError>(made.as_string_view().value(0).to_string())
         };
@@ -458,7 +458,7 @@ mod tests {
             1_500_000,
             infinity,
         ]);
-        let made = rounded(&(Arc::new(values) as ArrayRef), 0).unwrap();
+        let made = round_times(&(Arc::new(values) as ArrayRef), 0).unwrap();
         let made = cast(&made, &DataType::Int64).unwrap();
         let made = made.as_primitive::<Int64Type>().values().to_vec();
         assert_eq!(made, [MILLENNIUM + 2_000_000, MILLENNIUM - 2_000_000, 1_000_000, 1_000_000, infinity]);

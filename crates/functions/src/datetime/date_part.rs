@@ -80,7 +80,7 @@ enum Part {
 
 impl Part {
     /// The part of a name, including PostgreSQL's aliases.
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name.trim_matches(['\'', '"']).to_ascii_lowercase().as_str() {
             "microsecond" | "microseconds" | "usec" | "usecs" | "usecond" | "useconds" | "us" => {
                 Self::Microsecond
@@ -178,7 +178,7 @@ impl DatePart {
             let message = format!("unit \"{}\" not {how} for type {type_name}", name.to_ascii_lowercase());
             Err(SqlError::new(state, message).into_datafusion())
         };
-        let Some(part) = Part::named(name) else {
+        let Some(part) = Part::from_name(name) else {
             return refused(SqlState::INVALID_PARAMETER_VALUE, "recognized");
         };
         use Part::{
@@ -467,8 +467,8 @@ mod tests {
 
     #[test]
     fn parts_have_several_names() {
-        assert_eq!(Part::named("SECS"), Some(Part::Second));
-        assert_eq!(Part::named("'hour'"), Some(Part::Hour));
-        assert_eq!(Part::named("x"), None);
+        assert_eq!(Part::from_name("SECS"), Some(Part::Second));
+        assert_eq!(Part::from_name("'hour'"), Some(Part::Hour));
+        assert_eq!(Part::from_name("x"), None);
     }
 }

@@ -51,7 +51,7 @@ struct AnyYear {
 /// Truncates an interval to a unit.
 ///
 /// Errors: there is no such unit (22023), or intervals do not have it (0A000).
-fn truncated(unit: &str, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, SqlError> {
+fn truncate_interval(unit: &str, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, SqlError> {
     let refused = |state, how| {
         let message = format!("unit \"{unit}\" not {how} for type interval");
         Err(SqlError::new(state, message))
@@ -87,7 +87,7 @@ fn of_intervals(units: &ColumnarValue, intervals: &ColumnarValue, rows: usize) -
     let intervals = intervals.to_array(rows)?;
     let pairs = units.as_string::<i32>().iter().zip(intervals.as_primitive::<IntervalMonthDayNanoType>());
     let whole = pairs.map(|pair| match pair {
-        (Some(unit), Some(interval)) => truncated(unit, interval).map(Some),
+        (Some(unit), Some(interval)) => truncate_interval(unit, interval).map(Some),
         _ => Ok(None),
     });
     let whole: PrimitiveArray<IntervalMonthDayNanoType> =

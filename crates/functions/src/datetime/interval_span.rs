@@ -104,14 +104,14 @@ pub fn span(interval: IntervalMonthDayNano) -> i128 {
 }
 
 /// The span, followed by 64 bits with the months and days.
-fn code(interval: IntervalMonthDayNano) -> i256 {
+fn encode(interval: IntervalMonthDayNano) -> i256 {
     // Flipping the sign bit preserves the order of signed numbers as unsigned ones.
     let unsigned = |number: i32| u128::from(number.cast_unsigned() ^ (1 << 31));
     let parts = unsigned(interval.months) << 32 | unsigned(interval.days);
     i256::from_i128(span(interval)) << 64 | i256::from_parts(parts, 0)
 }
 
-fn coded(code: i256) -> IntervalMonthDayNano {
+fn decode(code: i256) -> IntervalMonthDayNano {
     let (low, high) = code.to_parts();
     let signed = |bits: u128| ((bits as u32) ^ (1 << 31)).cast_signed();
     let (months, days) = (signed(low >> 32), signed(low));
@@ -128,8 +128,8 @@ pub(crate) fn spans(values: &ArrayRef) -> Result<ArrayRef> {
             let intervals = values.as_primitive::<IntervalMonthDayNanoType>();
             Arc::new(intervals.unary::<_, Decimal128Type>(span).with_data_type(kind))
         }
-        (DataType::List(_), DataType::List(item)) => listed(values.as_list::<i32>(), item)?,
-        (DataType::LargeList(_), DataType::LargeList(item)) => listed(values.as_list::<i64>(), item)?,
+        (DataType::List(_), DataType::List(item)) => spans_in_lists(values.as_list::<i32>(), item)?,
+        (DataType::LargeList(_), DataType::LargeList(item)) => spans_in_lists(values.as_list::<i64>(), item)?,
         (DataType::FixedSizeList(..), DataType::FixedSizeList(item, size)) => {
             let lists = values.as_fixed_size_list();
             let items = spans(lists.values())?;
@@ -145,7 +145,7 @@ pub(crate) fn spans(values: &ArrayRef) -> Result<ArrayRef> {
     })
 }
 
-fn listed<O: OffsetSizeTrait>(lists: &GenericListArray<O>, item: Arc<Field>) -> Result<ArrayRef> {
+fn spans_in_lists<O: OffsetSizeTrait>(lists: &GenericListArray<O>, item: Arc<Field>) -> Result<ArrayRef> {
     let items = spans(lists.values())?;
     Ok(Arc::new(GenericListArray::try_new(item, lists.offsets().clone(), items, lists.nulls().cloned())?))
 }
@@ -184,11 +184,11 @@ impl ScalarUDFImpl for Measured {
             Measure::Span => spans(&values)?,
             Measure::Code => {
                 let intervals = values.as_primitive::<IntervalMonthDayNanoType>();
-                Arc::new(intervals.unary::<_, Decimal256Type>(code).with_data_type(CODE))
+                Arc::new(intervals.unary::<_, Decimal256Type>(encode).with_data_type(CODE))
             }
             Measure::Coded => {
                 let codes = values.as_primitive::<Decimal256Type>();
-                let intervals: PrimitiveArray<IntervalMonthDayNanoType> = codes.unary(coded);
+                let intervals: PrimitiveArray<IntervalMonthDayNanoType> = codes.unary(decode);
                 Arc::new(intervals)
             }
         };
@@ -233,9 +233,9 @@ mod tests {
             of(1, 0, 0),
             of(i32::MAX, i32::MAX, i64::MAX),
         ];
-        assert!(ordered.map(code).is_sorted());
+        assert!(ordered.map(encode).is_sorted());
         assert!(ordered.map(span).is_sorted());
-        assert_eq!(ordered.map(code).map(coded), ordered);
+        assert_eq!(ordered.map(encode).map(decode), ordered);
     }
 
     #[test]

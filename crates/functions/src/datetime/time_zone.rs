@@ -99,7 +99,7 @@ impl ScalarUDFImpl for TimeZoneOf {
         let zones = zone.to_array(rows)?;
         // The return field has the zone in a plan from another session, since this function has no session's
         // zone there.
-        let found = found(
+        let found = convert(
             zones.as_string::<i32>().iter(),
             &time.to_array(rows)?,
             arguments.return_field.data_type(),
@@ -118,7 +118,7 @@ impl TimeZoneOf {
 }
 
 /// Converts `times` by the zone beside each of them to `wanted`, which has a zone if they have none.
-fn found<'a>(
+fn convert<'a>(
     zones: impl Iterator<Item = Option<&'a str>>,
     times: &ArrayRef,
     wanted: &DataType,
@@ -225,7 +225,7 @@ pub fn is_local(kind: &DataType) -> bool {
 fn moments(times: &ArrayRef, zone: &str, wanted: &DataType) -> Result<ArrayRef> {
     if !times.data_type().is_string() {
         let local = cast(times, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-        return found(std::iter::repeat(Some(zone)), &local, wanted);
+        return convert(std::iter::repeat(Some(zone)), &local, wanted);
     }
     let zone = zone_of(zone)?;
     let texts = cast(times, &DataType::Utf8)?;

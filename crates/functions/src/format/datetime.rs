@@ -56,10 +56,10 @@ impl ScalarUDFImpl for Shown {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match arguments.args.as_slice() {
             [ColumnarValue::Scalar(value)] => {
-                let texts = shown(&value.to_array()?)?;
+                let texts = format_array(&value.to_array()?)?;
                 ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
             }
-            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(Arc::new(shown(values)?))),
+            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(Arc::new(format_array(values)?))),
             _ => internal_err!("{} has one argument", self.name()),
         }
     }
@@ -140,7 +140,7 @@ impl DisplayIndex for Infinite<'_> {
 }
 
 /// Formats dates, timestamps and times of day.
-pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
+pub(crate) fn format_array(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
@@ -150,7 +150,7 @@ pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
     for at in 0..values.len() {
         match values.is_valid(at) {
-            true => texts.append_value(trimmed(formatter.value(at).try_to_string()?)),
+            true => texts.append_value(trim(formatter.value(at).try_to_string()?)),
             false => texts.append_null(),
         }
     }
@@ -162,11 +162,11 @@ fn before_christ(text: &str) -> String {
     let years = text.trim_start_matches('-');
     let (year, rest) = years.split_once('-').unwrap_or((years, ""));
     let year = year.parse::<u32>().unwrap_or_default() + 1;
-    format!("{} BC", trimmed(format!("{year:04}-{rest}")))
+    format!("{} BC", trim(format!("{year:04}-{rest}")))
 }
 
 /// Removes the sign of a year of five digits, trailing zeros of a fraction, and zero minutes of a zone.
-pub fn trimmed(mut text: String) -> String {
+pub fn trim(mut text: String) -> String {
     if text.starts_with('+') {
         text.remove(0);
     } else if text.starts_with('-') && text[1..].starts_with(|sign: char| sign.is_ascii_digit())
@@ -198,7 +198,7 @@ mod tests {
             TimestampMicrosecondArray::from(vec![Some(1_710_032_523_500_000), Some(0), None, Some(-1)]);
         let of = |zone: Option<&str>| {
             let moments = moments.clone().with_timezone_opt(zone);
-            let texts = shown(&(Arc::new(moments) as ArrayRef)).unwrap();
+            let texts = format_array(&(Arc::new(moments) as ArrayRef)).unwrap();
             texts.iter().map(|text| text.unwrap_or("NULL").to_string()).collect::<Vec<_>>()
         };
         let expected = ["2024-03-10 01:02:03.5", "1970-01-01 00:00:00", "NULL", "1969-12-31 23:59:59.999999"];
@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(of(Some("UTC")), expected);
         assert_eq!(of(Some("+05:30"))[..2], ["2024-03-10 06:32:03.5+05:30", "1970-01-01 05:30:00+05:30"]);
         assert_eq!(of(Some("-08:00"))[1], "1969-12-31 16:00:00-08");
-        assert_eq!(trimmed("+10000-01-01 00:00:00".to_string()), "10000-01-01 00:00:00");
-        assert_eq!(trimmed("0000-12-31".to_string()), "0001-12-31 BC");
-        assert_eq!(trimmed("-0043-03-15 01:00:00.500+00:00".to_string()), "0044-03-15 01:00:00.5+00 BC");
-        assert_eq!(trimmed("-infinity".to_string()), "-infinity");
+        assert_eq!(trim("+10000-01-01 00:00:00".to_string()), "10000-01-01 00:00:00");
+        assert_eq!(trim("0000-12-31".to_string()), "0001-12-31 BC");
+        assert_eq!(trim("-0043-03-15 01:00:00.500+00:00".to_string()), "0044-03-15 01:00:00.5+00 BC");
+        assert_eq!(trim("-infinity".to_string()), "-infinity");
     }
 }

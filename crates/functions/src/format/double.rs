@@ -48,16 +48,18 @@ impl ScalarUDFImpl for Shown {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match arguments.args.as_slice() {
             [ColumnarValue::Scalar(value)] => {
-                let texts = shown(value.to_array()?.as_ref())?;
+                let texts = format_array(value.to_array()?.as_ref())?;
                 ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
             }
-            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(Arc::new(shown(values.as_ref())?))),
+            [ColumnarValue::Array(values)] => {
+                Ok(ColumnarValue::Array(Arc::new(format_array(values.as_ref())?)))
+            }
             _ => internal_err!("{} has one argument", self.name()),
         }
     }
 }
 
-pub(crate) fn shown(values: &dyn Array) -> Result<StringArray> {
+pub(crate) fn format_array(values: &dyn Array) -> Result<StringArray> {
     let mut texts = StringBuilder::with_capacity(values.len(), 8 * values.len());
     let mut text = Vec::new();
     for at in 0..values.len() {

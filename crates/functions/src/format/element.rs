@@ -64,20 +64,20 @@ impl ScalarUDFImpl for Shown {
         else {
             return internal_err!("{} takes an array and a style", self.name());
         };
-        let style = IntervalStyle::named(style).unwrap_or_default();
+        let style = IntervalStyle::from_name(style).unwrap_or_default();
         match arrays {
             ColumnarValue::Scalar(value) => {
-                let texts = shown(value.to_array()?.as_list(), style)?;
+                let texts = format_elements(value.to_array()?.as_list(), style)?;
                 ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
             }
             ColumnarValue::Array(arrays) => {
-                Ok(ColumnarValue::Array(Arc::new(shown(arrays.as_list(), style)?)))
+                Ok(ColumnarValue::Array(Arc::new(format_elements(arrays.as_list(), style)?)))
             }
         }
     }
 }
 
-fn shown(arrays: &ListArray, style: IntervalStyle) -> Result<ListArray> {
+fn format_elements(arrays: &ListArray, style: IntervalStyle) -> Result<ListArray> {
     let mut ends: Vec<i32> = arrays.value_offsets().to_vec();
     let mut elements = Arc::clone(arrays.values());
     while let Some(lists) = elements.as_list_opt::<i32>().cloned() {

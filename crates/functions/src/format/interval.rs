@@ -45,10 +45,10 @@ impl ScalarUDFImpl for Shown {
         else {
             return internal_err!("{} takes an interval and a style", self.name());
         };
-        let style = IntervalStyle::named(style).unwrap_or_default();
+        let style = IntervalStyle::from_name(style).unwrap_or_default();
         let is_scalar = matches!(values, ColumnarValue::Scalar(_));
         let values = values.to_array(if is_scalar { 1 } else { arguments.number_rows })?;
-        let texts = shown(values.as_primitive::<IntervalMonthDayNanoType>(), style)?;
+        let texts = format_array(values.as_primitive::<IntervalMonthDayNanoType>(), style)?;
         match is_scalar {
             true => ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar),
             false => Ok(ColumnarValue::Array(Arc::new(texts))),
@@ -62,7 +62,7 @@ impl ScalarUDFImpl for Shown {
 }
 
 /// Formats intervals.
-pub(crate) fn shown(
+pub(crate) fn format_array(
     values: &PrimitiveArray<IntervalMonthDayNanoType>,
     style: IntervalStyle,
 ) -> Result<StringArray> {

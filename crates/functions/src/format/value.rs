@@ -57,7 +57,7 @@ impl ScalarUDFImpl for Shown {
         else {
             return internal_err!("{} takes a value and a style", self.name());
         };
-        let style = IntervalStyle::named(style).unwrap_or_default();
+        let style = IntervalStyle::from_name(style).unwrap_or_default();
         match values {
             ColumnarValue::Scalar(value) => {
                 let texts = texts(&value.to_array()?, style)?;
@@ -82,11 +82,11 @@ pub(crate) fn texts(values: &ArrayRef, style: IntervalStyle) -> Result<StringArr
         }
         DataType::Interval(_) => {
             let intervals = cast(values, &INTERVAL)?;
-            format::interval::shown(intervals.as_primitive::<IntervalMonthDayNanoType>(), style)
+            format::interval::format_array(intervals.as_primitive::<IntervalMonthDayNanoType>(), style)
         }
-        DataType::Float32 | DataType::Float64 => format::double::shown(values.as_ref()),
+        DataType::Float32 | DataType::Float64 => format::double::format_array(values.as_ref()),
         DataType::Date32 | DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
-            format::datetime::shown(values)
+            format::datetime::format_array(values)
         }
         DataType::Struct(_) => rows(values.as_struct(), style),
         kind if kind.is_binary() => {

@@ -259,7 +259,7 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let interval = array.slice(row, 1);
             let interval = interval.as_primitive::<IntervalMonthDayNanoType>();
-            *text += &json_text(format::interval::shown(interval, IntervalStyle::default())?.value(0));
+            *text += &json_text(format::interval::format_array(interval, IntervalStyle::default())?.value(0));
         }
         DataType::Dictionary(_, values) => {
             write(text, &cast(&array.slice(row, 1), values)?, field, 0)?;

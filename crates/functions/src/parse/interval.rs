@@ -22,7 +22,7 @@ impl IntervalStyle {
     pub const NAMES: &[&str] = &["postgres", "postgres_verbose", "sql_standard", "iso_8601"];
 
     /// The style of one of [`Self::NAMES`].
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "postgres" => Self::Postgres,
             "postgres_verbose" => Self::PostgresVerbose,
@@ -270,7 +270,7 @@ impl Parts {
                 self.months = self.months.checked_add(months.whole)?;
                 let of_month = Decimal { whole: 0, billionths: months.billionths };
                 // Only a fraction of whole months becomes days.
-                if each == 1 { self.add(of_month.scaled(30)?, Unit::Days(1)) } else { Some(()) }
+                if each == 1 { self.add(of_month.checked_mul(30)?, Unit::Days(1)) } else { Some(()) }
             }
             Unit::Days(each) => {
                 let days = amount.times(each)?;
@@ -289,7 +289,7 @@ impl Parts {
         }
     }
 
-    fn negated(self) -> Option<Self> {
+    fn checked_neg(self) -> Option<Self> {
         Some(Self {
             months: self.months.checked_neg()?,
             days: self.days.checked_neg()?,
@@ -330,10 +330,10 @@ impl Decimal {
     }
 
     fn times(self, factor: i64) -> Option<Self> {
-        self.scaled(factor)
+        self.checked_mul(factor)
     }
 
-    fn scaled(self, factor: i64) -> Option<Self> {
+    fn checked_mul(self, factor: i64) -> Option<Self> {
         let billionths = self.billionths.checked_mul(factor)?;
         let whole = self.whole.checked_mul(factor)?.checked_add(billionths / SECOND)?;
         Some(Self { whole, billionths: billionths % SECOND })
@@ -369,7 +369,7 @@ fn words(text: &str) -> Option<Parts> {
         };
         parts.add(amount, unit)?;
     }
-    if is_ago { parts.negated() } else { Some(parts) }
+    if is_ago { parts.checked_neg() } else { Some(parts) }
 }
 
 fn unit_of(word: &str) -> Option<Unit> {
@@ -548,7 +548,7 @@ mod tests {
                 let mut written = String::new();
                 style.write(&mut written, months, days, us).unwrap();
                 assert_eq!(written, expected, "{style:?}");
-                assert_eq!(IntervalStyle::named(style.name()), Some(style));
+                assert_eq!(IntervalStyle::from_name(style.name()), Some(style));
             }
         }
     }

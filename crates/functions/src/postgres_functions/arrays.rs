@@ -39,7 +39,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         _ => Ok(ScalarValue::Int32(None)),
     }),
     Definition::new("trim_array", &[List, Int], List, |values| match &values[0] {
-        ScalarValue::List(list) => trimmed(list, int(&values[1])),
+        ScalarValue::List(list) => trim(list, int(&values[1])),
         other => Ok(other.clone()),
     }),
     // Number of elements of `array_fill`: a size, or arrays of the sizes and of the lower bounds.
@@ -132,7 +132,7 @@ fn length(list: &ArrayRef, dimension: i64) -> Option<i32> {
 }
 
 /// Errors: there are not so many elements (2202E).
-fn trimmed(list: &ListArray, count: i64) -> Result<ScalarValue> {
+fn trim(list: &ListArray, count: i64) -> Result<ScalarValue> {
     let elements = list.value(0);
     let length = elements.len();
     let Some(left) = usize::try_from(count).ok().and_then(|count| length.checked_sub(count)) else {

@@ -59,15 +59,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     Definition::new("gcd", &[Number, Number], Number, |values| {
         let (left, right, scale) = of_one_scale(values)?;
-        counted(divisor(left, right), scale)
+        to_scalar(divisor(left, right), scale)
     }),
     Definition::new("lcm", &[Number, Number], Number, |values| {
         let (left, right, scale) = of_one_scale(values)?;
         match divisor(left, right) {
-            0 => counted(0, scale),
+            0 => to_scalar(0, scale),
             divisor => {
                 let product = (left / divisor).checked_mul(right).and_then(i128::checked_abs);
-                counted(product.ok_or_else(out_of_range)?, scale)
+                to_scalar(product.ok_or_else(out_of_range)?, scale)
             }
         }
     }),
@@ -264,7 +264,7 @@ fn divisor(mut left: i128, mut right: i128) -> i128 {
     left.abs()
 }
 
-fn counted(value: i128, scale: u8) -> Result<ScalarValue> {
+fn to_scalar(value: i128, scale: u8) -> Result<ScalarValue> {
     match scale {
         0 => i64::try_from(value).map(ScalarValue::from).map_err(|_| out_of_range()),
         _ => Ok(ScalarValue::Decimal128(Some(value), DIGITS, scale as i8)),

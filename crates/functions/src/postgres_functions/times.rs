@@ -23,14 +23,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("justify_hours", &[Interval], Interval, |values| {
         let (months, days, ns) = interval(&values[0]);
         let (days, ns) = justified_hours(days, ns)?;
-        made(months, days, ns)
+        interval_value(months, days, ns)
     }),
     Definition::new("justify_days", &[Interval], Interval, |values| {
         let (months, days, ns) = interval(&values[0]);
         let (months, days) = justified_days(months, days)?;
-        made(months, days, ns)
+        interval_value(months, days, ns)
     }),
-    Definition::new("justify_interval", &[Interval], Interval, |values| justified(interval(&values[0]))),
+    Definition::new("justify_interval", &[Interval], Interval, |values| justify(interval(&values[0]))),
     // Years, months, weeks, days, hours, minutes, seconds.
     Definition::new("make_interval", &[Int, Int, Int, Int, Int, Int, Double], Interval, make_interval)
         .from(1),
@@ -63,7 +63,7 @@ fn out_of_range() -> DataFusionError {
     overflow("interval out of range")
 }
 
-fn made(months: i32, days: i32, ns: i64) -> Result<ScalarValue> {
+fn interval_value(months: i32, days: i32, ns: i64) -> Result<ScalarValue> {
     Ok(ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(months, days, ns))))
 }
 
@@ -89,7 +89,7 @@ fn age(later: i64, earlier: i64) -> Result<ScalarValue> {
         days += (next - first).num_days() as i32;
         months -= 1;
     }
-    made(sign * months, sign * days, i64::from(sign) * us * 1_000)
+    interval_value(sign * months, sign * days, i64::from(sign) * us * 1_000)
 }
 
 /// Converts whole days of the time to days, both of one sign.
@@ -116,7 +116,7 @@ fn justified_days(months: i32, days: i32) -> Result<(i32, i32)> {
     Ok((months, days))
 }
 
-fn justified((months, days, ns): (i32, i32, i64)) -> Result<ScalarValue> {
+fn justify((months, days, ns): (i32, i32, i64)) -> Result<ScalarValue> {
     let whole = i32::try_from(ns / DAY_NS).map_err(|_| out_of_range())?;
     let (days, mut ns) = (days.checked_add(whole).ok_or_else(out_of_range)?, ns % DAY_NS);
     let (mut months, mut days) =
@@ -131,7 +131,7 @@ fn justified((months, days, ns): (i32, i32, i64)) -> Result<ScalarValue> {
         (-1, 1) => (days, ns) = (days + 1, ns - DAY_NS),
         _ => {}
     }
-    made(months, days, ns)
+    interval_value(months, days, ns)
 }
 
 fn make_interval(values: &[ScalarValue]) -> Result<ScalarValue> {
@@ -150,7 +150,7 @@ fn make_interval(values: &[ScalarValue]) -> Result<ScalarValue> {
     let minutes = number(4).checked_mul(60).and_then(|minutes| minutes.checked_add(number(5)));
     let time = minutes.and_then(|minutes| minutes.checked_mul(60 * SECOND_US));
     let ns = time.and_then(|time| time.checked_add(us)).and_then(|us| us.checked_mul(1_000));
-    made(months, days, ns.ok_or_else(out_of_range)?)
+    interval_value(months, days, ns.ok_or_else(out_of_range)?)
 }
 
 fn day_of(year: i64, month: i64, day: i64) -> Result<NaiveDate> {
@@ -207,7 +207,7 @@ mod tests {
         ] {
             assert_eq!(
                 age(at(later), at(earlier)).unwrap(),
-                made(months, days, ns).unwrap(),
+                interval_value(months, days, ns).unwrap(),
                 "{later} {earlier}"
             );
         }
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn parts_of_intervals_get_one_sign() {
         let hour = 3_600_000_000_000;
-        assert_eq!(justified((1, 0, -hour)).unwrap(), made(0, 29, 23 * hour).unwrap());
-        assert_eq!(justified((0, 35, 27 * hour)).unwrap(), made(1, 6, 3 * hour).unwrap());
-        assert_eq!(justified((-1, 1, hour)).unwrap(), made(0, -28, -23 * hour).unwrap());
+        assert_eq!(justify((1, 0, -hour)).unwrap(), interval_value(0, 29, 23 * hour).unwrap());
+        assert_eq!(justify((0, 35, 27 * hour)).unwrap(), interval_value(1, 6, 3 * hour).unwrap());
+        assert_eq!(justify((-1, 1, hour)).unwrap(), interval_value(0, -28, -23 * hour).unwrap());
         assert_eq!(justified_hours(1, -hour).unwrap(), (0, 23 * hour));
         assert_eq!(justified_days(-1, 1).unwrap(), (0, -29));
         assert!(justified_hours(i32::MAX, 24 * hour).is_err());

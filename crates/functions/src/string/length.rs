@@ -75,9 +75,9 @@ impl ScalarUDFImpl for Length {
             return self.inner.inner().invoke_with_args(arguments);
         }
         match bytes {
-            ColumnarValue::Array(bytes) => Ok(ColumnarValue::Array(counted(bytes, self.of_byte())?)),
+            ColumnarValue::Array(bytes) => Ok(ColumnarValue::Array(byte_lengths(bytes, self.of_byte())?)),
             ColumnarValue::Scalar(bytes) => {
-                let counts = counted(&bytes.to_array()?, self.of_byte())?;
+                let counts = byte_lengths(&bytes.to_array()?, self.of_byte())?;
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&counts, 0)?))
             }
         }
@@ -92,7 +92,7 @@ fn are_bytes(kind: &DataType) -> bool {
     kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_))
 }
 
-fn counted(bytes: &ArrayRef, of_byte: i64) -> Result<ArrayRef> {
+fn byte_lengths(bytes: &ArrayRef, of_byte: i64) -> Result<ArrayRef> {
     let counts = cast(&length(bytes.as_ref())?, &DataType::Int64)?;
     let counts = counts.as_primitive::<Int64Type>();
     let mut all = Vec::with_capacity(counts.len());

@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    fn found(purpose: Purpose, text: &str, pattern: &str, flags: &str) -> Result<String> {
+    fn lists_of(purpose: Purpose, text: &str, pattern: &str, flags: &str) -> Result<String> {
         let mut lists = Lists::new(purpose);
         lists.add(&Compiled::of(pattern, flags)?, text);
         Ok(array_value_to_string(&lists.finish(), 0)?)
@@ -278,7 +278,7 @@ mod tests {
             ("aXbxc", "x", "i", "[a, b, c]"),
             ("a.b", ".", "q", "[a, b]"),
         ] {
-            assert_eq!(found(Purpose::Split, text, pattern, flags).unwrap(), expected, "{text} {pattern}");
+            assert_eq!(lists_of(Purpose::Split, text, pattern, flags).unwrap(), expected, "{text} {pattern}");
         }
         for (text, pattern, flags, expected) in [
             ("a1b2", "[a-z]([0-9])", "g", "[[1], [2]]"),
@@ -290,10 +290,14 @@ mod tests {
             ("a\nb", "^b", "n", "[[b]]"),
             ("a\nb", "^b", "", "[]"),
         ] {
-            assert_eq!(found(Purpose::Matches, text, pattern, flags).unwrap(), expected, "{text} {pattern}");
+            assert_eq!(
+                lists_of(Purpose::Matches, text, pattern, flags).unwrap(),
+                expected,
+                "{text} {pattern}"
+            );
         }
         for (pattern, flags, state) in [("(", "", "2201B"), ("a", "y", "22023")] {
-            let error = found(Purpose::Matches, "a", pattern, flags).unwrap_err();
+            let error = lists_of(Purpose::Matches, "a", pattern, flags).unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::literal(state));
         }
     }

@@ -406,7 +406,7 @@ mod tests {
 
     use super::*;
 
-    fn formatted(value: ArrayRef, pattern: &str) -> String {
+    fn format_one(value: ArrayRef, pattern: &str) -> String {
         let texts = format(&value, &StringArray::from(vec![pattern])).unwrap();
         texts.value(0).to_string()
     }
@@ -431,7 +431,7 @@ mod tests {
             ("HH24\"h\"MI", "14h05"),
             ("BC A.M.", "AD P.M."),
         ] {
-            assert_eq!(formatted(moment(us), pattern), expected, "{pattern}");
+            assert_eq!(format_one(moment(us), pattern), expected, "{pattern}");
         }
     }
 

@@ -16,7 +16,7 @@ const PARTICIPLES: [(&str, usize); 20] = [
     ("engine", 19),
     ("error", 1),
     ("exec", 17),
-    ("functions", 43),
+    ("functions", 8),
     ("harrier", 3),
     ("interconnect", 8),
     ("mpid", 5),
