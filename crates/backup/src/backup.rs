@@ -54,7 +54,7 @@ pub async fn backup(
 ) -> Result<Backup> {
     let Some(identity) = catalog.identity().await? else {
         let message = "the warehouse has no identity yet, and its catalog can only be read";
-        return Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        return Err(Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
             .with_hint("write something into the warehouse with this version of Harrier first"));
     };
     let (target, lock) = Target::open_to_write(target, &identity.id).await?;
@@ -98,7 +98,7 @@ async fn backup_with_retries(
     for attempt in 1.. {
         let (copied, file) = copy_catalog(catalog).await?;
         if copied.identity.as_ref().is_none_or(|now| now.id != identity.id) {
-            return Err(Error::refused(
+            return Err(Error::refusal(
                 SqlState::SERIALIZATION_FAILURE,
                 "the catalog was replaced while it was copied",
             ));

@@ -52,7 +52,7 @@ pub(crate) async fn copy(
     let copied = read_with_checksum(reader, name, async |part| writer.write(part).await).await;
     let checked = copied.and_then(|stored| match accept(&stored) {
         None => Ok(stored),
-        Some(what) => Err(Error::damaged(source, what)),
+        Some(what) => Err(Error::damage(source, what)),
     });
     match checked {
         Ok(stored) => writer.finish().await.map(|()| stored),

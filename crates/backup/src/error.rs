@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn refused(state: SqlState, message: impl Into<String>) -> Self {
+    pub(crate) fn refusal(state: SqlState, message: impl Into<String>) -> Self {
         Self::Refused { state, message: message.into(), hint: None }
     }
 
@@ -86,7 +86,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn damage(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Damaged { place: place.into(), what: what.into() }
     }
 }

@@ -116,9 +116,9 @@ impl Manifest {
             check_format(&found, place)?;
         }
         let read = serde_json::from_slice::<Self>(bytes);
-        let manifest = read.map_err(|error| Error::damaged(place, format!("is no manifest ({error})")))?;
+        let manifest = read.map_err(|error| Error::damage(place, format!("is no manifest ({error})")))?;
         if manifest.sha256 != manifest.own_sha256() {
-            return Err(Error::damaged(place, "does not have the checksum that it names"));
+            return Err(Error::damage(place, "does not have the checksum that it names"));
         }
         Ok(manifest)
     }
@@ -143,7 +143,7 @@ fn check_format(found: &Format, place: &str) -> Result<()> {
         "\"{place}\" was written by {by}, in format {format} of backups; this is Harrier {}, which knows format {FORMAT}",
         harrier_catalog::PROGRAM
     );
-    Err(Error::refused(SqlState::FEATURE_NOT_SUPPORTED, message))
+    Err(Error::refusal(SqlState::FEATURE_NOT_SUPPORTED, message))
 }
 
 /// The warehouse that owns the backups of a target.
@@ -173,7 +173,7 @@ impl Owner {
             check_format(&found, place)?;
         }
         serde_json::from_slice(bytes)
-            .map_err(|error| Error::damaged(place, format!("does not say whose backups these are ({error})")))
+            .map_err(|error| Error::damage(place, format!("does not say whose backups these are ({error})")))
     }
 }
 

@@ -87,7 +87,7 @@ fn data_folder(place: &Place, catalog: Option<&CatalogFile>) -> Result<(String, 
         (Some(data), _) => data.clone(),
         (None, Some(catalog)) => catalog.folder().join(DATA_FOLDER).display().to_string(),
         (None, None) => {
-            return Err(Error::refused(
+            return Err(Error::refusal(
                 SqlState::INVALID_PARAMETER_VALUE,
                 "a warehouse in a database server needs a place for its data files",
             )
@@ -118,10 +118,10 @@ async fn check_free(data: &Store) -> Result<()> {
             Some((_, process)) if process::has_ended(process) => Ok(()),
             Some((id, _)) => {
                 let message = format!("backup {id} is being restored into \"{}\"", data.display_name(""));
-                Err(Error::refused(SqlState::OBJECT_IN_USE, message)
+                Err(Error::refusal(SqlState::OBJECT_IN_USE, message)
                     .with_hint("if that process has ended on another host, remove what it has left, or name another place"))
             }
-            None => Err(Error::refused(
+            None => Err(Error::refusal(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("\"{}\" has the data of a warehouse", data.display_name("")),
             )
@@ -133,7 +133,7 @@ async fn check_free(data: &Store) -> Result<()> {
         None => Ok(()),
         Some(other) => {
             let message = format!("\"{}\" is not empty: there is \"{other}\"", data.display_name(""));
-            Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+            Err(Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("a restore needs a place that is empty, or not there"))
         }
     }
@@ -144,7 +144,7 @@ async fn copy_files(manifest: &Manifest, from: &Store, to: &Store) -> Result<()>
     to.sweep().await?;
     for file in &manifest.files {
         if file.name.split('/').any(|part| matches!(part, "" | "." | "..")) || file.name == MARKER {
-            return Err(Error::damaged(
+            return Err(Error::damage(
                 &manifest.id,
                 format!("names a file that cannot be: \"{}\"", file.name),
             ));
@@ -187,7 +187,7 @@ async fn put_catalog(
     };
     let snapshot = copy_in(partial.as_deref().unwrap_or(url), lines, data, keep).await?;
     if snapshot != manifest.snapshot {
-        return Err(Error::damaged(
+        return Err(Error::damage(
             display_name,
             format!("is of snapshot {snapshot}, not of {}", manifest.snapshot),
         ));
@@ -196,7 +196,7 @@ async fn put_catalog(
         file.finish()?;
     }
     let identity = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    identity.ok_or_else(|| Error::refused(SqlState::INTERNAL_ERROR, "a catalog was made without an identity"))
+    identity.ok_or_else(|| Error::refusal(SqlState::INTERNAL_ERROR, "a catalog was made without an identity"))
 }
 
 /// The copy of the catalog, verified by its checksum, in an unnamed temporary file.
@@ -210,7 +210,7 @@ async fn fetch(catalog: &Stored, from: &Store) -> Result<std::fs::File> {
     })
     .await?;
     if let Some(what) = difference(&found, catalog) {
-        return Err(Error::damaged(from.display_name(&catalog.name), what));
+        return Err(Error::damage(from.display_name(&catalog.name), what));
     }
     file.seek(SeekFrom::Start(0)).map_err(unwritten)?;
     Ok(file)
@@ -253,7 +253,7 @@ impl CatalogFile {
         const HINT: &str = "a restore needs a place that is empty, or not there";
         let folder = self.folder().display().to_string();
         if self.0.exists() {
-            return Err(Error::refused(
+            return Err(Error::refusal(
                 SqlState::DUPLICATE_TABLE,
                 format!("there is a warehouse in \"{folder}\" already"),
             )
@@ -273,7 +273,7 @@ impl CatalogFile {
             None => Ok(()),
             Some(other) => {
                 let message = format!("\"{folder}\" is not empty: there is \"{other}\"");
-                Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(HINT))
+                Err(Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(HINT))
             }
         }
     }

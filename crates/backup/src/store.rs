@@ -66,7 +66,7 @@ impl Store {
         let begin = location.find("://").map_or(0, |at| at + 3);
         let end = location[begin..].find('/').map_or(location.len(), |slash| begin + slash);
         let wrong = |why: &dyn std::fmt::Display| {
-            Error::refused(
+            Error::refusal(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("cannot use {}…: {why}", &location[..begin]),
             )
@@ -74,7 +74,7 @@ impl Store {
         let url = Url::parse(&location[..end]).map_err(|error| wrong(&error))?;
         let store = harrier_storage::open(&url).map_err(|error| wrong(&error))?;
         let store = store.ok_or_else(|| {
-            Error::refused(
+            Error::refusal(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("no storage is known by the name \"{}\"", url.scheme()),
             )
@@ -101,7 +101,7 @@ impl Store {
         let Self::Objects { prefix, .. } = self else { return Ok(Path::default()) };
         let whole = if prefix.is_empty() { name.to_string() } else { format!("{prefix}/{name}") };
         Path::parse(whole.trim_end_matches('/')).map_err(|error| {
-            Error::refused(
+            Error::refusal(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("no object can be named \"{name}\": {error}"),
             )
@@ -215,7 +215,7 @@ impl Store {
     pub async fn put_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         use object_store::Error as E;
         let Self::Objects { store, .. } = self else {
-            return Err(Error::refused(
+            return Err(Error::refusal(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 "a folder has no conditional writes",
             ));

@@ -70,7 +70,7 @@ impl Target {
     pub async fn open(target: &str) -> Result<Self> {
         let store = Store::open(target)?;
         let Some(owner) = owner(&store).await? else {
-            return Err(Error::refused(
+            return Err(Error::refusal(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 format!("there are no backups in \"{}\"", store.display_name("")),
             ));
@@ -145,7 +145,7 @@ impl Target {
             && manifest.catalog.name == catalog_name(id);
         match is_its_own {
             true => Ok(manifest),
-            false => Err(Error::damaged(place, "is of another backup")),
+            false => Err(Error::damage(place, "is of another backup")),
         }
     }
 
@@ -202,12 +202,12 @@ impl Target {
         let Some(found) = found else {
             let place = self.store.display_name("");
             return Err(match id {
-                Some(id) => Error::refused(
+                Some(id) => Error::refusal(
                     SqlState::INVALID_PARAMETER_VALUE,
                     format!("there is no backup \"{id}\" in \"{place}\""),
                 )
                 .with_hint(format!("harrier backup --list {place}")),
-                None => Error::refused(
+                None => Error::refusal(
                     SqlState::INVALID_PARAMETER_VALUE,
                     format!("no backup in \"{place}\" has come to its end"),
                 ),
@@ -231,7 +231,7 @@ async fn check_empty(store: &Store) -> Result<()> {
         Some(other) => {
             let place = store.display_name("");
             let message = format!("\"{place}\" is neither empty nor has backups: there is \"{other}\"");
-            Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+            Err(Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("name a place of its own for backups"))
         }
     }
@@ -243,7 +243,7 @@ fn foreign(store: &Store, owner: &Owner) -> Error {
         store.display_name(""),
         owner.warehouse
     );
-    Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(
+    Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(
         "name another place for those of this one; a warehouse that was copied or restored is another one",
     )
 }
@@ -267,7 +267,7 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
                 |marker| format!("the warehouse whose catalog is {}", marker.place),
             );
             let message = format!("\"{}\" lies in the data folder of {owner}", store.display_name(""));
-            return Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+            return Err(Error::refusal(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("name a place outside of it"));
         }
     }
@@ -296,7 +296,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) => {
                     let message =
                         format!("another process writes backups into \"{}\"", store.display_name(""));
-                    Err(Error::refused(SqlState::OBJECT_IN_USE, message))
+                    Err(Error::refusal(SqlState::OBJECT_IN_USE, message))
                 }
                 Err(TryLockError::Error(error)) => Err(Error::io("lock", place, error)),
             };
@@ -316,7 +316,7 @@ impl Lock {
         }
         let message = format!("another process writes backups into \"{}\"", store.display_name(""));
         let hint = format!("if it has ended on another host, remove \"{}\"", store.display_name(LOCK));
-        Err(Error::refused(SqlState::OBJECT_IN_USE, message).with_hint(hint))
+        Err(Error::refusal(SqlState::OBJECT_IN_USE, message).with_hint(hint))
     }
 
     pub async fn release(self) {

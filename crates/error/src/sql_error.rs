@@ -40,7 +40,7 @@ impl SqlError {
     }
 
     /// The error of every front end when the user interrupts.
-    pub fn canceled() -> Self {
+    pub fn canceled_by_user() -> Self {
         Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
     }
 

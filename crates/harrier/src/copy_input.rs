@@ -87,7 +87,7 @@ impl CopyInput {
         self.input = None;
         match (&mut self.writing).await {
             Ok(written) => written,
-            Err(_) => Err(SqlError::canceled()),
+            Err(_) => Err(SqlError::canceled_by_user()),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Interrupts {
     }
 
     /// Ready when Ctrl-C was pressed since the last call. Cancel-safe.
-    pub(crate) async fn interrupted(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         if self.signal.recv().await.is_none() {
             std::future::pending().await
         }

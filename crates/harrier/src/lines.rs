@@ -35,7 +35,7 @@ pub(crate) async fn run(session: &Session, mut interrupts: Interrupts) -> io::Re
             Some((sql, input)) => {
                 let answer = tokio::select! {
                     biased;
-                    () = interrupts.interrupted() => Err(SqlError::canceled()),
+                    () = interrupts.wait() => Err(SqlError::canceled_by_user()),
                     done = answer(session, &sql, input) => done,
                 };
                 session.settle().await.and(answer).unwrap_or_else(|error| failure(&error))

@@ -292,7 +292,7 @@ async fn watch(
         }
         tokio::select! {
             biased;
-            () = runner.interrupts.interrupted() => break,
+            () = runner.interrupts.wait() => break,
             () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => {}
         }
     }

@@ -189,7 +189,7 @@ impl Runner {
         let (text, started) = (copying.text.clone(), copying.started);
         let result = tokio::select! {
             biased;
-            () = self.interrupts.interrupted() => Err(SqlError::canceled()),
+            () = self.interrupts.wait() => Err(SqlError::canceled_by_user()),
             written = copying.finish() => written,
         };
         let result = match self.session.settle().await {
@@ -218,7 +218,7 @@ impl Runner {
     pub(crate) async fn cancel_copy(&mut self) {
         if self.copying.take().is_some() {
             let _ = self.session.settle().await;
-            self.display.note(&SqlError::canceled().report(None));
+            self.display.note(&SqlError::canceled_by_user().report(None));
         }
     }
 
@@ -254,7 +254,7 @@ impl Runner {
         let watch = Watch::begin(time_max);
         let result = tokio::select! {
             biased;
-            () = interrupts.interrupted() => Err(SqlError::canceled().into()),
+            () = interrupts.wait() => Err(SqlError::canceled_by_user().into()),
             () = interrupt::timeout(time_max) => Err(SqlError::timed_out().into()),
             result = watch.canceled.scope(async {
                 let statement = parse(session, statement)?;

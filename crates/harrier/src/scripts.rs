@@ -105,8 +105,8 @@ impl Runner {
         loop {
             let line = tokio::select! {
                 biased;
-                () = self.interrupts.interrupted() => {
-                    return self.fail(&SqlError::canceled(), None, None);
+                () = self.interrupts.wait() => {
+                    return self.fail(&SqlError::canceled_by_user(), None, None);
                 }
                 line = lines.recv() => line,
             };

@@ -177,9 +177,9 @@ fn serve(args: Args) -> Result<(), ServeError> {
     let locks = Arc::new(Locks::default());
     options.waiting_functions = locks::functions(&locks);
     worker_handover::enable();
-    let statements = runtime(options.threads, "harrier-statement").map_err(ServeError::broken)?;
-    let own = runtime(1, "harrier-own").map_err(ServeError::broken)?;
-    let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(ServeError::broken)?;
+    let statements = runtime(options.threads, "harrier-statement").map_err(ServeError::failure)?;
+    let own = runtime(1, "harrier-own").map_err(ServeError::failure)?;
+    let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(ServeError::failure)?;
     let engine = Engine::try_new(options).map_err(|error| ServeError::usage(error.report(None)))?;
     if let Some(found) = engine.disks() {
         let _ = disks.set(found.clone());
@@ -239,7 +239,7 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, ServeEr
         },
         rows: statements.rows_max.get().map(|rows| u64::from(*rows)),
     };
-    args.warehouse.make_folder().map_err(|message| ServeError::broken(format!("ERROR 58030: {message}")))?;
+    args.warehouse.make_folder().map_err(|message| ServeError::failure(format!("ERROR 58030: {message}")))?;
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
         return Err(ServeError::usage(message));
@@ -254,7 +254,7 @@ fn own_folder() -> Result<OwnFolder, ServeError> {
     let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
     let parent = std::env::temp_dir();
     OwnFolder::create_in(&parent, &suffix).map_err(|error| {
-        ServeError::broken(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
+        ServeError::failure(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
     })
 }
 
@@ -338,7 +338,7 @@ struct Parts {
 impl Parts {
     async fn serve(self, standby: Option<Standby>) -> Result<(), ServeError> {
         let signals = Signals::listen().map_err(|error| {
-            ServeError::broken(format!("ERROR 58000: cannot listen for signals: {error}"))
+            ServeError::failure(format!("ERROR 58000: cannot listen for signals: {error}"))
         })?;
         let sockets = Sockets::bind(&self.config).await?;
         let addresses = sockets.addresses();
@@ -347,7 +347,7 @@ impl Parts {
         let (rules, tls) = entrance(&self.config, &everywhere).map_err(ServeError::usage)?;
         let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
         let authenticator = Authenticator::new(rules, flight, engine, registry).map_err(|error| {
-            ServeError::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
+            ServeError::failure(format!("ERROR 58000: cannot find out who runs this: {error}"))
         })?;
         authenticator.set_binding(tls.as_ref().and_then(|tls| tls.current().binding.clone()));
         let since = SystemTime::now();
@@ -367,7 +367,7 @@ impl Parts {
             locks: Arc::clone(&self.locks),
         });
         audit(&self.config, &self.registry)
-            .map_err(|message| ServeError::broken(format!("ERROR 58030: {message}")))?;
+            .map_err(|message| ServeError::failure(format!("ERROR 58030: {message}")))?;
         let server = Server::new(
             Arc::clone(&backend) as _,
             Arc::clone(&self.registry),
@@ -507,7 +507,7 @@ impl Running {
         let password = match parts.config.server.http_password() {
             Some(password) => {
                 let password =
-                    password.map_err(|error| ServeError::broken(format!("ERROR 58030: {error}")))?;
+                    password.map_err(|error| ServeError::failure(format!("ERROR 58030: {error}")))?;
                 sockets::print_line(format_args!("pages: http://{bound}/ (user harrier)"));
                 password
             }
@@ -547,7 +547,7 @@ impl Running {
         };
         let exported = telemetry::start(options, &self.parts.registry, facts, self.stop.clone());
         self.ends.push(exported.map_err(|error| {
-            ServeError::broken(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
+            ServeError::failure(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
         })?);
         Ok(())
     }
@@ -623,7 +623,7 @@ impl Running {
 
     async fn begin_standby(&self, standby: &mut Standby) -> Result<(), ServeError> {
         let holder = standby.holder().await.map_err(|error| {
-            ServeError::broken(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
+            ServeError::failure(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
         })?;
         if let Some(holder) = holder {
             sockets::print_line(format_args!("standby: waits to take over from {holder}"));

@@ -101,7 +101,7 @@ impl BatchSender {
         let start = Instant::now();
         let (body, is_compressed) = match &self.share {
             Some(share) => {
-                let shared = self.sender.shared();
+                let shared = self.sender.shared_state();
                 let gathered = share.get_or_encode(place, piece, || EncodedPiece::new(shared, piece))?;
                 gathered.body(&self.sender)
             }
@@ -166,7 +166,7 @@ impl BatchReceiver {
         BatchReceiver { receiver, schema: None, on_batch: Box::new(on_batch) }
     }
 
-    fn malformed(&self, error: impl std::fmt::Display) -> StreamError {
+    fn malformed_error(&self, error: impl std::fmt::Display) -> StreamError {
         StreamError::Malformed { rank: self.receiver.peer(), reason: error.to_string() }
     }
 }
@@ -190,23 +190,23 @@ impl Stream for BatchReceiver {
                 Some(Ok(Received::Schema(payload))) => {
                     match arrow::ipc::convert::try_schema_from_flatbuffer_bytes(&payload) {
                         Ok(schema) => self.schema = Some(Arc::new(schema)),
-                        Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
+                        Err(error) => return Poll::Ready(Some(Err(self.malformed_error(error)))),
                     }
                 }
                 Some(Ok(Received::Block { rows, payload, codec })) => {
                     let start = Instant::now();
                     let Some(schema) = &self.schema else {
-                        return Poll::Ready(Some(Err(self.malformed("a block before its schema"))));
+                        return Poll::Ready(Some(Err(self.malformed_error("a block before its schema"))));
                     };
                     let decoded = match codec.map_or(Ok(payload.clone()), |codec| codec.decompress(&payload))
                     {
                         Ok(unpacked) => decode::decode(schema, rows, &unpacked),
-                        Err(error) => return Poll::Ready(Some(Err(self.malformed(error)))),
+                        Err(error) => return Poll::Ready(Some(Err(self.malformed_error(error)))),
                     };
                     let decode_ns = start.elapsed().as_nanos() as u64;
                     let sent = self.receiver.counts();
                     (self.on_batch)(Arrival::Batch { bytes: payload.len(), decode_ns, sent });
-                    return Poll::Ready(Some(decoded.map_err(|error| self.malformed(error))));
+                    return Poll::Ready(Some(decoded.map_err(|error| self.malformed_error(error))));
                 }
             }
         }

@@ -204,7 +204,7 @@ impl EncodedPiece {
         }
         match &self.block {
             EncodedBlock::Published(published)
-                if sender.shared().lending.arena_for(sender.to()).is_some() =>
+                if sender.shared_state().lending.arena_for(sender.to()).is_some() =>
             {
                 (Body::Lent(published.lend(sender.to())), false)
             }
@@ -257,7 +257,7 @@ mod tests {
             Share::of(Arc::clone(&self.broadcast))
         }
 
-        fn charged(&self) -> usize {
+        fn charged_bytes(&self) -> usize {
             self.charged.0.load(Ordering::SeqCst)
         }
 
@@ -303,12 +303,12 @@ mod tests {
         let shares = [(); 3].map(|()| partition.join());
         assert_eq!(partition.send(&shares[0], 0..2, &batches), 2);
         assert_eq!(partition.send(&shares[1], 0..4, &batches), 2);
-        assert!(partition.charged() > 4 * 8000);
+        assert!(partition.charged_bytes() > 4 * 8000);
         assert_eq!(partition.send(&shares[0], 2..4, &batches), 0);
         assert_eq!(partition.send(&shares[2], 0..3, &batches), 0);
-        assert!((8000..16000).contains(&partition.charged()), "the last one is kept for one stream");
+        assert!((8000..16000).contains(&partition.charged_bytes()), "the last one is kept for one stream");
         drop(shares);
-        assert_eq!(partition.charged(), 0);
+        assert_eq!(partition.charged_bytes(), 0);
     }
 
     #[test]
@@ -322,11 +322,11 @@ mod tests {
         let third = partition.join();
         drop(second);
         assert_eq!(partition.send(&third, 0..2, &batches), 0);
-        assert!((8000..16000).contains(&partition.charged()));
+        assert!((8000..16000).contains(&partition.charged_bytes()));
         drop(third);
-        assert_eq!(partition.charged(), 0);
+        assert_eq!(partition.charged_bytes(), 0);
         assert_eq!(partition.send(&first, 0..1, &batches), 1);
-        assert_eq!(partition.charged(), 0, "nobody else comes");
+        assert_eq!(partition.charged_bytes(), 0, "nobody else comes");
     }
 
     /// Also for batches that are split.
@@ -337,11 +337,11 @@ mod tests {
         let shares = [(); 2].map(|()| partition.join());
         let pieces = partition.send(&shares[0], 0..20, &batches);
         assert!(pieces > 20, "batches of 1.6 MB are cut");
-        assert!(partition.charged() <= BROADCAST_BYTES_MAX);
+        assert!(partition.charged_bytes() <= BROADCAST_BYTES_MAX);
         let again = partition.send(&shares[1], 0..20, &batches);
         assert!(again > 0 && again < pieces, "{again} of {pieces}");
         drop(shares);
-        assert_eq!(partition.charged(), 0);
+        assert_eq!(partition.charged_bytes(), 0);
     }
 
     #[test]

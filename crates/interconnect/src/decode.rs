@@ -27,7 +27,7 @@ pub fn decode(schema: &SchemaRef, rows: usize, payload: &Bytes) -> Result<Record
     )
 }
 
-fn malformed(what: impl std::fmt::Display) -> ArrowError {
+fn malformed_error(what: impl std::fmt::Display) -> ArrowError {
     ArrowError::IpcError(format!("malformed block: {what}"))
 }
 
@@ -44,27 +44,27 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(payload: &'a Bytes) -> Result<Self, ArrowError> {
-        let words_end = payload.len().checked_sub(8).ok_or_else(|| malformed("no footer"))?;
+        let words_end = payload.len().checked_sub(8).ok_or_else(|| malformed_error("no footer"))?;
         let count = u64::from_le_bytes(payload[words_end..].try_into().expect("eight bytes")) as usize;
         let buffers_end = count
             .checked_mul(8)
             .and_then(|bytes| words_end.checked_sub(bytes))
-            .ok_or_else(|| malformed("footer longer than the block"))?;
+            .ok_or_else(|| malformed_error("footer longer than the block"))?;
         Ok(Reader { payload, at: 0, buffers_end, word_at: buffers_end, words_end })
     }
 
     fn word(&mut self) -> Result<usize, ArrowError> {
         if self.word_at == self.words_end {
-            return Err(malformed("footer too short"));
+            return Err(malformed_error("footer too short"));
         }
         let bytes = self.payload[self.word_at..self.word_at + 8].try_into().expect("eight bytes");
         self.word_at += 8;
-        usize::try_from(u64::from_le_bytes(bytes)).map_err(malformed)
+        usize::try_from(u64::from_le_bytes(bytes)).map_err(malformed_error)
     }
 
     fn finish(&self) -> Result<(), ArrowError> {
         if self.word_at != self.words_end {
-            return Err(malformed("footer too long"));
+            return Err(malformed_error("footer too long"));
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         let to = from
             .checked_add(len)
             .filter(|to| *to <= self.buffers_end)
-            .ok_or_else(|| malformed("buffer reaches past the block"))?;
+            .ok_or_else(|| malformed_error("buffer reaches past the block"))?;
         self.at = to;
         if len == 0 {
             return Ok(Buffer::from_vec(Vec::<u128>::new()));
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
     fn values<T: ArrowNativeType>(&mut self, len: usize) -> Result<ScalarBuffer<T>, ArrowError> {
         let buffer = self.buffer()?;
         if Some(buffer.len()) != len.checked_mul(size_of::<T>()) {
-            return Err(malformed(format_args!("buffer of {} bytes for {len} values", buffer.len())));
+            return Err(malformed_error(format_args!("buffer of {} bytes for {len} values", buffer.len())));
         }
         Ok(ScalarBuffer::new(buffer, 0, len))
     }
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     fn bits(&mut self, len: usize) -> Result<BooleanBuffer, ArrowError> {
         let buffer = self.buffer()?;
         if buffer.len() != len.div_ceil(8) {
-            return Err(malformed(format_args!("bitmap of {} bytes for {len} rows", buffer.len())));
+            return Err(malformed_error(format_args!("bitmap of {} bytes for {len} rows", buffer.len())));
         }
         Ok(BooleanBuffer::new(buffer, 0, len))
     }
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
     fn check_offsets<O: OffsetSizeTrait>(offsets: &[O], child_len: usize) -> Result<(), ArrowError> {
         let ordered = offsets.windows(2).fold(true, |ordered, pair| ordered & (pair[0] <= pair[1]));
         if !ordered || offsets[0] != O::zero() || offsets[offsets.len() - 1].as_usize() != child_len {
-            return Err(malformed("offsets out of order"));
+            return Err(malformed_error("offsets out of order"));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
             DataType::FixedSizeBinary(width) => {
                 let buffer = self.buffer()?;
                 if buffer.len() != len * *width as usize {
-                    return Err(malformed("fixed-size values do not fill their rows"));
+                    return Err(malformed_error("fixed-size values do not fill their rows"));
                 }
                 Ok(Arc::new(FixedSizeBinaryArray::try_new_with_len(*width, buffer, nulls, len)?))
             }
@@ -178,14 +178,14 @@ impl<'a> Reader<'a> {
             DataType::Dictionary(key, value) => {
                 downcast_integer! {
                     key.as_ref() => (dictionary, value),
-                    other => Err(malformed(format_args!("dictionary key of type {other}"))),
+                    other => Err(malformed_error(format_args!("dictionary key of type {other}"))),
                 }
             }
             DataType::RunEndEncoded(run_ends, values) => match run_ends.data_type() {
                 DataType::Int16 => self.run_array::<Int16Type>(values, len),
                 DataType::Int32 => self.run_array::<Int32Type>(values, len),
                 DataType::Int64 => self.run_array::<Int64Type>(values, len),
-                other => Err(malformed(format_args!("run ends of type {other}"))),
+                other => Err(malformed_error(format_args!("run ends of type {other}"))),
             },
             DataType::Union(fields, mode) => {
                 let type_ids = self.values::<i8>(len)?;
@@ -259,14 +259,14 @@ impl<'a> Reader<'a> {
     ) -> Result<ArrayRef, ArrowError> {
         let ends = self.buffer()?;
         if !ends.len().is_multiple_of(size_of::<R::Native>()) {
-            return Err(malformed("run ends are cut off"));
+            return Err(malformed_error("run ends are cut off"));
         }
         let count = ends.len() / size_of::<R::Native>();
         let ends = PrimitiveArray::<R>::try_new(ScalarBuffer::new(ends, 0, count), None)?;
         let values = self.array(values.data_type())?;
         let array = RunArray::<R>::try_new(&ends, &values)?;
         if array.len() != len {
-            return Err(malformed("runs do not cover their rows"));
+            return Err(malformed_error("runs do not cover their rows"));
         }
         Ok(Arc::new(array))
     }

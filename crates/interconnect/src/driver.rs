@@ -195,7 +195,7 @@ impl Driver {
         })
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared_state(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
 

@@ -383,7 +383,7 @@ impl Interconnect {
     /// Errors: an eventfd cannot be created.
     pub fn over(joined: transport::Joined) -> Result<(Interconnect, Driver), StartError> {
         let driver = Driver::new(joined)?;
-        Ok((Interconnect { shared: driver.shared(), thread: Arc::default() }, driver))
+        Ok((Interconnect { shared: driver.shared_state(), thread: Arc::default() }, driver))
     }
 
     pub fn rank(&self) -> usize {

@@ -606,7 +606,7 @@ impl StreamSender {
         block
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared_state(&self) -> &Arc<Shared> {
         &self.shared
     }
 

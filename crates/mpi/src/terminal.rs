@@ -48,7 +48,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub fn drain(fd: RawFd, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
-        match unread(fd) {
+        match unread_bytes(fd) {
             None | Some(0) => return true,
             Some(_) if Instant::now() >= deadline => return false,
             Some(_) => std::thread::sleep(DRAIN_POLL_INTERVAL),
@@ -57,7 +57,7 @@ pub fn drain(fd: RawFd, patience: Duration) -> bool {
 }
 
 /// Number of bytes written to a descriptor and not yet read. `None`: unknown.
-fn unread(fd: RawFd) -> Option<libc::c_int> {
+fn unread_bytes(fd: RawFd) -> Option<libc::c_int> {
     // SAFETY: `stat` is a plain struct, which the call fills in.
     let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
     // SAFETY: writes one struct of ours.

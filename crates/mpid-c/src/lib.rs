@@ -864,7 +864,7 @@ pub unsafe extern "C" fn MPI_D_Kept(
         if !session.next_kept() {
             return END;
         }
-        let (bytes_of_key, bytes_of_value) = session.kept();
+        let (bytes_of_key, bytes_of_value) = session.kept_pair();
         // SAFETY: the header's promise. The bytes belong to the session and live until the task ends.
         unsafe {
             write_to(key, bytes_of_key.as_ptr().cast());

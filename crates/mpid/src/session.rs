@@ -8,8 +8,8 @@
 //! while tasks are left fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
 //!
 //! In rounds ([`Mode::Iteration`]) an A task stores pairs with [`Session::keep`] in memory for the tasks of
-//! the same number in later rounds, which read them with [`Session::kept`]. When no task is left, all ranks
-//! call [`Session::sum`] and [`Session::next_round`], or finish.
+//! the same number in later rounds, which read them with [`Session::kept_pair`]. When no task is left, all
+//! ranks call [`Session::sum`] and [`Session::next_round`], or finish.
 //!
 //! In streams ([`Mode::Streaming`]) a rank's O task is resumed until it calls [`Session::end_input`]; in
 //! between it sends with [`Session::send_at`] and moves its watermark with [`Session::advance`]. An A task is
@@ -639,7 +639,7 @@ impl Session {
     }
 
     /// Key and value of the pair at [`Session::next_kept`]; valid until the task ends.
-    pub fn kept(&self) -> (&[u8], &[u8]) {
+    pub fn kept_pair(&self) -> (&[u8], &[u8]) {
         let (index, cursor) = match &self.current {
             Current::O(input) => (input.index, &input.kept),
             Current::A(output) => (output.index, &output.kept),

@@ -74,7 +74,7 @@ impl Content {
     }
 
     pub fn integers() -> Self {
-        Self::Integers(Integers::signed())
+        Self::Integers(Integers::of_signed())
     }
 
     pub fn floats() -> Self {
@@ -82,7 +82,7 @@ impl Content {
     }
 
     pub fn decimals(scale: u32) -> Self {
-        Self::Decimals { digits: Stream::default(), scales: Integers::signed(), scale }
+        Self::Decimals { digits: Stream::default(), scales: Integers::of_signed(), scale }
     }
 
     pub fn texts() -> Self {
@@ -90,23 +90,23 @@ impl Content {
     }
 
     pub fn binaries() -> Self {
-        Self::Binaries { bytes: Stream::default(), lengths: Integers::unsigned() }
+        Self::Binaries { bytes: Stream::default(), lengths: Integers::of_unsigned() }
     }
 
     pub fn days() -> Self {
-        Self::Days(Integers::signed())
+        Self::Days(Integers::of_signed())
     }
 
     pub fn times(unit: TimeUnit) -> Self {
-        Self::Times { seconds: Integers::signed(), nanos: Integers::unsigned(), unit }
+        Self::Times { seconds: Integers::of_signed(), nanos: Integers::of_unsigned(), unit }
     }
 
     pub fn lists() -> Self {
-        Self::Lists(Integers::unsigned())
+        Self::Lists(Integers::of_unsigned())
     }
 
     pub fn maps() -> Self {
-        Self::Maps(Integers::unsigned())
+        Self::Maps(Integers::of_unsigned())
     }
 
     fn statistics(&self) -> Statistics {

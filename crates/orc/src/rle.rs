@@ -22,12 +22,12 @@ pub(crate) struct Integers {
 }
 
 impl Integers {
-    pub fn signed() -> Self {
+    pub fn of_signed() -> Self {
         Self { is_signed: true, window: Vec::new(), output: Stream::default() }
     }
 
     /// An encoder for non-negative values.
-    pub fn unsigned() -> Self {
+    pub fn of_unsigned() -> Self {
         Self { is_signed: false, window: Vec::new(), output: Stream::default() }
     }
 

@@ -120,7 +120,7 @@ fn regressions_of_integer_encodings() {
 #[test]
 fn decoder_reads_the_specification_examples() {
     let unsigned = |values: &[i64]| {
-        let mut integers = rle::Integers::unsigned();
+        let mut integers = rle::Integers::of_unsigned();
         values.iter().for_each(|value| integers.push(*value));
         bytes_of(integers.finish())
     };

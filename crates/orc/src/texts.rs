@@ -33,7 +33,7 @@ impl Texts {
     pub fn new() -> Self {
         Self {
             bytes: Stream::default(),
-            lengths: Integers::unsigned(),
+            lengths: Integers::of_unsigned(),
             marks: Vec::new(),
             dictionary: Some(Dictionary::default()),
             tries_dictionary: true,
@@ -194,14 +194,14 @@ impl Dictionary {
         let mut sorted: Vec<u32> = (0..self.ends.len() as u32).collect();
         sorted.sort_unstable_by(|a, b| self.value(*a).cmp(self.value(*b)));
         let mut ranks = vec![0; sorted.len()];
-        let (mut text, mut lengths) = (Stream::default(), Integers::unsigned());
+        let (mut text, mut lengths) = (Stream::default(), Integers::of_unsigned());
         for (rank, place) in sorted.iter().enumerate() {
             ranks[*place as usize] = rank as i64;
             let value = self.value(*place);
             text.extend(value);
             lengths.push(value.len() as i64);
         }
-        let mut indices = Integers::unsigned();
+        let mut indices = Integers::of_unsigned();
         let mut marks = Vec::new();
         let mut groups = self.groups.iter().peekable();
         for (at, place) in self.places.iter().enumerate() {

@@ -626,7 +626,7 @@ impl View<'_> {
     }
 
     fn pg_prepared_statements(&self) -> Result<RecordBatch> {
-        let found = self.catalog.source.prepared();
+        let found = self.catalog.source.prepared_statements();
         let columns = Columns::default()
             .texts("name", found.iter().map(|statement| &statement.name))
             .texts("statement", found.iter().map(|statement| &statement.text))

@@ -701,22 +701,22 @@ fn compared_with_each(expr: &Expr) -> Option<Expr> {
                 right: Box::new(element),
             });
             let joint = if is_any { BinaryOperator::Or } else { BinaryOperator::And };
-            Some(Expr::Nested(Box::new(joined(each.collect(), &joint)?)))
+            Some(Expr::Nested(Box::new(join(each.collect(), &joint)?)))
         }
         _ => None,
     }
 }
 
 /// Conditions as one, whose levels are few.
-fn joined(mut conditions: Vec<Expr>, op: &BinaryOperator) -> Option<Expr> {
+fn join(mut conditions: Vec<Expr>, op: &BinaryOperator) -> Option<Expr> {
     if conditions.len() < 2 {
         return conditions.pop();
     }
     let others = conditions.split_off(conditions.len() / 2);
     Some(Expr::BinaryOp {
-        left: Box::new(Expr::Nested(Box::new(joined(conditions, op)?))),
+        left: Box::new(Expr::Nested(Box::new(join(conditions, op)?))),
         op: op.clone(),
-        right: Box::new(Expr::Nested(Box::new(joined(others, op)?))),
+        right: Box::new(Expr::Nested(Box::new(join(others, op)?))),
     })
 }
 

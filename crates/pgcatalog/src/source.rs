@@ -64,9 +64,9 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// The server's address and port on this connection; `None` over a local socket.
     fn server_address(&self) -> Option<(String, u16)>;
     /// Start time of the server, in microseconds since 1970.
-    fn started(&self) -> i64;
+    fn start_time(&self) -> i64;
     /// The session's prepared statements.
-    fn prepared(&self) -> Vec<PreparedStatement> {
+    fn prepared_statements(&self) -> Vec<PreparedStatement> {
         vec![]
     }
     /// The session's open cursors.

@@ -212,7 +212,7 @@ async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
     let body = json!({
         "statement": statement.id,
         "phase": statement.phase().name(),
-        "elapsed_seconds": statement.elapsed().as_secs_f64(),
+        "elapsed_seconds": statement.execution_time().as_secs_f64(),
         "rows": statement.rows.load(Ordering::Relaxed),
         "bytes": statement.bytes.load(Ordering::Relaxed),
         "fraction": fraction,
@@ -238,7 +238,7 @@ async fn statement_trace(State(site): State<Site>, Path(id): Path<String>) -> Re
         number: statement.id,
         text: &statement.text,
         began_ns: ns(statement.since),
-        ended_ns: ns(statement.since + statement.elapsed()),
+        ended_ns: ns(statement.since + statement.execution_time()),
         work: &work,
     });
     let name = format!("attachment; filename=\"harrier-statement-{}.json\"", statement.id);

@@ -282,7 +282,7 @@ impl Registry {
             text: &statement.text,
             failure: failure.as_ref().map(|(state, _)| *state),
             rows: statement.rows.load(Ordering::Relaxed),
-            duration: statement.elapsed(),
+            duration: statement.execution_time(),
         };
         audit.statement(session.subject(&application), outcome);
     }
@@ -643,7 +643,7 @@ impl StatementEntry {
     }
 
     /// Execution time so far, or in total.
-    pub fn elapsed(&self) -> Duration {
+    pub fn execution_time(&self) -> Duration {
         self.inner.lock().duration.unwrap_or_else(|| self.started.elapsed())
     }
 

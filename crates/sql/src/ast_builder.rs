@@ -140,7 +140,7 @@ pub fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
 }
 
 /// `(expr)`.
-pub fn nested(expr: Expr) -> Expr {
+pub fn parentheses(expr: Expr) -> Expr {
     Expr::Nested(Box::new(expr))
 }
 

@@ -154,7 +154,7 @@ impl fmt::Debug for Chain {
 
 impl Chain {
     /// Returns the chain that the process shares for these variables.
-    pub(crate) fn shared(variables: &Variables) -> Arc<Self> {
+    pub(crate) fn shared_chain(variables: &Variables) -> Arc<Self> {
         static SHARED: LazyLock<Mutex<BTreeMap<Variables, Arc<Chain>>>> = LazyLock::new(Mutex::default);
         let mut known = SHARED.lock();
         let chain = known.entry(variables.clone()).or_insert_with(|| Arc::new(Self::new(variables.clone())));
@@ -218,7 +218,7 @@ impl Chain {
                 }
             };
             if profile.get("mfa_serial").is_some() {
-                return Err(unsupported(format!(
+                return Err(unsupported_error(format!(
                     "profile \"{at}\" wants a code of a device (mfa_serial); have a tool write temporary keys into another profile"
                 )));
             }
@@ -367,7 +367,7 @@ fn credential_error(what: String) -> Error {
     Error::Unauthenticated { path: String::new(), source: what.into() }
 }
 
-fn unsupported(what: String) -> Error {
+fn unsupported_error(what: String) -> Error {
     Error::NotSupported { source: what.into() }
 }
 

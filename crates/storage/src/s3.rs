@@ -171,7 +171,7 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     }
     let credentials: AwsCredentialProvider = match own_credentials(options)? {
         Some(own) => Arc::new(StaticCredentialProvider::new(own)),
-        None => Chain::shared(&match sources.is_empty() {
+        None => Chain::shared_chain(&match sources.is_empty() {
             true => variables,
             false => variables.with_sources(sources),
         }),

@@ -34,13 +34,13 @@ pub struct HiveClient {
 
 impl HiveClient {
     pub async fn connect(target: &Target) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::broken)?;
-        stream.set_nodelay(true).map_err(ClientError::broken)?;
+        let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::unusable)?;
+        stream.set_nodelay(true).map_err(ClientError::unusable)?;
         let mut client = Self { stream, input: BytesMut::new(), session: Value::Struct(vec![]), sequence: 0 };
         let request = Value::Struct(vec![(1, Value::I32(PROTOCOL)), (2, Value::text(&target.user))]);
         let (opened, _) = client.call("OpenSession", request).await?;
         client.session =
-            opened.field(3).cloned().ok_or_else(|| ClientError::broken("there is no session"))?;
+            opened.field(3).cloned().ok_or_else(|| ClientError::unusable("there is no session"))?;
         Ok(client)
     }
 
@@ -49,7 +49,7 @@ impl HiveClient {
         let request = Value::Struct(vec![(1, self.session.clone()), (2, Value::text(sql))]);
         let (executed, mut bytes) = self.call("ExecuteStatement", request).await?;
         let operation =
-            executed.field(2).cloned().ok_or_else(|| ClientError::broken("there is no operation"))?;
+            executed.field(2).cloned().ok_or_else(|| ClientError::unusable("there is no operation"))?;
         let mut rows = 0;
         loop {
             let request = Value::Struct(vec![
@@ -82,23 +82,25 @@ impl HiveClient {
         self.sequence += 1;
         let mut out = BytesMut::new();
         call(method, self.sequence, request, &mut out);
-        self.stream.write_all(&out).await.map_err(ClientError::broken)?;
+        self.stream.write_all(&out).await.map_err(ClientError::unusable)?;
         let (value, length) = loop {
             match reply(&self.input) {
                 Ok(read) => break read,
                 Err(DecodeError::Invalid) => {
-                    return Err(ClientError::broken("the server does not speak Thrift"));
+                    return Err(ClientError::unusable("the server does not speak Thrift"));
                 }
                 Err(DecodeError::Incomplete) => {}
             }
             self.input.reserve(64 << 10);
-            if self.stream.read_buf(&mut self.input).await.map_err(ClientError::broken)? == 0 {
-                return Err(ClientError::broken("the server has closed the connection"));
+            if self.stream.read_buf(&mut self.input).await.map_err(ClientError::unusable)? == 0 {
+                return Err(ClientError::unusable("the server has closed the connection"));
             }
         };
         self.input.advance(length);
-        let result =
-            value.field(0).cloned().ok_or_else(|| ClientError::broken(format!("{method} did not return")))?;
+        let result = value
+            .field(0)
+            .cloned()
+            .ok_or_else(|| ClientError::unusable(format!("{method} did not return")))?;
         let status = result.field(1).cloned().unwrap_or(Value::Struct(vec![]));
         if status.field(1).and_then(Value::i32).is_some_and(|code| SUCCESSES.contains(&code)) {
             return Ok((result, length));

@@ -64,7 +64,7 @@ impl Client {
     async fn prepare(&mut self) -> Result<(), ClientError> {
         match self {
             Self::Pg(client) => client.prepare(PREPARED, &prepared_text()).await,
-            Self::Hive(_) => Err(ClientError::broken("the protocol has no prepared statements")),
+            Self::Hive(_) => Err(ClientError::unusable("the protocol has no prepared statements")),
         }
     }
 
@@ -75,7 +75,7 @@ impl Client {
                 client.execute(PREPARED, &[value], false, None).await
             }
             (Statement::Prepared(_), Self::Hive(_)) => {
-                Err(ClientError::broken("the protocol has no prepared statements"))
+                Err(ClientError::unusable("the protocol has no prepared statements"))
             }
         }
     }

@@ -98,7 +98,7 @@ async fn kill_rank(system: &System, ranks: usize, random: &mut StdRng) -> Result
     let mut expected = Rows::new();
     client.query(STATEMENT, Some(&mut expected)).await?;
     if !on_gang(&mut client).await? {
-        return Err(ClientError::broken("the statement runs without the gang"));
+        return Err(ClientError::unusable("the statement runs without the gang"));
     }
     // Let statements be running when the rank dies.
     let mut under_way = PgClient::connect(&system.target).await?;
@@ -115,11 +115,13 @@ async fn kill_rank(system: &System, ranks: usize, random: &mut StdRng) -> Result
     let mut answered_s = None;
     let gang_answered_s = loop {
         if killed_at.elapsed() > TIMEOUT {
-            return Err(ClientError::broken(format!("no right answer in {} s", TIMEOUT.as_secs())));
+            return Err(ClientError::unusable(format!("no right answer in {} s", TIMEOUT.as_secs())));
         }
         let mut rows = Rows::new();
         match client.query(STATEMENT, Some(&mut rows)).await {
-            Ok(_) if rows != expected => return Err(ClientError::broken(format!("wrong answer: {rows:?}"))),
+            Ok(_) if rows != expected => {
+                return Err(ClientError::unusable(format!("wrong answer: {rows:?}")));
+            }
             Ok(_) => {
                 let after_s = killed_at.elapsed().as_secs_f64();
                 answered_s.get_or_insert(after_s);
@@ -150,7 +152,7 @@ async fn wait_for_ranks(client: &mut PgClient, ranks: usize) -> Result<Vec<i32>,
             return Ok(pids);
         }
         if Instant::now() > deadline {
-            return Err(ClientError::broken(format!("{} of {ranks} ranks work", pids.len())));
+            return Err(ClientError::unusable(format!("{} of {ranks} ranks work", pids.len())));
         }
         sleep(PAUSE).await;
     }

@@ -32,7 +32,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    pub fn broken(what: impl ToString) -> Self {
+    pub fn unusable(what: impl ToString) -> Self {
         Self::Broken(what.to_string())
     }
 }
@@ -88,8 +88,9 @@ impl Canceler {
 impl PgClient {
     pub async fn connect(target: &Target) -> Result<Self, ClientError> {
         let connected = async {
-            let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::broken)?;
-            stream.set_nodelay(true).map_err(ClientError::broken)?;
+            let stream =
+                TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::unusable)?;
+            stream.set_nodelay(true).map_err(ClientError::unusable)?;
             let mut client = Self {
                 stream,
                 input: BytesMut::new(),
@@ -111,7 +112,7 @@ impl PgClient {
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connected).await {
             Ok(client) => client,
-            Err(_) => Err(ClientError::broken("the server does not let the client in")),
+            Err(_) => Err(ClientError::unusable("the server does not let the client in")),
         }
     }
 
@@ -172,7 +173,7 @@ impl PgClient {
 
     /// Flushes the output, and reads until the server is ready for the next query.
     async fn answer(&mut self, mut keep: Option<&mut Rows>) -> Result<AnswerSize, ClientError> {
-        self.stream.write_all(&self.output).await.map_err(ClientError::broken)?;
+        self.stream.write_all(&self.output).await.map_err(ClientError::unusable)?;
         self.output.clear();
         let mut counted = AnswerSize::default();
         let mut refused = None;
@@ -188,7 +189,7 @@ impl PgClient {
                     b'D' => {
                         counted.rows += 1;
                         if let Some(rows) = keep.as_deref_mut() {
-                            rows.push(row(body).ok_or_else(|| ClientError::broken("a row is cut short"))?);
+                            rows.push(row(body).ok_or_else(|| ClientError::unusable("a row is cut short"))?);
                         }
                     }
                     b'E' => refused = Some(refusal(body)),
@@ -197,7 +198,7 @@ impl PgClient {
                         self.canceler.secret = (&body[4..8]).get_i32();
                     }
                     b'R' if body != [0, 0, 0, 0] => {
-                        return Err(ClientError::broken("the server asks for a password"));
+                        return Err(ClientError::unusable("the server asks for a password"));
                     }
                     b'Z' => {
                         self.input.advance(1 + length);
@@ -208,10 +209,10 @@ impl PgClient {
                 self.input.advance(1 + length);
             }
             self.input.reserve(READ_MAX.min(self.input.len().max(8 << 10)));
-            let read = self.stream.read_buf(&mut self.input).await.map_err(ClientError::broken)?;
+            let read = self.stream.read_buf(&mut self.input).await.map_err(ClientError::unusable)?;
             if read == 0 {
                 let reason = refused.map(|client_error| format!(": {client_error}")).unwrap_or_default();
-                return Err(ClientError::broken(format!("the server has closed the connection{reason}")));
+                return Err(ClientError::unusable(format!("the server has closed the connection{reason}")));
             }
         }
     }

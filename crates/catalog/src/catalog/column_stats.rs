@@ -130,7 +130,7 @@ async fn load_newer(
     .await?;
     for (column, newer) in stats {
         let all = before.entry(column).or_default();
-        let newer = newer.sorted();
+        let newer = newer.into_sorted();
         if all.is_empty() {
             *all = Arc::new(newer);
         } else if !newer.is_empty() {

@@ -29,36 +29,36 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub fn optional_integer(&mut self) -> Result<Option<i64>> {
-        let (digits, rest) = self.rest.split_once(' ').ok_or_else(|| self.malformed())?;
+        let (digits, rest) = self.rest.split_once(' ').ok_or_else(|| self.malformed_row())?;
         if digits.is_empty() {
             self.rest = rest;
             return Ok(None);
         }
-        let number = digits.parse().map_err(|_| self.malformed())?;
+        let number = digits.parse().map_err(|_| self.malformed_row())?;
         self.rest = rest;
         Ok(Some(number))
     }
 
     pub fn integer(&mut self) -> Result<i64> {
         let here = Fields { rest: self.rest };
-        self.optional_integer()?.ok_or_else(|| here.malformed())
+        self.optional_integer()?.ok_or_else(|| here.malformed_row())
     }
 
     pub fn optional_text(&mut self) -> Result<Option<&'a str>> {
-        let (digits, rest) = self.rest.split_once(':').ok_or_else(|| self.malformed())?;
+        let (digits, rest) = self.rest.split_once(':').ok_or_else(|| self.malformed_row())?;
         if digits.is_empty() {
             self.rest = rest;
             return Ok(None);
         }
-        let bytes: usize = digits.parse().map_err(|_| self.malformed())?;
-        let (text, rest) = rest.split_at_checked(bytes).ok_or_else(|| self.malformed())?;
+        let bytes: usize = digits.parse().map_err(|_| self.malformed_row())?;
+        let (text, rest) = rest.split_at_checked(bytes).ok_or_else(|| self.malformed_row())?;
         self.rest = rest;
         Ok(Some(text))
     }
 
     pub fn text(&mut self) -> Result<&'a str> {
         let here = Fields { rest: self.rest };
-        self.optional_text()?.ok_or_else(|| here.malformed())
+        self.optional_text()?.ok_or_else(|| here.malformed_row())
     }
 
     /// A column built by `flag`.
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         Ok(self.optional_flag()?.unwrap_or(false))
     }
 
-    fn malformed(&self) -> Error {
+    fn malformed_row(&self) -> Error {
         let near: String = self.rest.chars().take(40).collect();
         Error::Corrupt(format!("the catalog has a row that cannot be read, near \"{near}\""))
     }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    fn lost() -> Error {
+    fn lost_connection() -> Error {
         Error::Database(sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()))
     }
 
@@ -62,9 +62,9 @@ mod tests {
 
     #[tokio::test]
     async fn lost_connections_are_retried_a_few_times() {
-        assert_eq!(attempts(0, lost).await, (1, true));
-        assert_eq!(attempts(2, lost).await, (3, true));
-        assert_eq!(attempts(ATTEMPTS_MAX as u32, lost).await, (ATTEMPTS_MAX as u32, false));
+        assert_eq!(attempts(0, lost_connection).await, (1, true));
+        assert_eq!(attempts(2, lost_connection).await, (3, true));
+        assert_eq!(attempts(ATTEMPTS_MAX as u32, lost_connection).await, (ATTEMPTS_MAX as u32, false));
     }
 
     #[tokio::test]

@@ -120,7 +120,7 @@ impl FileStats {
     }
 
     /// Sorts by file; entries arrive in order unless rows were moved in the database.
-    pub(crate) fn sorted(self) -> Self {
+    pub(crate) fn into_sorted(self) -> Self {
         if self.files.is_sorted_by(|one, next| one < next) {
             return self;
         }
@@ -157,7 +157,7 @@ mod tests {
         for (file, min) in [(5, Some("e")), (1, None), (3, Some("")), (5, Some("later"))] {
             all.push(file, stats(min, Some(file)));
         }
-        let all = all.sorted();
+        let all = all.into_sorted();
         assert_eq!(all.iter().map(|(file, _)| file).collect::<Vec<_>>(), [1, 3, 5]);
         assert_eq!(all.get(5), Some(stats(Some("later"), Some(5))));
         assert_eq!(all.get(3), Some(stats(Some(""), Some(3))));

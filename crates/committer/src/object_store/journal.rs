@@ -77,11 +77,11 @@ impl Journal {
         let path = root.journal_path(number);
         match root.store().delete(&path).await {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(unfinished(&path, error)),
+            Err(error) => Err(unfinished_error(&path, error)),
         }
     }
 }
 
-pub(crate) fn unfinished(path: &Path, error: StoreError) -> Error {
+pub(crate) fn unfinished_error(path: &Path, error: StoreError) -> Error {
     Error::Unfinished { path: path.to_string(), error }
 }

@@ -5,7 +5,7 @@ use harrier_storage::PublishOutcome;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 
-use crate::object_store::journal::{Action, FileVersion, Journal, unfinished};
+use crate::object_store::journal::{Action, FileVersion, Journal, unfinished_error};
 use crate::object_store::lock::Lock;
 use crate::object_store::root::Root;
 use crate::object_store::{At, Error, Result, Step};
@@ -64,7 +64,7 @@ async fn apply(root: &Root, lock: &Lock, action: &Action, again: bool, step: Ste
             if !there.is_ok_and(|there| there.size == staged.bytes) {
                 if !again {
                     let source = "it is not where it was staged any more".into();
-                    return Err(unfinished(&name, StoreError::Generic { store: "folders", source }));
+                    return Err(unfinished_error(&name, StoreError::Generic { store: "folders", source }));
                 }
                 tracing::warn!(%name, "a file that was shown has been changed or removed since");
             }

@@ -74,11 +74,11 @@ pub(crate) fn lists(
         each_place(list, kind, &mut |text| leaves.append_option(text));
     }
     let leaves = values(&leaves.finish(), leaf(kind))?;
-    nested(&rows.iter().collect::<Vec<_>>(), kind, &leaves)
+    build_array(&rows.iter().collect::<Vec<_>>(), kind, &leaves)
 }
 
 /// The elements, which are as deep as `kind` is, as an array of it; `leaves` has those that are no lists.
-fn nested(elements: &[&Element], kind: &DataType, leaves: &ArrayRef) -> Result<ArrayRef> {
+fn build_array(elements: &[&Element], kind: &DataType, leaves: &ArrayRef) -> Result<ArrayRef> {
     let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = kind else {
         return Ok(Arc::clone(leaves));
     };
@@ -95,7 +95,7 @@ fn nested(elements: &[&Element], kind: &DataType, leaves: &ArrayRef) -> Result<A
             Element::Null | Element::Text(_) => &[],
         })
         .collect();
-    let values = nested(&inner, item.data_type(), leaves)?;
+    let values = build_array(&inner, item.data_type(), leaves)?;
     let item = Arc::new(item.as_ref().clone().with_nullable(true));
     let list: ArrayRef = Arc::new(ListArray::try_new(item, offsets, values, Some(nulls))?);
     let safe = CastOptions { safe: true, ..CastOptions::default() };
@@ -196,7 +196,7 @@ fn list(signs: &mut std::iter::Peekable<std::str::Chars<'_>>, depth: usize) -> O
             }
             '"' => {
                 signs.next();
-                Element::Text(quoted(signs)?)
+                Element::Text(quoted_text(signs)?)
             }
             _ => plain(signs)?,
         };
@@ -211,7 +211,7 @@ fn list(signs: &mut std::iter::Peekable<std::str::Chars<'_>>, depth: usize) -> O
 }
 
 /// What is behind an opening quote, with the closing one.
-fn quoted(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
+fn quoted_text(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
     let mut text = String::new();
     loop {
         match signs.next()? {

@@ -76,7 +76,7 @@ fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
     SqlError::new(state, message).into_datafusion()
 }
 
-fn unsupported(what: impl Into<String>) -> DataFusionError {
+fn unsupported_error(what: impl Into<String>) -> DataFusionError {
     error(SqlState::FEATURE_NOT_SUPPORTED, what)
 }
 
@@ -346,7 +346,7 @@ impl Ddl<'_> {
             Some(ast::LockTableMode::AccessShare | ast::LockTableMode::RowShare) => Ok(()),
             mode => {
                 let mode = mode.as_ref().map_or("ACCESS EXCLUSIVE".to_string(), |mode| mode.to_string());
-                Err(unsupported(format!("LOCK TABLE in {mode} MODE is not supported")))
+                Err(unsupported_error(format!("LOCK TABLE in {mode} MODE is not supported")))
             }
         }
     }
@@ -451,7 +451,7 @@ impl Ddl<'_> {
                     };
                 };
                 if schema.name == DEFAULT_SCHEMA {
-                    return Err(unsupported(format!("schema \"{name}\" cannot be dropped")));
+                    return Err(unsupported_error(format!("schema \"{name}\" cannot be dropped")));
                 }
                 let id = schema.id;
                 self.viewer().check_owner(Object::Schema(id), &transaction.state)?;
@@ -634,7 +634,7 @@ impl Ddl<'_> {
             AlterTableOperation::SetOptionsParens { options } => {
                 for option in options {
                     let ast::SqlOption::KeyValue { key, value } = option else {
-                        return Err(unsupported(format!("option {option}")));
+                        return Err(unsupported_error(format!("option {option}")));
                     };
                     if is_storage_parameter(&plain(key)) {
                         continue;
@@ -652,7 +652,7 @@ impl Ddl<'_> {
                 }
                 Ok(())
             }
-            other => Err(unsupported(format!("ALTER TABLE … {other}"))),
+            other => Err(unsupported_error(format!("ALTER TABLE … {other}"))),
         }
     }
 
@@ -692,7 +692,7 @@ impl Ddl<'_> {
                     self.check_default(&column)?;
                     column.initial_default = present;
                 }
-                other => return Err(unsupported(format!("ADD COLUMN … {other}"))),
+                other => return Err(unsupported_error(format!("ADD COLUMN … {other}"))),
             }
         }
         if !column.nullable && column.initial_default.is_none() && !column.tags.contains_key(SEQUENCE_TAG) {
@@ -779,7 +779,7 @@ impl Ddl<'_> {
                 }
                 declared::declare(column, after);
             }
-            other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
+            other => return Err(unsupported_error(format!("ALTER COLUMN … {other}"))),
         }
         Ok(())
     }
@@ -864,7 +864,7 @@ impl Ddl<'_> {
         let restarts = matches!(truncate.identity, Some(ast::TruncateIdentityOption::Restart));
         let mut restarted = Vec::new();
         if truncate.partitions.is_some() {
-            return Err(unsupported("TRUNCATE … PARTITION"));
+            return Err(unsupported_error("TRUNCATE … PARTITION"));
         }
         let mut own = Vec::new();
         for target in &truncate.table_names {
@@ -968,7 +968,7 @@ impl Ddl<'_> {
                     }
                 }
             }
-            other => Err(unsupported(format!("COMMENT ON {other}"))),
+            other => Err(unsupported_error(format!("COMMENT ON {other}"))),
         }
     }
 
@@ -1042,7 +1042,10 @@ fn drop_column(table: &mut Table, name: &str, if_exists: bool) -> Result<()> {
         .into_datafusion());
     }
     if table.columns.len() == 1 {
-        return Err(unsupported(format!("column \"{name}\" is the only one of table \"{}\"", table.name)));
+        return Err(unsupported_error(format!(
+            "column \"{name}\" is the only one of table \"{}\"",
+            table.name
+        )));
     }
     table.columns.retain(|column| column.id != id);
     Ok(())

@@ -42,7 +42,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let plan = slice_tree::undistributed(plan);
+        let plan = slice_tree::one_rank_plan(plan);
         let fields = plan.schema();
         let fields = fields.fields();
         let width = fields.iter().map(|field| bytes_of(field.data_type())).sum::<usize>();

@@ -218,7 +218,7 @@ impl Session {
             return Err(DataFusionError::Internal("a statement that writes is one of SQL".to_string()));
         };
         if statement.partition.is_some() {
-            return Err(unsupported("RETURNING of an INSERT with PARTITION is not supported"));
+            return Err(unsupported_error("RETURNING of an INSERT with PARTITION is not supported"));
         }
         self.begin_distributed().await?;
         let mut inserted = None;
@@ -361,12 +361,12 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
         }
     }
     let name = dml.table_name.table();
-    Err(unsupported(&format!(
+    Err(unsupported_error(&format!(
         "RETURNING is for tables of the warehouse and of the session, and \"{name}\" is none"
     )))
 }
 
-fn unsupported(message: &str) -> DataFusionError {
+fn unsupported_error(message: &str) -> DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 

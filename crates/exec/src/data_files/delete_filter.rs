@@ -107,7 +107,7 @@ impl LiveRowsExec {
     }
 
     /// Deleted rows by number of the data file.
-    pub fn deleted(&self) -> &BTreeMap<i64, DeletedRows> {
+    pub fn deleted_rows(&self) -> &BTreeMap<i64, DeletedRows> {
         &self.deleted
     }
 

@@ -246,7 +246,7 @@ pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
 /// barrier are hidden.
 pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &RowEstimator<'_>) -> Vec<Slice> {
     let mut slices = Vec::new();
-    describe(&undistributed(plan), 0, 1, expected, &mut slices);
+    describe(&one_rank_plan(plan), 0, 1, expected, &mut slices);
     slices
 }
 
@@ -276,7 +276,7 @@ pub fn copy_estimates(measured: &mut [Slice], planned: &[Slice]) {
 pub type RowEstimator<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<u64> + 'a;
 
 /// The operator of the one-rank plan that a distributed one came from: itself, or the scan of all files.
-pub fn undistributed(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+pub fn one_rank_plan(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if plan.is::<DistributedExec>() {
         return Arc::clone(plan.children()[0]);
     }

@@ -389,7 +389,7 @@ struct Sort {
 
 impl From<&LiveRowsExec> for LiveRows {
     fn from(node: &LiveRowsExec) -> Self {
-        let deleted = node.deleted().iter().map(|(file, deleted)| FileDeletes {
+        let deleted = node.deleted_rows().iter().map(|(file, deleted)| FileDeletes {
             file: *file,
             rows: deleted.rows.clone(),
             location: deleted.stored.as_ref().map(|stored| stored.location.clone()),

@@ -159,7 +159,7 @@ struct PlanConverter {
 
 impl PlanConverter {
     /// Encodes one level further down; returns whether that began a new message.
-    fn nested<T>(&self, encode: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
+    fn descend<T>(&self, encode: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
         let levels = self.levels.get();
         let is_new = levels == LEVELS;
         self.levels.set(if is_new { 1 } else { levels + 1 });
@@ -221,7 +221,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         plan: &Arc<dyn ExecutionPlan>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalPlanNode> {
-        let (node, is_new) = self.nested(|| self.operator(plan, codec))?;
+        let (node, is_new) = self.descend(|| self.operator(plan, codec))?;
         if let Some(tags) = file_versions::tags(plan) {
             let scan = VersionedScan { scan: node.encode_to_vec(), tags };
             return Ok(extension_plan(PhysicalExtensionNode {
@@ -241,7 +241,8 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         expr: &Arc<dyn PhysicalExpr>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalExprNode> {
-        let (mut node, is_new) = self.nested(|| serialize_physical_expr_with_converter(expr, codec, self))?;
+        let (mut node, is_new) =
+            self.descend(|| serialize_physical_expr_with_converter(expr, codec, self))?;
         self.reset_dynamic_filter(&mut node, codec)?;
         if !is_new {
             return Ok(node);

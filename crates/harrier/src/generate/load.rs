@@ -37,7 +37,7 @@ pub(super) fn load(benchmark: Benchmark, options: &Options) -> Result<(), SqlErr
     let result = runtime.block_on(async {
         tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => Err(SqlError::canceled()),
+            _ = tokio::signal::ctrl_c() => Err(SqlError::canceled_by_user()),
             result = load_all(&session, &tables, &data) => result,
         }
     });

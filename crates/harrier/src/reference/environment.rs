@@ -10,7 +10,7 @@ pub(crate) struct Variable {
     default: &'static str,
 }
 
-const fn set(names: &'static [&'static str], meaning: &'static str) -> Variable {
+const fn variable(names: &'static [&'static str], meaning: &'static str) -> Variable {
     Variable { names, meaning, default: "" }
 }
 
@@ -126,23 +126,26 @@ const SECTIONS: &[Section] = &[
                 "the launcher that `mpidrun` and `harrier bench` call",
                 "`mpirun` in `PATH`",
             ),
-            set(
+            variable(
                 &["OMPI_LIBDIR_LOC", "OPAL_PREFIX"],
                 "folders in which Open MPI's library is looked for first",
             ),
-            set(&["LD_LIBRARY_PATH"], "where the dynamic loader looks for MPI; counts under `srun`"),
+            variable(&["LD_LIBRARY_PATH"], "where the dynamic loader looks for MPI; counts under `srun`"),
         ],
     },
     Section {
         title: "",
         introduction: "These tell Harrier which rank it is. Launchers set them; you do not:",
         variables: &[
-            set(&["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"], "Open MPI"),
-            set(
+            variable(
+                &["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
+                "Open MPI",
+            ),
+            variable(
                 &["PMI_SIZE", "PMI_RANK", "PMI_ID", "PMI_PORT", "PMI_FD", "MPI_LOCALNRANKS"],
                 "MPICH, Intel MPI (Hydra)",
             ),
-            set(
+            variable(
                 &[
                     "MV2_COMM_WORLD_SIZE",
                     "MV2_COMM_WORLD_RANK",
@@ -152,7 +155,7 @@ const SECTIONS: &[Section] = &[
                 ],
                 "MVAPICH",
             ),
-            set(
+            variable(
                 &[
                     "SLURM_STEP_NUM_TASKS",
                     "SLURM_PROCID",
@@ -162,11 +165,14 @@ const SECTIONS: &[Section] = &[
                 ],
                 "Slurm's `srun`",
             ),
-            set(&["FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_SIZE"], "Flux"),
-            set(&["PALS_RANKID", "PALS_APID", "PALS_LOCAL_SIZE"], "PALS (Cray)"),
-            set(&["ALPS_APP_PE", "ALPS_APP_ID"], "ALPS (Cray)"),
-            set(&["JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_LOCAL_SIZE"], "`jsrun` (IBM)"),
-            set(&["PMIX_RANK", "PMIX_NAMESPACE"], "PMIx, `prterun`"),
+            variable(&["FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_SIZE"], "Flux"),
+            variable(&["PALS_RANKID", "PALS_APID", "PALS_LOCAL_SIZE"], "PALS (Cray)"),
+            variable(&["ALPS_APP_PE", "ALPS_APP_ID"], "ALPS (Cray)"),
+            variable(
+                &["JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_LOCAL_SIZE"],
+                "`jsrun` (IBM)",
+            ),
+            variable(&["PMIX_RANK", "PMIX_NAMESPACE"], "PMIx, `prterun`"),
         ],
     },
     Section {
@@ -190,7 +196,7 @@ const SECTIONS: &[Section] = &[
                 "who you are to `current_user`, as long as the warehouse has no roles",
                 "`harrier`",
             ),
-            set(&["PWD"], "compared among ranks, which have to be in the same folder"),
+            variable(&["PWD"], "compared among ranks, which have to be in the same folder"),
             with_default(
                 &["PAGER"],
                 "shows what is longer than the screen; empty: nothing does",
@@ -206,8 +212,8 @@ const SECTIONS: &[Section] = &[
                 "the shell's history is `harrier/history` in it",
                 "`~/.local/state`",
             ),
-            set(&["HOME"], "for `~/.local/state` and `~/.aws`"),
-            set(&["PATH"], "where launchers, `less` and `ssh` are looked for"),
+            variable(&["HOME"], "for `~/.local/state` and `~/.aws`"),
+            variable(&["PATH"], "where launchers, `less` and `ssh` are looked for"),
             with_default(
                 &["MIMALLOC_PURGE_DELAY"],
                 "milliseconds that freed memory is kept before the system has it back",
@@ -249,8 +255,11 @@ const SECTIONS: &[Section] = &[
                 "a profile, and the files that have it",
                 "`default`, `~/.aws/config`, `~/.aws/credentials`",
             ),
-            set(&["AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"], "a web identity"),
-            set(
+            variable(
+                &["AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"],
+                "a web identity",
+            ),
+            variable(
                 &[
                     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -270,19 +279,19 @@ const SECTIONS: &[Section] = &[
                 "asked last, version 2",
             ),
             with_default(&["AWS_REGION", "AWS_DEFAULT_REGION"], "the region", "the profile's"),
-            set(
+            variable(
                 &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT"],
                 "a store other than Amazon's",
             ),
-            set(
+            variable(
                 &["AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL_SSO", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"],
                 "other endpoints; leave out those of the profile",
             ),
             with_default(&["AWS_ALLOW_HTTP"], "`true`: also an endpoint without TLS", "`false`"),
             with_default(&["AWS_SKIP_SIGNATURE"], "`true`: sign nothing, for public buckets", "`false`"),
-            set(&["AWS_CA_BUNDLE"], "a file of certificates to believe as well"),
-            set(&["AWS_PROXY_URL", "HTTPS_PROXY"], "a proxy"),
-            set(&["HADOOP_CONF_DIR", "HADOOP_HOME"], "where Hadoop's configuration is"),
+            variable(&["AWS_CA_BUNDLE"], "a file of certificates to believe as well"),
+            variable(&["AWS_PROXY_URL", "HTTPS_PROXY"], "a proxy"),
+            variable(&["HADOOP_CONF_DIR", "HADOOP_HOME"], "where Hadoop's configuration is"),
             with_default(
                 &["HADOOP_USER_NAME", "HADOOP_PROXY_USER", "HADOOP_TOKEN_FILE_LOCATION"],
                 "the user on HDFS, whom it acts for, and its tokens; not tested with Kerberos",
@@ -316,35 +325,35 @@ const SECTIONS: &[Section] = &[
         title: "The server",
         introduction: "",
         variables: &[
-            set(&["NOTIFY_SOCKET"], "systemd is told there when the server is ready, reloads or stops"),
-            set(
+            variable(&["NOTIFY_SOCKET"], "systemd is told there when the server is ready, reloads or stops"),
+            variable(
                 &["LDAPTLS_CACERT"],
                 "the certificates that are believed of an LDAP server, instead of the system's",
             ),
-            set(
+            variable(
                 &["SLURM_JOB_ID"],
                 "inside an allocation: `srun` starts the ranks, and the server prints an \
                           `ssh -L` line for clients elsewhere",
             ),
-            set(
+            variable(
                 &["SLURM_NTASKS", "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_NUM_NODES"],
                 "how many ranks, unless the configuration says, and how many of them share a \
                           host",
             ),
-            set(
+            variable(
                 &["SLURM_MPI_TYPE"],
                 "the kind of MPI that `srun` starts; without it the server says `--mpi=pmix`",
             ),
-            set(
+            variable(
                 &["OMPI_MCA_plm_rsh_agent"],
                 "what runs programs on other hosts, where `remote_shell` is `ssh`",
             ),
-            set(
+            variable(
                 &["OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"],
                 "where Open MPI's shared files go; without them the server has a folder of \
                           its own in `/dev/shm`",
             ),
-            set(
+            variable(
                 &["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"],
                 "set for the `mpirun` that `harrier doctor` and `harrier bench` try",
             ),
@@ -355,13 +364,13 @@ const SECTIONS: &[Section] = &[
         introduction: "The `HARRIER_MPID_…` are in [their reference](keys-and-values.md#variables). \
                        Names that are unknown there, and empty values, are refused. Besides:",
         variables: &[
-            set(&["HARRIER_MPID_LIBRARY"], "the `libmpid.so` that Python loads"),
-            set(
+            variable(&["HARRIER_MPID_LIBRARY"], "the `libmpid.so` that Python loads"),
+            variable(
                 &["HARRIER_MPID_PROGRAMS"],
                 "the `mpid-programs` that `harrier bench` starts; default: the one beside \
                           `harrier`",
             ),
-            set(
+            variable(
                 &["HARRIER_MPID_OUTCOME"],
                 "a file by which ranks tell `mpidrun` how they ended; set by `mpidrun`",
             ),
@@ -372,26 +381,26 @@ const SECTIONS: &[Section] = &[
         introduction: "You need these only to work on Harrier itself. `CONTRIBUTING.md` and [How it \
                        is tested](../testing.md) say more.",
         variables: &[
-            set(&["HARRIER_BINARY"], "the `harrier` that tests start"),
-            set(&["HARRIER_SEED"], "the seed of random tests"),
-            set(
+            variable(&["HARRIER_BINARY"], "the `harrier` that tests start"),
+            variable(&["HARRIER_SEED"], "the seed of random tests"),
+            variable(
                 &["HARRIER_SKIP_MPI", "HARRIER_SKIP_SERVERS"],
                 "`1`: leave out tests that need MPI, or servers",
             ),
-            set(
+            variable(
                 &["HARRIER_REQUIRE_ALL_MPI", "HARRIER_REQUIRE_SERVERS"],
                 "`1`: what is missing fails the test",
             ),
-            set(&["HARRIER_SLT_UPDATE"], "write the answers of SQL test files anew"),
-            set(&["HARRIER_REFERENCE_UPDATE"], "write the pages of the reference anew"),
-            set(&["HARRIER_TEST_GANGS"], "`FOLDER:N`: so many gangs may run at a time"),
-            set(
+            variable(&["HARRIER_SLT_UPDATE"], "write the answers of SQL test files anew"),
+            variable(&["HARRIER_REFERENCE_UPDATE"], "write the pages of the reference anew"),
+            variable(&["HARRIER_TEST_GANGS"], "`FOLDER:N`: so many gangs may run at a time"),
+            variable(
                 &["HARRIER_TEST_POSTGRES", "HARRIER_TEST_S3", "HARRIER_TEST_HDFS"],
                 "servers that the tests of a run share, as `PORT:…:FOLDER`",
             ),
-            set(&["HARRIER_TEST_S3_SERVER"], "`moto`: use that server of S3"),
-            set(&["HARRIER_PRETEND_BUILD"], "what a rank says its build is"),
-            set(
+            variable(&["HARRIER_TEST_S3_SERVER"], "`moto`: use that server of S3"),
+            variable(&["HARRIER_PRETEND_BUILD"], "what a rank says its build is"),
+            variable(
                 &["HARRIER_BENCH_BINARY", "HARRIER_BENCH_DATA", "HARRIER_BENCH_FOLDER"],
                 "set by `harrier bench` for the systems that it starts",
             ),

@@ -9,7 +9,7 @@ pub(super) struct ServeError {
 }
 
 impl ServeError {
-    pub(super) fn broken(message: String) -> Self {
+    pub(super) fn failure(message: String) -> Self {
         Self { message, status: exit::BROKEN }
     }
 

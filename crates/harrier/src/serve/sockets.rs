@@ -66,7 +66,7 @@ async fn bind(address: &Address) -> Result<Socket, ServeError> {
             }
             _ => "",
         };
-        ServeError::broken(message + hint)
+        ServeError::failure(message + hint)
     };
     let listener = TcpListener::bind((address.host.as_str(), address.port)).await.map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
@@ -75,7 +75,7 @@ async fn bind(address: &Address) -> Result<Socket, ServeError> {
 
 fn local(folder: &Path, port: u16) -> Result<LocalListener, ServeError> {
     LocalListener::bind(folder, port, true).map_err(|error| {
-        ServeError::broken(format!("ERROR 58000: cannot listen in folder \"{}\": {error}", folder.display()))
+        ServeError::failure(format!("ERROR 58000: cannot listen in folder \"{}\": {error}", folder.display()))
     })
 }
 

@@ -181,7 +181,10 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("queue", texts(each().map(|statement| statement.queue()))),
         ("started", times(each().map(|statement| statement.since))),
         ("queued_ms", Arc::new(each().map(|statement| ms(statement.queue_wait())).collect::<Float64Array>())),
-        ("elapsed_ms", Arc::new(each().map(|statement| ms(statement.elapsed())).collect::<Float64Array>())),
+        (
+            "elapsed_ms",
+            Arc::new(each().map(|statement| ms(statement.execution_time())).collect::<Float64Array>()),
+        ),
         ("rows", counts(each().map(|statement| statement.rows.load(Ordering::Relaxed)))),
         ("bytes", counts(each().map(|statement| statement.bytes.load(Ordering::Relaxed)))),
         ("memory_bytes", counts(each().map(|statement| statement.memory().0))),

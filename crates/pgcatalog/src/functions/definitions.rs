@@ -172,9 +172,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("version", "text", 0, &[], |call, _| Ok(call.catalog.source.version().into())),
     ("pg_backend_pid", "int4", 0, &[], |call, _| Ok(Value::Int(call.catalog.source.backend_pid()))),
     ("pg_postmaster_start_time", "timestamptz", 0, &[], |call, _| {
-        Ok(Value::Big(call.catalog.source.started()))
+        Ok(Value::Big(call.catalog.source.start_time()))
     }),
-    ("pg_conf_load_time", "timestamptz", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.started()))),
+    ("pg_conf_load_time", "timestamptz", 0, &[], |call, _| Ok(Value::Big(call.catalog.source.start_time()))),
     ("pg_is_in_recovery", "bool", 0, &[], |call, _| Ok(Value::Bool(call.catalog.source.in_recovery()))),
     ("pg_my_temp_schema", "oid", 0, &[], |_, _| Ok(Value::Int(0))),
     ("pg_is_other_temp_schema", "bool", 1, &[Int], |_, _| Ok(Value::Bool(false))),

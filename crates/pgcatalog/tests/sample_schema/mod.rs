@@ -308,7 +308,7 @@ impl Source for SampleSchema {
         Some(("127.0.0.1".to_string(), 5433))
     }
 
-    fn started(&self) -> i64 {
+    fn start_time(&self) -> i64 {
         1_700_000_000_000_000
     }
 }

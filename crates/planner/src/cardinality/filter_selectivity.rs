@@ -94,7 +94,7 @@ pub(super) fn distinct(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f
 
 /// The statistics of `plan` over all ranks.
 pub(super) fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
-    let plan = slice_tree::undistributed(plan);
+    let plan = slice_tree::one_rank_plan(plan);
     let children = plan.children().into_iter().map(estimate).collect::<Result<Vec<_>>>()?;
     // A motion yields the rows of its input.
     if slice_tree::is_motion(&plan)

@@ -121,7 +121,7 @@ impl Ldap {
             Find::Search { .. } => self.search(server, role).await?,
         };
         let mut link = self.link(server).await?;
-        let answer = link.simple_bind(&name, password).await.map_err(broken)?;
+        let answer = link.simple_bind(&name, password).await.map_err(no_answer)?;
         link.close().await;
         match answer.rc {
             0 => Ok(()),
@@ -139,7 +139,7 @@ impl Ldap {
         let filter = filter.replace(options::USERNAME, &ldap_escape(role));
         // One more than allowed, to detect duplicates.
         link.with_search_options(SearchOptions::new().sizelimit(2));
-        let found = link.search(base, *scope, &filter, NO_ATTRIBUTES).await.map_err(broken)?;
+        let found = link.search(base, *scope, &filter, NO_ATTRIBUTES).await.map_err(no_answer)?;
         link.close().await;
         let (entries, answer) = (found.0, found.1);
         let unique = || AuthFailure::Refused(format!("several entries below \"{base}\" match {filter}"));
@@ -170,7 +170,7 @@ impl Ldap {
     async fn open_for_search(&self, server: &Server) -> Result<Link, AuthFailure> {
         let mut link = self.link(server).await?;
         if let Find::Search { account: Some((name, Secret(password))), .. } = &self.find {
-            let answer = link.simple_bind(name, password).await.map_err(broken)?;
+            let answer = link.simple_bind(name, password).await.map_err(no_answer)?;
             match answer.rc {
                 0 => {}
                 code if UNAVAILABLE.contains(&code) => {
@@ -227,7 +227,7 @@ fn too_late() -> AuthFailure {
     AuthFailure::Unavailable(format!("it has not answered within {} s", SERVER_TIMEOUT.as_secs()))
 }
 
-fn broken(error: LdapError) -> AuthFailure {
+fn no_answer(error: LdapError) -> AuthFailure {
     AuthFailure::Unavailable(match error {
         LdapError::Io { source } => source.to_string(),
         LdapError::FilterParsing => return AuthFailure::Misconfigured("the filter is none".to_string()),

@@ -249,7 +249,7 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
                     td.number data-label="waited" {
                         @if !statement.queue_wait().is_zero() { (format::duration(statement.queue_wait())) }
                     }
-                    td.number data-label="time" { (format::duration(statement.elapsed())) }
+                    td.number data-label="time" { (format::duration(statement.execution_time())) }
                     td.number data-label="rows" { (format::count(statement.rows.load(Ordering::Relaxed))) }
                     td.number data-label="bytes" { (format::bytes(statement.bytes.load(Ordering::Relaxed))) }
                     td.number data-label="moved" {
@@ -316,7 +316,7 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&Q
             @if !statement.queue_wait().is_zero() {
                 div { dt { "waited" } dd { (format::duration(statement.queue_wait())) } }
             }
-            div { dt { "time" } dd { (format::duration(statement.elapsed())) } }
+            div { dt { "time" } dd { (format::duration(statement.execution_time())) } }
             div { dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) } }
             div { dt { "bytes" } dd { (format::bytes(statement.bytes.load(Ordering::Relaxed))) } }
             @let (held, peak) = statement.memory();

@@ -154,7 +154,7 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
         statement.trace.map_or_else(|| to_hex(&rand::random::<[u8; 16]>()), |trace| to_hex(&trace.trace_id));
     let id = to_hex(&rand::random::<[u8; 8]>());
     let began = statement.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ended = began + statement.elapsed();
+    let ended = began + statement.execution_time();
     let operation = operation(&statement.text);
     let mut attributes = Attributes::default();
     attributes.text("db.system.name", "harrier");

@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn resolved(sql: &str) -> Result<String> {
+    fn resolve_text(sql: &str) -> Result<String> {
         let statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
         let mut statement = Statement::Statement(Box::new(statement));
         resolve(&mut statement)?;
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn only_byte_order_collations_are_accepted() {
         assert_eq!(
-            resolved(
+            resolve_text(
                 "CREATE TABLE t (a TEXT COLLATE \"C\" NOT NULL, b TEXT COLLATE pg_catalog.\"default\", c INT)"
             )
             .unwrap(),
@@ -102,7 +102,7 @@ mod tests {
             ("CREATE TABLE t (a INT COLLATE \"C\")", SqlState::DATATYPE_MISMATCH),
             ("ALTER TABLE t ADD COLUMN a TEXT COLLATE nope", SqlState::UNDEFINED_OBJECT),
         ] {
-            assert_eq!(harrier_sqlstate::of(&resolved(sql).unwrap_err()), state, "{sql}");
+            assert_eq!(harrier_sqlstate::of(&resolve_text(sql).unwrap_err()), state, "{sql}");
         }
     }
 }

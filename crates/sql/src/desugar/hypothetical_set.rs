@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::ast_builder::{binary, boolean, case, cast, function_call, nested, number, operator_chain};
+use crate::ast_builder::{binary, boolean, case, cast, function_call, number, operator_chain, parentheses};
 use crate::identifier::plain;
 
 /// The hypothetical-set aggregates.
@@ -205,10 +205,10 @@ fn with_null(value: &Expr, column: &Expr) -> Expr {
 
 /// The equivalent of a call in terms of `count`; `None` if it is none of these functions.
 fn count_expression(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Option<Expr> {
-    let own = function.filter.as_deref().map_or_else(|| boolean(true), |filter| nested(filter.clone()));
+    let own = function.filter.as_deref().map_or_else(|| boolean(true), |filter| parentheses(filter.clone()));
     let before = || precedes(keys, values);
     let count = |distinct: Option<&Expr>, filter: Expr| {
-        let filter = binary(own.clone(), BinaryOperator::And, nested(filter));
+        let filter = binary(own.clone(), BinaryOperator::And, parentheses(filter));
         filtered_count(distinct, filter)
     };
     let all = || count(None, boolean(true));
@@ -216,14 +216,14 @@ fn count_expression(function: &Function, name: &str, keys: &[OrderByExpr], value
     let by = |left, right| binary(left, BinaryOperator::Divide, right);
     let double = |expr| cast(expr, DataType::DoublePrecision);
     Some(match (name, keys) {
-        ("rank", _) => nested(plus(count(None, before()), number("1"))),
+        ("rank", _) => parentheses(plus(count(None, before()), number("1"))),
         ("dense_rank", [key]) => {
             let x = &key.expr;
-            let is_null = Expr::IsNull(Box::new(nested(x.clone())));
-            let nulls = count(None, binary(is_null, BinaryOperator::And, nested(before())));
+            let is_null = Expr::IsNull(Box::new(parentheses(x.clone())));
+            let nulls = count(None, binary(is_null, BinaryOperator::And, parentheses(before())));
             let is_any = binary(nulls, BinaryOperator::Gt, number("0"));
             let one_more = case([(is_any, number("2"))], number("1"));
-            nested(plus(count(Some(x), before()), one_more))
+            parentheses(plus(count(Some(x), before()), one_more))
         }
         ("percent_rank", _) => {
             let is_none = binary(all(), BinaryOperator::Eq, number("0"));
@@ -232,11 +232,11 @@ fn count_expression(function: &Function, name: &str, keys: &[OrderByExpr], value
         ("cume_dist", _) => {
             let peers = keys.iter().zip(values).map(|(key, value)| is_peer(key, value));
             let until = match operator_chain(peers, BinaryOperator::And) {
-                Some(peers) => binary(before(), BinaryOperator::Or, nested(peers)),
+                Some(peers) => binary(before(), BinaryOperator::Or, parentheses(peers)),
                 None => before(),
             };
-            let rows = nested(plus(count(None, until), number("1")));
-            nested(by(double(rows), nested(plus(all(), number("1")))))
+            let rows = parentheses(plus(count(None, until), number("1")));
+            parentheses(by(double(rows), parentheses(plus(all(), number("1")))))
         }
         _ => return None,
     })
@@ -262,7 +262,7 @@ fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
     let mut ways = Vec::with_capacity(keys.len());
     let mut peers = Vec::new();
     for (key, value) in keys.iter().zip(values) {
-        let (x, v) = (|| nested(key.expr.clone()), || nested(value.clone()));
+        let (x, v) = (|| parentheses(key.expr.clone()), || parentheses(value.clone()));
         let descends = key.options.asc == Some(false);
         let operator = if descends { BinaryOperator::Gt } else { BinaryOperator::Lt };
         let is_null = |expr| Expr::IsNull(Box::new(expr));
@@ -271,7 +271,7 @@ fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
             true => binary(is_null(x()), BinaryOperator::And, is_not_null(v())),
             false => binary(is_not_null(x()), BinaryOperator::And, is_null(v())),
         };
-        let here = nested(binary(binary(x(), operator, v()), BinaryOperator::Or, nulls));
+        let here = parentheses(binary(binary(x(), operator, v()), BinaryOperator::Or, nulls));
         ways.extend(operator_chain(peers.iter().cloned().chain([here]), BinaryOperator::And));
         peers.push(is_peer(key, value));
     }
@@ -279,7 +279,7 @@ fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
 }
 
 fn is_peer(key: &OrderByExpr, value: &Expr) -> Expr {
-    Expr::IsNotDistinctFrom(Box::new(nested(key.expr.clone())), Box::new(nested(value.clone())))
+    Expr::IsNotDistinctFrom(Box::new(parentheses(key.expr.clone())), Box::new(parentheses(value.clone())))
 }
 
 fn name_of(function: &Function) -> Option<String> {

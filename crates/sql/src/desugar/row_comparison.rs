@@ -14,7 +14,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::update_from::name_of;
 use crate::ast_builder::{
-    self, binary, boolean, case, derived_table, nested, number, query_where, table_alias_of, values_of_rows,
+    self, binary, boolean, case, derived_table, number, parentheses, query_where, table_alias_of,
+    values_of_rows,
 };
 use crate::identifier::plain;
 use crate::tokens::quantified_query::ROWS;
@@ -55,7 +56,7 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
             (Some(inner), Some(low), Some(high)) => {
                 let from = compare_rows(&BinaryOperator::GtEq, inner.clone(), low)?;
                 let to = compare_rows(&BinaryOperator::LtEq, inner, high)?;
-                let both = chain_or_true(from.into_iter().chain(to).map(nested), BinaryOperator::And);
+                let both = chain_or_true(from.into_iter().chain(to).map(parentheses), BinaryOperator::And);
                 Some(if *negated { not(both) } else { both })
             }
             _ => None,
@@ -67,7 +68,7 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
                 (Some(inner), Some(listed)) => {
                     let mut each = Vec::with_capacity(listed.len());
                     for one in listed {
-                        each.push(nested(all(pairs(inner.clone(), one)?, equal)));
+                        each.push(parentheses(all(pairs(inner.clone(), one)?, equal)));
                     }
                     let found = chain_or_true(each, BinaryOperator::Or);
                     Some(if *negated { not(found) } else { found })
@@ -83,7 +84,7 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
         },
     };
     if let Some(columns) = columns {
-        *expr = nested(columns);
+        *expr = parentheses(columns);
     }
     Ok(())
 }
@@ -183,7 +184,7 @@ impl Search {
         let is_equal = self.is_equal();
         let is_found = match self.negated == unknown {
             true => is_equal,
-            false => Expr::IsNotFalse(Box::new(nested(is_equal))),
+            false => Expr::IsNotFalse(Box::new(parentheses(is_equal))),
         };
         self.exists(is_found, self.negated)
     }
@@ -192,14 +193,14 @@ impl Search {
     fn three_valued(self) -> Expr {
         let is_equal = self.is_equal();
         let is_found = self.exists(is_equal.clone(), false);
-        let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false);
+        let is_unknown = self.exists(Expr::IsNull(Box::new(parentheses(is_equal))), false);
         let found = boolean(!self.negated);
         case([(is_found, found), (is_unknown, Expr::value(Value::Null))], boolean(self.negated))
     }
 
     fn is_equal(&self) -> Expr {
         let columns: Vec<Expr> = match self.simple_select() {
-            Some((_, columns)) => columns.into_iter().cloned().map(parenthesized).collect(),
+            Some((_, columns)) => columns.into_iter().cloned().map(parenthesize).collect(),
             None => {
                 let named = (0..self.row.len()).map(|at| Expr::CompoundIdentifier(vec![rows(), column(at)]));
                 named.collect()
@@ -254,8 +255,10 @@ impl Search {
             if let SetExpr::Select(select) = subquery.body.as_mut() {
                 select.projection = vec![SelectItem::UnnamedExpr(boolean(true))];
                 let own = select.selection.take();
-                select.selection =
-                    Some(chain_or_true(own.into_iter().chain([condition]).map(nested), BinaryOperator::And));
+                select.selection = Some(chain_or_true(
+                    own.into_iter().chain([condition]).map(parentheses),
+                    BinaryOperator::And,
+                ));
             }
             subquery.order_by = None;
             return Expr::Exists { subquery, negated };
@@ -292,12 +295,12 @@ fn column(at: usize) -> Ident {
 /// The columns of a row constructor, `(a, b)` or `ROW(a, b)`.
 pub fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
-        Expr::Tuple(columns) => Some(columns.iter().cloned().map(parenthesized).collect()),
+        Expr::Tuple(columns) => Some(columns.iter().cloned().map(parenthesize).collect()),
         Expr::Nested(inner) => row(inner),
         Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
             let FunctionArguments::List(list) = &function.args else { return None };
             let column = |argument: &FunctionArg| match argument {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(column)) => Some(parenthesized(column.clone())),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(column)) => Some(parenthesize(column.clone())),
                 _ => None,
             };
             list.args.iter().map(column).collect()
@@ -307,7 +310,7 @@ pub fn row(expr: &Expr) -> Option<Vec<Expr>> {
 }
 
 /// Parenthesizes an expression unless it is atomic: stored statements are unparsed without precedence.
-fn parenthesized(expr: Expr) -> Expr {
+fn parenthesize(expr: Expr) -> Expr {
     match expr {
         Expr::Identifier(_)
         | Expr::CompoundIdentifier(_)
@@ -315,7 +318,7 @@ fn parenthesized(expr: Expr) -> Expr {
         | Expr::Nested(_)
         | Expr::Tuple(_) => expr,
         Expr::Function(_) | Expr::Subquery(_) => expr,
-        other => nested(other),
+        other => parentheses(other),
     }
 }
 
@@ -373,8 +376,8 @@ fn compare_rows(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Resul
             None => binary(left, op.clone(), right),
             Some(rest) => {
                 let is_equal = binary(left.clone(), Eq, right.clone());
-                let both = binary(is_equal, BinaryOperator::And, nested(rest));
-                binary(binary(left, first.clone(), right), BinaryOperator::Or, nested(both))
+                let both = binary(is_equal, BinaryOperator::And, parentheses(rest));
+                binary(binary(left, first.clone(), right), BinaryOperator::Or, parentheses(both))
             }
         });
     }
@@ -405,7 +408,7 @@ fn equal(left: Box<Expr>, right: Box<Expr>) -> Expr {
 }
 
 fn not(expr: Expr) -> Expr {
-    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(expr)) }
+    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(parentheses(expr)) }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use super::config_files::{ConfigFiles, Section};
-use super::{IssuedCredentials, Variables, credential_error, unsupported};
+use super::{IssuedCredentials, Variables, credential_error, unsupported_error};
 use crate::s3::responses::element;
 use crate::transfer::Transfer;
 
@@ -183,7 +183,7 @@ pub(super) async fn process(profile: &str, command: &str) -> Result<IssuedCreden
     }
     let answer = json(&String::from_utf8_lossy(&done.stdout), &what)?;
     if answer["Version"].as_u64() != Some(1) {
-        return Err(unsupported(format!("{what} prints another version than 1")));
+        return Err(unsupported_error(format!("{what} prints another version than 1")));
     }
     parse_credentials(&answer, "SessionToken", &what)
 }

@@ -82,7 +82,7 @@ impl ResumableRead {
                 }
                 Ok(Some(Err(error))) => match hdfs_error(error) {
                     Ok(error) => error,
-                    Err(error) => return self.failed(error),
+                    Err(error) => return self.fail(error),
                 },
                 Ok(None) => HdfsError::DataTransferError("bytes are missing at the end".to_string()),
                 Err(_) => HdfsError::IOError(timeout_error(limit)),
@@ -96,8 +96,8 @@ impl ResumableRead {
             };
             match opened {
                 Ok(Some(stream)) => self.stream = stream,
-                Ok(None) => return self.failed(explain(&self.store.root, self.location.as_ref(), error)),
-                Err(error) => return self.failed(error),
+                Ok(None) => return self.fail(explain(&self.store.root, self.location.as_ref(), error)),
+                Err(error) => return self.fail(error),
             }
         }
         None
@@ -116,7 +116,7 @@ impl ResumableRead {
         Ok(is_same.then(|| found.into_stream()))
     }
 
-    fn failed(&mut self, error: Error) -> Option<Result<Bytes>> {
+    fn fail(&mut self, error: Error) -> Option<Result<Bytes>> {
         self.remaining = 0..0;
         Some(Err(error))
     }
@@ -143,20 +143,20 @@ impl Listing {
                 }
                 Ok(Some(Err(error))) => match hdfs_error(error) {
                     Ok(error) => error,
-                    Err(error) => return self.failed(error),
+                    Err(error) => return self.fail(error),
                 },
                 Err(_) => HdfsError::IOError(timeout_error(limit)),
             };
             if self.is_begun || !is_retriable(&error, Idempotence::Idempotent) || !self.retry.wait().await {
                 let folder = self.folder.as_ref().map(Path::as_ref).unwrap_or_default();
                 let error = explain(&self.store.root, folder, error);
-                return self.failed(error);
+                return self.fail(error);
             }
             self.stream = self.store.inner.list(self.folder.as_ref());
         }
     }
 
-    fn failed(&mut self, error: Error) -> Option<Result<ObjectMeta>> {
+    fn fail(&mut self, error: Error) -> Option<Result<ObjectMeta>> {
         self.stream = futures::stream::empty().boxed();
         Some(Err(error))
     }

@@ -142,7 +142,7 @@ pub(super) fn rewrite(
     rewriter.visit_all(&mut select.selection)?;
     rewriter.visit_all(&mut select.having)?;
     if rewriter.is_found && select.from.iter().any(has_outer_join) {
-        return Err(unsupported("whole rows that an outer join may fill with NULL are not supported"));
+        return Err(unsupported_error("whole rows that an outer join may fill with NULL are not supported"));
     }
     Ok(())
 }
@@ -322,7 +322,7 @@ impl<'r> RowRewriter<'r> {
                 }
             }
             Expr::Identifier(_) if self.row(expr).is_some() => {
-                return Err(unsupported(&format!("the whole row {expr} is not supported here")));
+                return Err(unsupported_error(&format!("the whole row {expr} is not supported here")));
             }
             _ => {}
         }
@@ -395,6 +395,6 @@ impl VisitorMut for RowRewriter<'_> {
     }
 }
 
-fn unsupported(message: &str) -> DataFusionError {
+fn unsupported_error(message: &str) -> DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }

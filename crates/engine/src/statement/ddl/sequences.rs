@@ -13,7 +13,7 @@ use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Ddl, column_mut, error, unsupported};
+use super::{Ddl, column_mut, error, unsupported_error};
 use crate::warehouse::explain;
 use crate::warehouse::relation::no_relation;
 use crate::warehouse::relation::reference;
@@ -627,6 +627,6 @@ pub(super) fn check_identity(column: &Column, table: &Table, operation: &AlterCo
             Err(coded().into_datafusion())
         }
         AlterColumnOperation::SetDataType { .. } | AlterColumnOperation::SetNotNull => Ok(()),
-        other => Err(unsupported(format!("ALTER COLUMN … {other} of an identity column"))),
+        other => Err(unsupported_error(format!("ALTER COLUMN … {other} of an identity column"))),
     }
 }

@@ -753,7 +753,7 @@ impl Source for SessionSource {
         }
     }
 
-    fn prepared(&self) -> Vec<PreparedStatement> {
+    fn prepared_statements(&self) -> Vec<PreparedStatement> {
         self.named.lock().prepared.clone()
     }
 
@@ -793,7 +793,7 @@ impl Source for SessionSource {
         self.identity.server.map(address)
     }
 
-    fn started(&self) -> i64 {
+    fn start_time(&self) -> i64 {
         microseconds(self.server.as_ref().map_or(self.since, |server| server.since()))
     }
 }
