@@ -83,8 +83,8 @@ impl TestStore {
 
 /// The stores that this machine has.
 fn test_stores() -> Vec<TestStore> {
-    let s3 = S3::shared().map(|server| TestStore::s3(&server.endpoint(), &server.new_bucket()));
-    let hdfs = Hdfs::shared().map(TestStore::hdfs);
+    let s3 = S3::shared_instance().map(|server| TestStore::s3(&server.endpoint(), &server.new_bucket()));
+    let hdfs = Hdfs::shared_instance().map(TestStore::hdfs);
     s3.into_iter().chain(hdfs).collect()
 }
 
@@ -521,7 +521,7 @@ fn concurrent_statements_are_not_lost() {
 /// fails, and can be retried.
 #[test]
 fn statements_without_atomic_rename_target_conflict() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let place = TestStore::s3(&server.endpoint(), &server.new_bucket());
     run(async {
         let (store, root) = (place.store(), place.root("conflict"));
@@ -581,7 +581,7 @@ fn merge_replaces_files_only_if_unchanged() {
 /// error after its execution.
 #[test]
 fn request_faults_are_retried() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     for fault in [Fault::Status(503), Fault::CutAfterwards, Fault::StatusAfterwards(500)] {
         let proxy = Proxy::start(server.address());
         let bucket = server.new_bucket();
@@ -617,7 +617,7 @@ fn request_faults_are_retried() {
 /// has not.
 #[test]
 fn store_outage_leaves_old_or_new_state() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let proxy = Proxy::start(server.address());
     let bucket = server.new_bucket();
     let mut place = TestStore::s3(&proxy.endpoint(), &bucket);
@@ -688,7 +688,7 @@ fn expired_lock_holders_are_fenced() {
 /// The journal of a holder that has lost its lock arrives after another holder has decided: it is fenced off.
 #[test]
 fn late_journals_are_fenced() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let proxy = Proxy::start(server.address());
     let bucket = server.new_bucket();
     let (mut slow, direct) =

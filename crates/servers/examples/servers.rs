@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let mut replaced = vec![];
     let mut proxy = None;
     if wants("{s3}") {
-        let Some(server) = S3::shared() else { return ExitCode::FAILURE };
+        let Some(server) = S3::shared_instance() else { return ExitCode::FAILURE };
         let started = Proxy::start(server.address());
         if delay > Duration::ZERO {
             started.add(Rule::new(Fault::Delay(delay)));
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         proxy = Some(started);
     }
     if wants("{hdfs}") {
-        let Some(server) = Hdfs::shared() else { return ExitCode::FAILURE };
+        let Some(server) = Hdfs::shared_instance() else { return ExitCode::FAILURE };
         replaced.push(("{hdfs}", format!("{}/bench", server.url())));
     }
     let words = arguments.iter().map(|argument| {
@@ -71,9 +71,9 @@ fn main() -> ExitCode {
 }
 
 fn keep() -> ExitCode {
-    let s3 = std::thread::spawn(|| S3::shared().map(S3::variable));
-    let hdfs = std::thread::spawn(|| Hdfs::shared().map(Hdfs::variable));
-    let postgres = Postgres::shared().map(Postgres::variable);
+    let s3 = std::thread::spawn(|| S3::shared_instance().map(S3::variable));
+    let hdfs = std::thread::spawn(|| Hdfs::shared_instance().map(Hdfs::variable));
+    let postgres = Postgres::shared_instance().map(Postgres::variable);
     let others = [s3, hdfs].map(|server| server.join().unwrap_or_default());
     for (variable, value) in others.into_iter().chain([postgres]).flatten() {
         println!("{variable}={value}");

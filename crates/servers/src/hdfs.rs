@@ -68,7 +68,7 @@ pub struct Hdfs {
 impl Hdfs {
     /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
     /// it. `None`, with a loud message, if it cannot be installed. Starting it takes 10 to 30 seconds.
-    pub fn shared() -> Option<&'static Self> {
+    pub fn shared_instance() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Hdfs, String>> = OnceLock::new();
         if crate::skip_requested() {
             return None;
@@ -85,12 +85,12 @@ impl Hdfs {
     }
 
     /// Starts a private instance, for tests that kill servers or count requests.
-    pub fn dedicated() -> Option<Self> {
+    pub fn start_dedicated() -> Option<Self> {
         crate::installation("hdfs.sh").map(|jars| Self::start(&jars))
     }
 
     fn of_run() -> Option<Self> {
-        let (place, [port, http_port, datanode_port]) = Place::shared(VARIABLE)?;
+        let (place, [port, http_port, datanode_port]) = Place::from_variable(VARIABLE)?;
         Some(Self { place, port, http_port, datanode_port })
     }
 
@@ -106,7 +106,7 @@ impl Hdfs {
             write_configuration(folder.path(), port, http_port, datanode_port);
             match Keeper::start(KEEPER, folder, &[&jars.display().to_string()], &[]) {
                 Ok(keeper) => {
-                    let server = Self { place: Place::dedicated(keeper), port, http_port, datanode_port };
+                    let server = Self { place: Place::new(keeper), port, http_port, datanode_port };
                     if server.waited_until_it_works() {
                         return server;
                     }

@@ -73,7 +73,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn dedicated(keeper: Keeper) -> Self {
+    pub fn new(keeper: Keeper) -> Self {
         let folder = keeper.folder().to_path_buf();
         Self { keeper: Some(keeper), folder }
     }
@@ -82,7 +82,7 @@ impl Place {
     /// variable is not set.
     ///
     /// Panics: the value is malformed.
-    pub fn shared<const PORTS: usize>(variable: &str) -> Option<(Self, [u16; PORTS])> {
+    pub fn from_variable<const PORTS: usize>(variable: &str) -> Option<(Self, [u16; PORTS])> {
         let value = std::env::var(variable).ok()?;
         let mut fields = value.splitn(PORTS + 1, ':');
         let mut field = || fields.next().unwrap_or_else(|| panic!("{variable}={value}: too few fields"));
@@ -92,7 +92,7 @@ impl Place {
         Some((Self { keeper: None, folder }, ports))
     }
 
-    /// The value of the variable that [`Place::shared`] reads.
+    /// The value of the variable that [`Place::from_variable`] reads.
     pub fn variable(&self, ports: &[u16]) -> String {
         let ports: String = ports.iter().map(|port| format!("{port}:")).collect();
         format!("{ports}{}", self.folder.display())

@@ -48,7 +48,7 @@ pub struct Postgres {
 impl Postgres {
     /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
     /// it. `None`, with a loud message, if it cannot be installed.
-    pub fn shared() -> Option<&'static Self> {
+    pub fn shared_instance() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Postgres, String>> = OnceLock::new();
         if crate::skip_requested() {
             return None;
@@ -65,12 +65,12 @@ impl Postgres {
     }
 
     /// Starts a private instance, for tests that kill servers or change what all databases share.
-    pub fn dedicated() -> Option<Self> {
+    pub fn start_dedicated() -> Option<Self> {
         crate::installation("postgres.sh").map(Self::start)
     }
 
     fn of_run(bin: &Path) -> Option<Self> {
-        let (place, [port]) = Place::shared(VARIABLE)?;
+        let (place, [port]) = Place::from_variable(VARIABLE)?;
         Some(Self { place, port, bin: bin.to_path_buf(), databases: AtomicU64::new(0) })
     }
 
@@ -86,7 +86,7 @@ impl Postgres {
             // Another process may take the port meanwhile.
             match Keeper::start(KEEPER, folder, &[&bin.display().to_string(), &port.to_string()], &[]) {
                 Ok(keeper) => {
-                    return Self { place: Place::dedicated(keeper), port, bin, databases: AtomicU64::new(0) };
+                    return Self { place: Place::new(keeper), port, bin, databases: AtomicU64::new(0) };
                 }
                 Err(said) => eprintln!("PostgreSQL did not start: {said}"),
             }

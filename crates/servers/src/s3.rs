@@ -60,7 +60,7 @@ pub struct S3 {
 impl S3 {
     /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
     /// it. `None`, with a loud message, if it cannot be installed.
-    pub fn shared() -> Option<&'static Self> {
+    pub fn shared_instance() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<S3, String>> = OnceLock::new();
         if crate::skip_requested() {
             return None;
@@ -79,12 +79,12 @@ impl S3 {
     }
 
     /// Starts a private instance, for tests that kill servers.
-    pub fn dedicated() -> Option<Self> {
+    pub fn start_dedicated() -> Option<Self> {
         crate::installation("s3.sh").map(|program| Self::start(&program, KEEPER))
     }
 
     fn of_run() -> Option<Self> {
-        let (place, [port]) = Place::shared(VARIABLE)?;
+        let (place, [port]) = Place::from_variable(VARIABLE)?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Some(Self { place, address, buckets: AtomicU64::new(0), is_moto: false })
     }
@@ -105,7 +105,7 @@ impl S3 {
                 Ok(keeper) => {
                     let address = SocketAddr::from(([127, 0, 0, 1], port));
                     let is_moto = script == moto::KEEPER;
-                    let (place, buckets) = (Place::dedicated(keeper), AtomicU64::new(0));
+                    let (place, buckets) = (Place::new(keeper), AtomicU64::new(0));
                     let server = Self { place, address, buckets, is_moto };
                     server.wait_until_it_listens();
                     return server;

@@ -102,7 +102,7 @@ fn proxy_injects_faults() {
 
 #[test]
 fn s3_requires_credentials() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let bucket = server.new_bucket();
     let answer = get(server.address(), &format!("/{bucket}/x"));
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
@@ -112,7 +112,7 @@ fn s3_requires_credentials() {
 
 #[test]
 fn s3_restarts_at_its_address_with_its_data() {
-    let Some(server) = S3::dedicated() else { return };
+    let Some(server) = S3::start_dedicated() else { return };
     let (pid, bucket) = (server.pid().expect("it runs"), server.new_bucket());
     server.put_object(&bucket, "x", b"kept");
     server.stop();
@@ -129,7 +129,7 @@ fn s3_restarts_at_its_address_with_its_data() {
 
 #[test]
 fn postgres_creates_databases() {
-    let Some(server) = Postgres::shared() else { return };
+    let Some(server) = Postgres::shared_instance() else { return };
     let database = server.new_database();
     assert_eq!(server.psql(&database, "SELECT current_database()"), database);
     // Its first process is the parent of those that serve.
@@ -140,7 +140,7 @@ fn postgres_creates_databases() {
 
 #[test]
 fn hdfs_counts_its_calls() {
-    let Some(server) = Hdfs::shared() else { return };
+    let Some(server) = Hdfs::shared_instance() else { return };
     assert!(server.url().starts_with("hdfs://127.0.0.1:"));
     assert!(server.configuration().join("core-site.xml").is_file());
     let [namenode, datanode] = server.ports();

@@ -59,7 +59,7 @@ fn calls_between(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, 
 /// One test, because the start of a file system takes long; the NameNode stops last.
 #[test]
 fn files_are_written_atomically() {
-    let Some(server) = Hdfs::dedicated() else { return };
+    let Some(server) = Hdfs::start_dedicated() else { return };
     run(async {
         let store = open(&server.url(), Options::default());
         put_read_list_and_delete(&store).await;

@@ -26,7 +26,7 @@ struct Bucket {
 
 /// `None`, with a message, if the server cannot be installed.
 fn bucket() -> Option<Bucket> {
-    let server = S3::shared()?;
+    let server = S3::shared_instance()?;
     let proxy = Proxy::start(server.address());
     let name = server.new_bucket();
     let store = open(&name, options(&proxy.endpoint()));
@@ -481,7 +481,7 @@ fn silent_server_times_out() {
 /// Requests wait while the server restarts.
 #[test]
 fn requests_wait_for_a_server_restart() {
-    let Some(server) = S3::dedicated() else { return };
+    let Some(server) = S3::start_dedicated() else { return };
     let name = server.new_bucket();
     let store = open(&name, options(&server.endpoint()));
     run(async {

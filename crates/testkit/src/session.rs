@@ -80,10 +80,13 @@ impl Configuration {
     pub fn on_ranks(name: &str, launcher: &Launcher) -> Result<Self, String> {
         let words =
             launcher.words().map_err(|reason| format!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"))?;
-        Ok(Self::embedded().named(name).launched_by(words).with_setting("harrier.distribute_bytes_min", "0"))
+        Ok(Self::embedded()
+            .with_name(name)
+            .launched_by(words)
+            .with_setting("harrier.distribute_bytes_min", "0"))
     }
 
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }

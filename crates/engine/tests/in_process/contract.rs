@@ -226,7 +226,7 @@ fn contract_in_one_process() {
     let contract = contract(folder.path());
     let mut ranks = InProcessRanks::start();
     contract.check(&mut ranks);
-    ranks.runtime.block_on(drop_unpolled(&ranks.session, &contract.grouped()));
+    ranks.runtime.block_on(drop_unpolled(&ranks.session, &contract.every_motion()));
     contract.is_right(&mut ranks);
 }
 
@@ -236,7 +236,7 @@ fn dropped_before_the_first_poll() {
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     let mut ranks = SimulatedRanks::start(Simulation::new(SEED, RANKS, Weather::CALM));
-    for sql in [contract.grouped(), contract.endless()] {
+    for sql in [contract.every_motion(), contract.endless()] {
         let SimulatedRanks { simulation, session, .. } = &mut ranks;
         simulation.run(drop_unpolled(session, &sql)).unwrap_or_else(|hang| panic!("{sql}: {hang}"));
         ranks.rest();
@@ -253,7 +253,7 @@ fn dropped_at_any_frame() {
     let network = ranks.simulation.network.clone();
     for frame in (0..).step_by(STEP) {
         let last = network.frames() + frame;
-        let dropped = ranks.drop_when(&contract.grouped(), || network.frames() >= last);
+        let dropped = ranks.drop_when(&contract.every_motion(), || network.frames() >= last);
         ranks.rest();
         if !dropped {
             assert!(frame > 0, "it has no frames");

@@ -95,7 +95,7 @@ fn pyorc_and_pyarrow_read_orc_of_ranks() {
     }
     let words = Launcher::open_mpi(3).words().unwrap_or_else(|reason| panic!("{reason}"));
     let configuration = Configuration::embedded()
-        .named("3-ranks")
+        .with_name("3-ranks")
         .launched_by(words)
         .with_setting("harrier.distribute_bytes_min", "0");
     let folder = tempfile::tempdir().unwrap();

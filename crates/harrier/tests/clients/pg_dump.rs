@@ -33,7 +33,7 @@ struct Pair {
 impl Pair {
     /// `None`, with a message, if PostgreSQL cannot be installed.
     fn start() -> Option<Self> {
-        let postgres = Postgres::shared()?;
+        let postgres = Postgres::shared_instance()?;
         let server = TestServer::start(&["--launcher", "none"]);
         let pair = Self { server, postgres, database: postgres.new_database() };
         pair.query_warehouse(TABLES);

@@ -245,7 +245,7 @@ fn tables(results: &HashMap<&str, Result>, entries: &[Entry], classes: &[Class])
 /// Starts PostgreSQL 15; `None`, with a message, if it is not available.
 fn postgres() -> Option<&'static Postgres> {
     // The suite changes roles, which all databases of a server share.
-    let postgres: &'static Postgres = Box::leak(Box::new(Postgres::dedicated()?));
+    let postgres: &'static Postgres = Box::leak(Box::new(Postgres::start_dedicated()?));
     let version = postgres.psql("postgres", "SHOW server_version");
     if !version.starts_with("15.") {
         skip(&format!("the regression suite is that of PostgreSQL 15, and the server here is {version}"));

@@ -102,7 +102,7 @@ fn random_faults_lose_no_acknowledged_write() {
     if env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
-    let Some(postgres) = Postgres::dedicated() else { return };
+    let Some(postgres) = Postgres::start_dedicated() else { return };
     let postgres: &'static Postgres = Box::leak(Box::new(postgres));
     let _turn = crate::exclusive_cluster();
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));

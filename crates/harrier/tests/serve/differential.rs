@@ -44,7 +44,7 @@ struct Pair {
 impl Pair {
     /// `None`: PostgreSQL is not available.
     fn new(server: &TestServer) -> Option<Self> {
-        let postgres = Postgres::shared()?;
+        let postgres = Postgres::shared_instance()?;
         let database = postgres.new_database();
         let settings = [("user", "harrier"), ("database", database.as_str())];
         let mut oracle = Client::connect(postgres.port(), &settings).unwrap();

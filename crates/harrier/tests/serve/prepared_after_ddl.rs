@@ -196,7 +196,7 @@ impl Draw {
 
 #[test]
 fn prepared_statements_after_ddl_equal_postgresql() {
-    let Some(postgres) = Postgres::shared() else { return };
+    let Some(postgres) = Postgres::shared_instance() else { return };
     let database = postgres.new_database();
     let server = TestServer::start(&["--launcher", "none"]);
     let first = harrier_launch::seed();

@@ -119,7 +119,7 @@ fn time_to_answer(ports: &[u16], sql: &str, expected: &str) -> Duration {
 
 /// A warehouse with its catalog in a new database, and ports for two servers.
 fn place() -> Option<(String, tempfile::TempDir, [u16; 2])> {
-    let postgres = Postgres::shared()?;
+    let postgres = Postgres::shared_instance()?;
     if !Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: there is no psql");
         return None;

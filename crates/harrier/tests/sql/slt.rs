@@ -31,14 +31,14 @@ fn embedded() {
 fn batches_of_one_row() {
     check(
         Configuration::embedded()
-            .named("batches-of-one-row")
+            .with_name("batches-of-one-row")
             .with_setting("datafusion.execution.batch_size", "1"),
     );
 }
 
 #[test]
 fn little_memory() {
-    check(Configuration::embedded().named("64-MiB").with_memory("64MiB"));
+    check(Configuration::embedded().with_name("64-MiB").with_memory("64MiB"));
 }
 
 /// Plans are split and encoded as for MPI ranks, without starting processes.
@@ -46,7 +46,7 @@ fn little_memory() {
 fn three_ranks_in_one_process() {
     check(
         Configuration::embedded()
-            .named("3-ranks-in-one-process")
+            .with_name("3-ranks-in-one-process")
             .with_arguments(["--inprocess-ranks", "3"])
             .with_setting("harrier.interconnect", "inprocess")
             .with_setting("harrier.distribute_bytes_min", "0"),
@@ -131,7 +131,7 @@ const WITHOUT_WAREHOUSE: [&str; 3] = ["catalog.slt", "tables.slt", "unsupported.
 #[test]
 fn warehouse() {
     let folder = tempfile::tempdir().unwrap();
-    let configuration = Configuration::embedded().named("warehouse").with_warehouse(folder.path());
+    let configuration = Configuration::embedded().with_name("warehouse").with_warehouse(folder.path());
     check_files(configuration.clone(), &checkout().join("tests/warehouse"));
     check(configuration);
 }
@@ -151,7 +151,7 @@ fn warehouse_on_three_ranks() {
 fn warehouse_with_batches_of_few_rows() {
     let folder = tempfile::tempdir().unwrap();
     let configuration = Configuration::embedded()
-        .named("warehouse-small-batches")
+        .with_name("warehouse-small-batches")
         .with_warehouse(folder.path())
         .with_setting("datafusion.execution.batch_size", "7");
     check_files(configuration, &checkout().join("tests/warehouse"));

@@ -84,7 +84,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn backup_and_restore_on_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let (environment, folder) = (of_s3(server), tempfile::tempdir().unwrap());
     let (lake, target, other) = (server.new_bucket(), server.new_bucket(), server.new_bucket());
     let own = folder.path().join("own");
@@ -213,7 +213,7 @@ fn kill_while_locked(server: &S3, bucket: &str, environment: &[(String, String)]
 
 #[test]
 fn restore_between_postgres_and_folder_catalogs() {
-    let Some(server) = Postgres::shared() else { return };
+    let Some(server) = Postgres::shared_instance() else { return };
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own");
     let url = server.url(&server.new_database()).replace("harrier@", "harrier:hush-hush@");

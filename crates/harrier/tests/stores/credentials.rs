@@ -22,7 +22,7 @@ fn sql_output(home: &Path, environment: &[(&str, &str)], statements: &[&str]) ->
 
 #[test]
 fn aws_profiles_configure_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let bucket = server.new_bucket();
     server.put_object(&bucket, "a.csv", b"v\n1\n2\n");
     let file = format!("s3://{bucket}/a.csv");

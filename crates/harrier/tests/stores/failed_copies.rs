@@ -55,7 +55,7 @@ impl Place {
     }
 
     fn bucket() -> Option<Self> {
-        let server = S3::shared()?;
+        let server = S3::shared_instance()?;
         Some(Self::Bucket(server, server.new_bucket()))
     }
 
@@ -239,7 +239,7 @@ fn failed_copy_on_s3_by_three_ranks() {
 /// One of several files cannot be published: then none is.
 #[test]
 fn failed_upload_completion_on_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let place = Place::Bucket(server, server.new_bucket());
     let proxy = Proxy::start(server.address());
     let mut configuration = Configuration::embedded();

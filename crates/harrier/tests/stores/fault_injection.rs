@@ -431,7 +431,7 @@ fn fault_injection_on_three_ranks() {
     let _turn = harrier_launch::gang_slot();
     let words = Launcher::open_mpi(3).words().unwrap_or_else(|reason| panic!("{reason}"));
     let ranks = with_short_retries(bucket.configuration())
-        .named("3-ranks")
+        .with_name("3-ranks")
         .launched_by(words)
         .with_setting("harrier.distribute_bytes_min", "0");
     check(&ranks, &bucket);

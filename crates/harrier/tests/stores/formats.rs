@@ -20,7 +20,7 @@ fn configurations(environment: &[(&str, &str)]) -> Vec<Configuration> {
     }
     let words = Launcher::open_mpi(2).words().unwrap_or_else(|reason| panic!("{reason}"));
     let two =
-        one.clone().named("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0");
+        one.clone().with_name("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0");
     vec![one, two]
 }
 
@@ -40,7 +40,7 @@ fn check(session: &mut Session, folder: &str) {
 
 #[test]
 fn copy_round_trip_on_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let endpoint = server.endpoint();
     let environment = [
         ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
@@ -73,7 +73,7 @@ fn copy_round_trip_on_hdfs() {
 /// panics.
 #[test]
 fn files_replaced_during_a_read() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let proxy = Proxy::start(server.address());
     let endpoint = proxy.endpoint();
     let environment = [

@@ -29,5 +29,5 @@ use harrier_servers::Hdfs;
 fn hdfs() -> Option<(MutexGuard<'static, ()>, &'static Hdfs)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((alone, Hdfs::shared()?))
+    Some((alone, Hdfs::shared_instance()?))
 }

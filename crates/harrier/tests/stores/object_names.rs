@@ -129,7 +129,7 @@ fn patterns_and_special_characters_on_a_disk() {
 
 #[test]
 fn patterns_and_special_characters_on_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let bucket = server.new_bucket();
     let mut session = Session::start(&s3_configuration(&server.endpoint())).unwrap();
     check_patterns(&mut session, &format!("s3://{bucket}/patterns"));

@@ -25,7 +25,7 @@ fn write(session: &mut Session, url: &str, version: u32) {
 }
 
 fn check(configuration: &Configuration, names: &[&str]) {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let bucket = server.new_bucket();
     let proxy = Proxy::start(server.address());
     let mut writing = Configuration::embedded();

@@ -34,7 +34,7 @@ fn configurations() -> Vec<Configuration> {
     }
     let words = Launcher::open_mpi(2).words().unwrap_or_else(|reason| panic!("{reason}"));
     let two =
-        one.clone().named("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0");
+        one.clone().with_name("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0");
     vec![one, two]
 }
 
@@ -74,7 +74,7 @@ fn set_all(session: &mut Session, endpoint: &str) {
 
 #[test]
 fn session_options_open_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     for configuration in configurations() {
         let _turn = harrier_launch::gang_slot();
         let bucket = server.new_bucket();
@@ -115,7 +115,7 @@ fn session_options_open_s3() {
 
 #[test]
 fn table_options_open_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     for configuration in configurations() {
         let _turn = harrier_launch::gang_slot();
         let bucket = server.new_bucket();
@@ -175,7 +175,7 @@ fn table_options_name_hdfs_namenodes() {
 
 #[test]
 fn store_options_reach_ranks_of_a_server() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;

@@ -50,7 +50,9 @@ pub(crate) fn on_ranks(one: &Configuration) -> Option<Configuration> {
         return None;
     }
     let words = Launcher::open_mpi(2).words().unwrap_or_else(|reason| panic!("{reason}"));
-    Some(one.clone().named("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0"))
+    Some(
+        one.clone().with_name("2-ranks").launched_by(words).with_setting("harrier.distribute_bytes_min", "0"),
+    )
 }
 
 /// A warehouse on S3 behind a fault-injecting proxy.
@@ -63,7 +65,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub fn new() -> Option<Self> {
-        let server = S3::shared()?;
+        let server = S3::shared_instance()?;
         let proxy = Proxy::start(server.address());
         Some(Self { server, proxy, name: server.new_bucket(), folder: tempfile::tempdir().unwrap() })
     }
@@ -379,7 +381,7 @@ fn with_catalog(url: &str, data: &Path) -> Configuration {
 
 #[test]
 fn all_statements_with_a_catalog_in_postgres() {
-    let Some(server) = Postgres::shared() else { return };
+    let Some(server) = Postgres::shared_instance() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = server.url(&server.new_database());
     let alone = with_catalog(&url, folder.path());
@@ -397,7 +399,7 @@ fn all_statements_with_a_catalog_in_postgres() {
 
 #[test]
 fn two_processes_share_a_catalog_in_postgres() {
-    let Some(server) = Postgres::shared() else { return };
+    let Some(server) = Postgres::shared_instance() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = server.url(&server.new_database());
     let configuration = with_catalog(&url, folder.path());
@@ -510,7 +512,7 @@ impl Drop for Duck {
 /// DuckDB and Harrier use the warehouse, and each reads the other's rows.
 #[test]
 fn duckdb_shares_a_catalog_in_postgres() {
-    let Some(server) = Postgres::shared() else { return };
+    let Some(server) = Postgres::shared_instance() else { return };
     let folder = tempfile::tempdir().unwrap();
     let database = server.new_database();
     let mut harrier = Session::start(&with_catalog(&server.url(&database), folder.path())).unwrap();

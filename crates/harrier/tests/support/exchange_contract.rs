@@ -109,7 +109,7 @@ impl Contract {
     }
 
     /// Statement with every kind of motion.
-    pub fn grouped(&self) -> String {
+    pub fn every_motion(&self) -> String {
         format!(
             "SELECT f.k % 5, n.name, count(*), sum(f.x) FROM {} f JOIN {} n ON f.g = n.g GROUP BY 1, 2 ORDER BY 1, 2",
             self.table("facts"),
@@ -130,7 +130,7 @@ impl Contract {
                 vec![Some(k.to_string()), Some(name), Some(count.to_string()), Some(sum.to_string())]
             })
             .collect();
-        let sql = self.grouped();
+        let sql = self.every_motion();
         let plan = rows(ranks, &format!("EXPLAIN {sql}")).into_iter().flatten().flatten();
         let plan: Vec<String> = plan.collect();
         let plan = plan.join("\n");

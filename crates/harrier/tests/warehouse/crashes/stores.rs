@@ -84,7 +84,7 @@ impl Place for OnS3 {
 
 #[test]
 fn crash_at_every_step_of_a_transaction_on_s3() {
-    let Some(server) = S3::shared() else { return };
+    let Some(server) = S3::shared_instance() else { return };
     let _turn = gang_slot();
     crash_every_process(&Transaction::new(OnS3 { server, bucket: server.new_bucket() }));
 }
@@ -118,7 +118,7 @@ impl Server for S3 {
 
 #[test]
 fn s3_crash_at_every_step_of_a_transaction() {
-    let Some(server) = S3::dedicated() else { return };
+    let Some(server) = S3::start_dedicated() else { return };
     // It is stopped with the process, as every server of the tests.
     let server: &'static S3 = Box::leak(Box::new(server));
     let _turn = gang_slot();
@@ -163,7 +163,7 @@ impl Place for OnHdfs {
 
 #[test]
 fn crash_at_every_step_of_a_transaction_on_hdfs() {
-    let Some(server) = Hdfs::shared() else { return };
+    let Some(server) = Hdfs::shared_instance() else { return };
     let _turn = gang_slot();
     crash_every_process(&Transaction::new(OnHdfs { server, folder: "/crashes" }));
 }
@@ -239,7 +239,7 @@ fn names_hdfs(server: &Hdfs, stderr: &str) -> bool {
 /// server that is down after the commit leaves an unreferenced file.
 #[test]
 fn hdfs_crash_at_chosen_steps_of_a_transaction() {
-    let Some(server) = Hdfs::dedicated() else { return };
+    let Some(server) = Hdfs::start_dedicated() else { return };
     let server: &'static Hdfs = Box::leak(Box::new(server));
     let _turn = gang_slot();
     let transaction = Transaction::new(OnHdfs { server, folder: "/deaths" });
@@ -327,7 +327,7 @@ impl Place for InPostgres {
 
 #[test]
 fn crash_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
-    let Some(server) = Postgres::dedicated() else { return };
+    let Some(server) = Postgres::start_dedicated() else { return };
     let server: &'static Postgres = Box::leak(Box::new(server));
     let _turn = gang_slot();
     let transaction = Transaction::new(InPostgres { server, database: server.new_database() });
