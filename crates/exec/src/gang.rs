@@ -587,7 +587,7 @@ impl Gang {
     pub async fn follow(&self) -> Departure {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.departure(0).await,
-            Links::InProcess { .. } => Departure::Left { status: 0 },
+            Links::InProcess { .. } => Departure::Exited { status: 0 },
         }
     }
 

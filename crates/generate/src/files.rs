@@ -103,7 +103,7 @@ impl Files {
                             watch.failed.store(true, Ordering::Release);
                             return;
                         }
-                        if target.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        if target.remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
                             progress.report(&target.summary());
                         }
                     }
@@ -173,7 +173,7 @@ struct Target {
     parts: u32,
     /// Parts to make; the others exist.
     missing: Vec<u32>,
-    left: AtomicU32,
+    remaining: AtomicU32,
     rows: AtomicU64,
 }
 
@@ -234,11 +234,11 @@ impl Target {
             state: state.to_owned(),
             parts,
             missing: Vec::new(),
-            left: AtomicU32::new(0),
+            remaining: AtomicU32::new(0),
             rows: AtomicU64::new(0),
         };
         target.missing = (1..=parts).filter(|part| !target.path(*part).exists()).collect();
-        target.left = AtomicU32::new(target.missing.len() as u32);
+        target.remaining = AtomicU32::new(target.missing.len() as u32);
         Ok(target)
     }
 

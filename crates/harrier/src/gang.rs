@@ -109,7 +109,7 @@ pub(crate) fn ranks_here(gang: &Gang) -> usize {
 /// Works as a rank other than 0 until the coordinator leaves or is lost. Returns the exit status.
 pub(crate) async fn follow(gang: &Gang) -> u8 {
     match gang.follow().await {
-        Departure::Left { status } => {
+        Departure::Exited { status } => {
             let gang = gang.clone();
             let leaving = tokio::task::spawn_blocking(move || gang.leave(status));
             let _ = leaving.await;

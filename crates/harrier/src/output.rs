@@ -192,8 +192,8 @@ struct Measure {
     null: String,
     names: Vec<String>,
     widths: Vec<usize>,
-    held: Vec<Vec<String>>,
-    held_bytes: usize,
+    buffered: Vec<Vec<String>>,
+    buffered_bytes: usize,
     is_settled: bool,
 }
 
@@ -205,8 +205,8 @@ impl Measure {
             null: null.to_string(),
             widths: names.iter().map(|name| width_of(name)).collect(),
             names,
-            held: Vec::new(),
-            held_bytes: 0,
+            buffered: Vec::new(),
+            buffered_bytes: 0,
             is_settled: false,
         }
     }
@@ -225,25 +225,25 @@ impl Measure {
                 .iter()
                 .map(|column| Ok(printable(&column.value(row).try_to_string()?)))
                 .collect::<Result<Vec<_>, ArrowError>>()?;
-            self.held_bytes += cells.iter().map(String::len).sum::<usize>();
+            self.buffered_bytes += cells.iter().map(String::len).sum::<usize>();
             if !self.is_settled {
                 for (width, cell) in self.widths.iter_mut().zip(&cells) {
                     *width = (*width).max(width_of(cell));
                 }
             }
-            self.held.push(cells);
+            self.buffered.push(cells);
         }
-        if !self.is_settled && self.held.len() < MEASURED_ROWS && self.held_bytes < MEASURED_BYTES {
+        if !self.is_settled && self.buffered.len() < MEASURED_ROWS && self.buffered_bytes < MEASURED_BYTES {
             return Ok(Vec::new());
         }
         self.is_settled = true;
-        Ok(std::mem::take(&mut self.held))
+        Ok(std::mem::take(&mut self.buffered))
     }
 
     /// The rows still held.
     fn rest(&mut self) -> Vec<Vec<String>> {
         self.is_settled = true;
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.buffered)
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Pager {
     command: String,
     rows: usize,
     columns: usize,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     started: Option<(ChildStdin, Child)>,
     /// The pager has exited.
     is_closed: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Pager {
 
 impl Pager {
     pub(crate) fn new(command: String, (rows, columns): (usize, usize)) -> Self {
-        Self { command, rows, columns, held: Vec::new(), started: None, is_closed: false }
+        Self { command, rows, columns, buffered: Vec::new(), started: None, is_closed: false }
     }
 
     /// Whether the pager owns the terminal.
@@ -91,7 +91,7 @@ impl Pager {
     /// prompt.
     fn is_too_large(&self) -> bool {
         let mut lines = 0;
-        self.held.split(|byte| *byte == b'\n').any(|line| {
+        self.buffered.split(|byte| *byte == b'\n').any(|line| {
             lines += 1;
             let is_wide = || match std::str::from_utf8(line) {
                 Ok(line) => unicode_width::UnicodeWidthStr::width(line) > self.columns,
@@ -105,7 +105,7 @@ impl Pager {
     pub(crate) fn close(mut self) -> io::Result<()> {
         let Some((input, mut child)) = self.started.take() else {
             let mut out = io::stdout().lock();
-            out.write_all(&self.held)?;
+            out.write_all(&self.buffered)?;
             return out.flush();
         };
         drop(input);
@@ -119,15 +119,15 @@ impl Write for Pager {
             return Ok(bytes.len());
         }
         if self.started.is_none() {
-            self.held.extend_from_slice(bytes);
+            self.buffered.extend_from_slice(bytes);
             if !self.is_too_large() {
                 return Ok(bytes.len());
             }
             self.started = Some(shell(&self.command)?);
         } else {
-            self.held.extend_from_slice(bytes);
+            self.buffered.extend_from_slice(bytes);
         }
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.buffered);
         if let Some((input, _)) = &mut self.started
             && let Err(error) = input.write_all(&held)
         {

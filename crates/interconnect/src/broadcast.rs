@@ -206,7 +206,7 @@ impl EncodedPiece {
             EncodedBlock::Published(published)
                 if sender.shared_state().lending.arena_for(sender.to()).is_some() =>
             {
-                (Body::Lent(published.lend(sender.to())), false)
+                (Body::Loan(published.lend(sender.to())), false)
             }
             _ => (Body::Own(copy_behind_header(self.payload())), false),
         }

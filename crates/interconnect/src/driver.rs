@@ -135,7 +135,7 @@ struct PeerState {
     /// It reads nothing more. A rank that left still waits for the others to leave.
     lost: bool,
     /// It has sent something since the last check.
-    heard: bool,
+    has_sent: bool,
     /// Consecutive polls at which its process was stopped.
     stopped: u32,
     /// Heartbeats sent since it was last heard.
@@ -175,7 +175,7 @@ impl Driver {
         let peer = |peer| PeerState {
             gone: peer == rank,
             lost: false,
-            heard: true,
+            has_sent: true,
             stopped: 0,
             unanswered: 0,
             next_ping: now,
@@ -362,7 +362,7 @@ impl Driver {
         let malformed = |malformed: Malformed| malformed.to_string();
         let epoch = self.shared.epoch;
         let header = Header::decode(block.as_slice(), epoch).map_err(malformed)?;
-        self.peers[source].heard = true;
+        self.peers[source].has_sent = true;
         let payload = Bytes::from_owner(block).slice(HEADER_BYTES..);
         if header.kind != Kind::Bundle {
             return self.dispatch(source, header, payload);
@@ -442,7 +442,7 @@ impl Driver {
             Kind::Leave => {
                 self.peers[source].gone = true;
                 table.on_lost(source, "it left the gang");
-                shared.departures[source].send_replace(Some(Departure::Left { status: header.a as i32 }));
+                shared.departures[source].send_replace(Some(Departure::Exited { status: header.a as i32 }));
             }
         }
         Ok(())
@@ -466,7 +466,7 @@ impl Driver {
         let mut silent = Vec::new();
         let mut undead = Vec::new();
         for (peer, state) in self.peers.iter_mut().enumerate() {
-            if std::mem::take(&mut state.heard) {
+            if std::mem::take(&mut state.has_sent) {
                 state.unanswered = 0;
                 state.next_ping = now + heartbeat;
             }
@@ -624,13 +624,13 @@ mod tests {
     #[derive(Clone, Default)]
     struct OneOther {
         says: Arc<Mutex<VecDeque<Block>>>,
-        heard: Arc<Mutex<Vec<Arc<Block>>>>,
+        frames: Arc<Mutex<Vec<Arc<Block>>>>,
         ends: Arc<AtomicBool>,
     }
 
     impl Transport for OneOther {
         fn send(&mut self, _: usize, _: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
-            self.heard.lock().push(frame);
+            self.frames.lock().push(frame);
             Ok(())
         }
 
@@ -749,7 +749,7 @@ mod tests {
         let mut pair = Pair::new(0);
         pair.send(7, SHARED_BYTES_MIN);
         pair.driver.step();
-        let frame = pair.other.heard.lock().pop().expect("a block was sent");
+        let frame = pair.other.frames.lock().pop().expect("a block was sent");
         let header = Header::decode(frame.as_slice(), EPOCH).unwrap();
         assert_eq!(header.flags, Header::FLAG_SHARED);
         let loan = decode_loan(&frame.as_slice()[HEADER_BYTES..]).expect("a loan");

@@ -131,7 +131,7 @@ pub struct Incoming {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// The rank left in good order with this exit status.
-    Left { status: i32 },
+    Exited { status: i32 },
     /// The rank died or was cut off.
     Lost { reason: String },
 }
@@ -308,7 +308,7 @@ impl Shared {
         self.counters.blocks_sent.fetch_add(1, Ordering::Relaxed);
         let mut block = match self.lend(to, body) {
             Body::Own(block) => block,
-            Body::Lent(loan) => {
+            Body::Loan(loan) => {
                 self.counters.bytes_sent.fetch_add(loan.len, Ordering::Relaxed);
                 self.counters.blocks_lent.fetch_add(1, Ordering::Relaxed);
                 header.flags |= Header::FLAG_SHARED;
@@ -330,7 +330,7 @@ impl Shared {
     /// Lends rank `to` a block of the arena that it reads.
     fn lend(&self, to: usize, body: Body) -> Body {
         match (body, self.lending.arena_for(to)) {
-            (Body::Own(block), Some(arena)) => arena.lend(block, to).map_or_else(Body::Own, Body::Lent),
+            (Body::Own(block), Some(arena)) => arena.lend(block, to).map_or_else(Body::Own, Body::Loan),
             (body, _) => body,
         }
     }
@@ -339,7 +339,7 @@ impl Shared {
 /// The payload of a block's frame, behind room for the header.
 enum Body {
     Own(Block),
-    Lent(Loan),
+    Loan(Loan),
 }
 
 impl Body {
@@ -347,7 +347,7 @@ impl Body {
     fn payload_bytes(&self) -> usize {
         let bytes = match self {
             Body::Own(block) => block.len(),
-            Body::Lent(loan) => loan.len as usize,
+            Body::Loan(loan) => loan.len as usize,
         };
         bytes - limits::HEADER_BYTES
     }
@@ -460,7 +460,7 @@ impl Interconnect {
             // A lost rank would never answer, and an unanswered stream stays for ever.
             let reason = match &departure {
                 Departure::Lost { reason } => reason,
-                Departure::Left { .. } => "it left the gang",
+                Departure::Exited { .. } => "it left the gang",
             };
             self.shared.table.on_lost(to, reason);
         } else {

@@ -122,7 +122,7 @@ struct InboundState {
     waker: Option<Waker>,
     stopped: bool,
     /// Bytes of the window taken by the reader and not credited yet.
-    taken: u64,
+    uncredited: u64,
     /// Bytes of the window received and not credited yet: less than the window whenever a block arrives.
     unreturned: u64,
     /// Number of blocks received.
@@ -466,16 +466,16 @@ impl Stream for StreamReceiver {
                     if let Some(budget) = &stream.budget {
                         budget.shrink(payload.len());
                     }
-                    state.taken += block_cost(payload.len());
+                    state.uncredited += block_cost(payload.len());
                     // Half a window at a time: a control frame for every block would cost as much as a small
                     // block.
-                    if state.end.is_none() && state.taken * 2 >= stream.window {
+                    if state.end.is_none() && state.uncredited * 2 >= stream.window {
                         let mut header = self.shared.header(Kind::Credit, self.id);
                         header.sequence = state.credits;
-                        header.a = state.taken;
+                        header.a = state.uncredited;
                         state.credits += 1;
-                        state.unreturned -= state.taken;
-                        state.taken = 0;
+                        state.unreturned -= state.uncredited;
+                        state.uncredited = 0;
                         self.shared.send(stream.peer, Channel::Control, header, &[]);
                     }
                 }

@@ -75,7 +75,7 @@ pub(crate) struct State {
     pub(crate) free: [VecDeque<Free>; CLASSES],
     pub(crate) warm_bytes: usize,
     /// Ranges that are lent or may still be, by offset.
-    pub(crate) lent: HashMap<usize, LentRange>,
+    pub(crate) loans: HashMap<usize, LentRange>,
     /// Readers that return nothing any more.
     abandoned: HashSet<usize>,
 }
@@ -172,11 +172,11 @@ impl Arena {
     /// Returns the result of `change`.
     pub(crate) fn change(&self, offset: usize, change: impl FnOnce(&mut LentRange) -> bool) -> bool {
         let mut state = self.state();
-        let Some(lent) = state.lent.get_mut(&offset) else { return false };
+        let Some(lent) = state.loans.get_mut(&offset) else { return false };
         let changed = change(lent);
         if lent.is_over() {
             let class = lent.class;
-            state.lent.remove(&offset);
+            state.loans.remove(&offset);
             drop(state);
             self.release(offset, class);
         }
@@ -197,7 +197,7 @@ impl Arena {
             lent.is_over()
         };
         let ranges: Vec<(usize, usize)> =
-            state.lent.extract_if(|_, lent| over(lent)).map(|(at, lent)| (at, lent.class)).collect();
+            state.loans.extract_if(|_, lent| over(lent)).map(|(at, lent)| (at, lent.class)).collect();
         drop(state);
         ranges.into_iter().for_each(|(offset, class)| self.release(offset, class));
     }
@@ -207,19 +207,19 @@ impl Arena {
         let state = self.state();
         let is_awaited =
             |lent: &&LentRange| lent.readers.iter().any(|reader| !state.abandoned.contains(reader));
-        state.lent.values().filter(is_awaited).count()
+        state.loans.values().filter(is_awaited).count()
     }
 
     /// Readers of lent ranges, excluding abandoned ones; with duplicates.
     pub fn readers(&self) -> Vec<usize> {
         let state = self.state();
-        let readers = state.lent.values().flat_map(|lent| lent.readers.iter().copied());
+        let readers = state.loans.values().flat_map(|lent| lent.readers.iter().copied());
         readers.filter(|reader| !state.abandoned.contains(reader)).collect()
     }
 
     /// Number of ranges lent to `reader`, abandoned or not.
     pub fn loans_to(&self, reader: usize) -> usize {
-        self.state().lent.values().filter(|lent| lent.readers.contains(&reader)).count()
+        self.state().loans.values().filter(|lent| lent.readers.contains(&reader)).count()
     }
 
     pub(crate) fn release(&self, offset: usize, class: usize) {

@@ -84,7 +84,7 @@ impl Arena {
         }
         let (mut range, len) = block.detach_range().expect("it has one");
         range.arena = None;
-        self.state().lent.insert(range.offset, lent(range.class));
+        self.state().loans.insert(range.offset, lent(range.class));
         Ok(Loan { offset: range.offset as u64, len: len as u64 })
     }
 }
@@ -99,7 +99,7 @@ impl Published {
     /// Lends it to the reader `to`; the caller sends it the loan.
     pub fn lend(&self, to: usize) -> Loan {
         let mut state = self.arena.state();
-        let lent = state.lent.get_mut(&(self.loan.offset as usize)).expect("it is kept while this lives");
+        let lent = state.loans.get_mut(&(self.loan.offset as usize)).expect("it is kept while this lives");
         lent.readers.push(to);
         self.loan
     }

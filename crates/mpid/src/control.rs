@@ -176,7 +176,7 @@ struct CoordinatorState {
 /// The O tasks of a job that are left to hand out, and those stored.
 #[derive(Default)]
 pub(crate) struct Pool {
-    pub left: VecDeque<u32>,
+    pub remaining: VecDeque<u32>,
     pub handed_out: usize,
     /// Number of A tasks that have logged all of an O task; only with a checkpoint.
     pub stored: HashMap<u32, u32>,
@@ -247,7 +247,7 @@ impl Coordinator {
 
     /// Returns how many O tasks were handed out, and how many are left.
     pub fn progress(&self, job: u32) -> (usize, usize) {
-        self.state.lock().jobs.get(&job).map_or((0, 0), |pool| (pool.handed_out, pool.left.len()))
+        self.state.lock().jobs.get(&job).map_or((0, 0), |pool| (pool.handed_out, pool.remaining.len()))
     }
 
     /// Ends a job; returns its checkpoint, if it has one.
@@ -261,7 +261,7 @@ impl Coordinator {
         match message {
             ToRank0::Take { job } => {
                 let o_task = state.jobs.get_mut(&job).and_then(|pool| {
-                    let o_task = pool.left.pop_front()?;
+                    let o_task = pool.remaining.pop_front()?;
                     pool.handed_out += 1;
                     Some(o_task)
                 });

@@ -228,7 +228,7 @@ impl Lines {
 /// One task's input, split by split and line by line.
 #[derive(Default)]
 pub struct Share {
-    left: std::vec::IntoIter<Split>,
+    remaining: std::vec::IntoIter<Split>,
     current: Option<Split>,
     lines: Option<Lines>,
 }
@@ -237,13 +237,13 @@ impl Share {
     /// The share of task `index` of `count`: splits are dealt round-robin.
     pub fn of(splits: Vec<Split>, index: usize, count: usize) -> Share {
         let own: Vec<Split> = splits.into_iter().skip(index).step_by(count.max(1)).collect();
-        Share { left: own.into_iter(), current: None, lines: None }
+        Share { remaining: own.into_iter(), current: None, lines: None }
     }
 
     /// Advances to the next split. `None`: no split is left.
     pub fn next_split(&mut self) -> Option<&Split> {
         self.lines = None;
-        self.current = self.left.next();
+        self.current = self.remaining.next();
         self.current.as_ref()
     }
 

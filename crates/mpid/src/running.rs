@@ -257,7 +257,8 @@ impl Running {
                 }
             };
             let left = (0..tasks.0).filter(|o_task| !spec.owned && !committed.contains_key(o_task));
-            world.begin(job, Pool { left: left.collect(), a_tasks: tasks.1, commits, ..Pool::default() });
+            world
+                .begin(job, Pool { remaining: left.collect(), a_tasks: tasks.1, commits, ..Pool::default() });
         }
         let all = world.gather(&message.0).inspect_err(|_| {
             world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));

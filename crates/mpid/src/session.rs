@@ -109,7 +109,7 @@ struct Input {
     begin: Duration,
     emitter: Emitter,
     /// Kept pairs already read, and whether the task reads them as its input.
-    kept: Cursor,
+    cursor: Cursor,
     reads_kept: bool,
     /// The task's share of input files, if requested.
     share: Share,
@@ -129,7 +129,7 @@ struct Output {
     received: u64,
     /// Whether the last received pair was the final one.
     at_end: bool,
-    kept: Cursor,
+    cursor: Cursor,
     /// Pairs to keep, replacing those kept before.
     new_kept: Option<Part>,
     window: Option<Window>,
@@ -180,7 +180,7 @@ pub struct Session {
     stores: Option<VecDeque<(u32, Store)>>,
     round: u64,
     /// Pairs kept on this rank, by task.
-    kept: BTreeMap<u32, Part>,
+    kept_pairs: BTreeMap<u32, Part>,
     streaming: Option<Streaming>,
 }
 
@@ -238,7 +238,7 @@ impl Session {
             current: Current::None,
             stores: None,
             round: 0,
-            kept: BTreeMap::new(),
+            kept_pairs: BTreeMap::new(),
             streaming,
         })
     }
@@ -292,12 +292,12 @@ impl Session {
 
     fn begin_o(&mut self, index: u32, emitter: Emitter, reads_kept: bool) -> (Side, usize) {
         let begin = now();
-        let kept = Cursor::default();
+        let cursor = Cursor::default();
         self.current = Current::O(Box::new(Input {
             index,
             begin,
             emitter,
-            kept,
+            cursor,
             reads_kept,
             share: Share::default(),
             horizon: 0,
@@ -337,7 +337,7 @@ impl Session {
             source,
             received: 0,
             at_end: false,
-            kept: Cursor::default(),
+            cursor: Cursor::default(),
             new_kept: None,
             window,
         }));
@@ -393,7 +393,7 @@ impl Session {
             }
             Current::A(mut output) => {
                 if let Some(part) = output.new_kept.take() {
-                    self.kept.insert(output.index, part);
+                    self.kept_pairs.insert(output.index, part);
                 }
                 self.running().span(Side::A, output.index, output.begin, output.pairs);
             }
@@ -624,16 +624,16 @@ impl Session {
     /// they were kept. Returns whether there is one. A first round has none.
     pub fn next_kept(&mut self) -> bool {
         let (index, cursor) = match &mut self.current {
-            Current::O(input) => (input.index, &mut input.kept),
-            Current::A(output) => (output.index, &mut output.kept),
+            Current::O(input) => (input.index, &mut input.cursor),
+            Current::A(output) => (output.index, &mut output.cursor),
             Current::None => return false,
         };
-        let more = self.kept.get(&index).is_some_and(|part| cursor.advance(part));
+        let more = self.kept_pairs.get(&index).is_some_and(|part| cursor.advance(part));
         if let Current::O(input) = &mut self.current
             && more
             && input.reads_kept
         {
-            input.emitter.origin.position = Some(input.kept.count() - 1);
+            input.emitter.origin.position = Some(input.cursor.count() - 1);
         }
         more
     }
@@ -641,11 +641,11 @@ impl Session {
     /// Key and value of the pair at [`Session::next_kept`]; valid until the task ends.
     pub fn kept_pair(&self) -> (&[u8], &[u8]) {
         let (index, cursor) = match &self.current {
-            Current::O(input) => (input.index, &input.kept),
-            Current::A(output) => (output.index, &output.kept),
+            Current::O(input) => (input.index, &input.cursor),
+            Current::A(output) => (output.index, &output.cursor),
             Current::None => return (&[], &[]),
         };
-        match self.kept.get(&index) {
+        match self.kept_pairs.get(&index) {
             Some(part) => cursor.pair(part),
             None => (&[], &[]),
         }

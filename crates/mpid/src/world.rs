@@ -49,7 +49,7 @@ thread_local! {
 /// Reports to `mpidrun` that a rank exits without leaving.
 struct AtExit {
     process: Pid,
-    left: Arc<AtomicBool>,
+    has_left: Arc<AtomicBool>,
     client: Arc<Client>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for AtExit {
     fn drop(&mut self) {
         // Not on another thread, nor in a forked process.
         let is_exit = getpid() == self.process && gettid() == self.process;
-        if is_exit && !self.left.load(Ordering::SeqCst) && !self.client.has_unaccepted_loss() {
+        if is_exit && !self.has_left.load(Ordering::SeqCst) && !self.client.has_unaccepted_loss() {
             // Too late to log a failure.
             let _ = report_to_mpidrun(NOT_LEFT);
         }
@@ -87,7 +87,7 @@ struct Inner {
     has_results: AtomicBool,
     /// The warning that rounds and streams keep no checkpoint was printed.
     has_warned: AtomicBool,
-    left: Arc<AtomicBool>,
+    has_left: Arc<AtomicBool>,
     /// Made by [`World::join`], so its outcome is reported to `mpidrun`.
     is_launched: AtomicBool,
 }
@@ -160,8 +160,8 @@ impl World {
         if self.0.rank == 0 {
             warn_unreported(report_to_mpidrun(JOINED));
         }
-        let (left, client) = (Arc::clone(&self.0.left), Arc::clone(&self.0.client));
-        EXIT_HOOK.set(Some(AtExit { process: getpid(), left, client }));
+        let (has_left, client) = (Arc::clone(&self.0.has_left), Arc::clone(&self.0.client));
+        EXIT_HOOK.set(Some(AtExit { process: getpid(), has_left, client }));
         self
     }
 
@@ -181,7 +181,7 @@ impl World {
             has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: Arc::default(),
+            has_left: Arc::default(),
             is_launched: AtomicBool::new(false),
         }))
     }
@@ -249,7 +249,7 @@ impl World {
             has_gathered: AtomicBool::new(false),
             has_results: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
-            left: Arc::default(),
+            has_left: Arc::default(),
             is_launched: AtomicBool::new(false),
         })))
     }
@@ -371,7 +371,7 @@ impl World {
     ///
     /// Errors: [`Error::RankLost`]. The remaining ranks still leave.
     pub fn leave(&self, status: i32) -> Result<(), Error> {
-        if self.0.left.swap(true, Ordering::SeqCst) {
+        if self.0.has_left.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         let gathered = self.gather(&[]).map(|_| ());

@@ -63,7 +63,7 @@ struct Sorts {
 #[derive(Debug, Default)]
 struct Sort {
     /// Bytes of rows.
-    held: usize,
+    row_bytes: usize,
     /// Bytes of its merge.
     merging: usize,
     /// Bytes that the merge reserves while rows are collected: its initial reservation, repeated after each
@@ -77,7 +77,7 @@ impl Sort {
     fn merge_grows(&mut self, bytes: usize) {
         // Both may be zero while rows move from the sort to its merge, so that alone does not prove that they
         // were spilled.
-        if self.held == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
+        if self.row_bytes == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
             self.has_rows = false;
         }
         self.merging = self.merging.saturating_add(bytes);
@@ -121,13 +121,13 @@ impl Sorts {
 
     /// Whether this consumer is a sort without rows yet.
     fn is_first_reservation(&mut self, consumer: &MemoryConsumer) -> bool {
-        matches!(self.of(consumer), Some((Role::Sorter, sort)) if sort.held == 0)
+        matches!(self.of(consumer), Some((Role::Sorter, sort)) if sort.row_bytes == 0)
     }
 
     fn add(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         match self.of(consumer) {
             Some((Role::Sorter, sort)) => {
-                sort.held = sort.held.saturating_add(bytes);
+                sort.row_bytes = sort.row_bytes.saturating_add(bytes);
                 sort.has_rows = true;
             }
             Some((Role::Merge, sort)) => sort.merge_grows(bytes),
@@ -137,7 +137,7 @@ impl Sorts {
 
     fn release(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         let held = match self.of(consumer) {
-            Some((Role::Sorter, sort)) => &mut sort.held,
+            Some((Role::Sorter, sort)) => &mut sort.row_bytes,
             Some((Role::Merge, sort)) => &mut sort.merging,
             None => return,
         };
@@ -161,7 +161,7 @@ impl FairMergePool {
         let (held, part, is_limited) = match role {
             Role::Sorter => {
                 let is_collecting = sort.reserve == Some(sort.merging);
-                (sort.held, self.bytes / (SORTERS_SHARE * count), is_collecting && sort.held > 0)
+                (sort.row_bytes, self.bytes / (SORTERS_SHARE * count), is_collecting && sort.row_bytes > 0)
             }
             Role::Merge => {
                 let part = self.bytes / (MERGES_SHARE * count);

@@ -96,7 +96,7 @@ struct Inner {
     /// Unwritten lines, the oldest first.
     backlog: VecDeque<Vec<u8>>,
     /// Bytes of the oldest already written.
-    begun: usize,
+    written_bytes: usize,
     lost: u64,
 }
 
@@ -108,7 +108,7 @@ impl Audit {
             statements,
             file: open(path)?,
             backlog: VecDeque::new(),
-            begun: 0,
+            written_bytes: 0,
             lost: 0,
         };
         Ok(Self { inner: Mutex::new(inner) })
@@ -202,14 +202,14 @@ impl Inner {
 
     fn write_backlog(&mut self) -> io::Result<()> {
         while let Some(line) = self.backlog.front() {
-            match self.file.write(&line[self.begun..]) {
+            match self.file.write(&line[self.written_bytes..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.begun += count,
+                Ok(count) => self.written_bytes += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if self.begun == line.len() {
-                self.begun = 0;
+            if self.written_bytes == line.len() {
+                self.written_bytes = 0;
                 self.backlog.pop_front();
             }
         }

@@ -510,14 +510,14 @@ struct Places<'a> {
     text: &'a str,
     /// Full name, offset, and byte range of the value.
     keys: Vec<(String, usize, std::ops::Range<usize>)>,
-    known: Vec<Key>,
+    definitions: Vec<Key>,
     /// Settings with unsuitable values, and their offsets.
     unsuitable: Vec<(String, usize)>,
 }
 
 impl<'a> Places<'a> {
     fn of(text: &'a str, document: &DeTable<'_>) -> Self {
-        let mut places = Self { text, keys: Vec::new(), known: Config::keys(), unsuitable: Vec::new() };
+        let mut places = Self { text, keys: Vec::new(), definitions: Config::keys(), unsuitable: Vec::new() };
         for (section, value) in document.iter() {
             let name = section.get_ref().to_string();
             places.keys.push((name.clone(), section.span().start, value.span()));
@@ -558,7 +558,7 @@ impl<'a> Places<'a> {
             [Server::SECTION, Gang::SECTION, Statements::SECTION, Telemetry::SECTION, Settings::SECTION];
         let mut problems: Vec<Problem> = Vec::new();
         for (name, at, _) in &self.keys {
-            let names: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
+            let names: Vec<&str> = self.definitions.iter().map(|key| key.name.as_str()).collect();
             let (message, allowed) = match name.split_once('.') {
                 None if !sections.contains(&name.as_str()) => ("there is no such section", sections.to_vec()),
                 Some((section, _)) if section != Settings::SECTION && sections.contains(&section) => {
@@ -610,7 +610,7 @@ impl<'a> Places<'a> {
         let Some((name, start, value)) = place else {
             return syntax_problem(self.text, error);
         };
-        let known = self.known.iter().find(|key| key.name == *name);
+        let known = self.definitions.iter().find(|key| key.name == *name);
         // serde's own messages name Rust types.
         let is_serdes = error.message().starts_with("invalid ");
         let (message, hint) = match known {

@@ -140,7 +140,7 @@ struct Exporter {
 
 /// The outcome of a request.
 enum SendOutcome {
-    Taken,
+    Accepted,
     /// Rejected; a retry is useless.
     Refused(String),
     /// A temporary failure, with the requested pause.
@@ -180,7 +180,7 @@ impl Exporter {
                 let families = families(&self.registry, &self.overview).await;
                 let body = otlp::metrics(&self.options.resource, &families, since);
                 match self.post(&self.metrics, &body).await {
-                    SendOutcome::Taken => {}
+                    SendOutcome::Accepted => {}
                     SendOutcome::Refused(reason) | SendOutcome::Later(reason, _) => {
                         tracing::debug!(reason, "numbers were not exported to OpenTelemetry");
                     }
@@ -198,7 +198,7 @@ impl Exporter {
         let mut backoff = backoff.without_max_times().with_jitter().build();
         loop {
             let (reason, asked) = match self.post_spans(&batch).await {
-                SendOutcome::Taken => return,
+                SendOutcome::Accepted => return,
                 SendOutcome::Refused(reason) => return self.log_loss(batch.len(), &reason),
                 SendOutcome::Later(reason, asked) => (reason, asked),
             };
@@ -218,7 +218,7 @@ impl Exporter {
 
     async fn post_spans(&self, batch: &[Arc<StatementEntry>]) -> SendOutcome {
         let body = otlp::traces(&self.options.resource, batch, self.options.has_literals);
-        if body.is_null() { SendOutcome::Taken } else { self.post(&self.traces, &body).await }
+        if body.is_null() { SendOutcome::Accepted } else { self.post(&self.traces, &body).await }
     }
 
     async fn post(&self, to: &Url, body: &serde_json::Value) -> SendOutcome {
@@ -271,7 +271,7 @@ fn partial_success(answer: &str) -> SendOutcome {
     };
     let rejected = count("rejectedSpans") + count("rejectedDataPoints");
     match rejected {
-        0 => SendOutcome::Taken,
+        0 => SendOutcome::Accepted,
         rejected => {
             let message = partial["errorMessage"].as_str().unwrap_or_default();
             SendOutcome::Refused(format!("{rejected} were rejected: {message}"))
@@ -331,12 +331,12 @@ mod tests {
 
     #[test]
     fn partially_accepted_exports_are_not_retried() {
-        assert!(matches!(partial_success("{}"), SendOutcome::Taken));
-        assert!(matches!(partial_success(""), SendOutcome::Taken));
-        assert!(matches!(partial_success(r#"{"partialSuccess":{}}"#), SendOutcome::Taken));
+        assert!(matches!(partial_success("{}"), SendOutcome::Accepted));
+        assert!(matches!(partial_success(""), SendOutcome::Accepted));
+        assert!(matches!(partial_success(r#"{"partialSuccess":{}}"#), SendOutcome::Accepted));
         assert!(matches!(
             partial_success(r#"{"partialSuccess":{"errorMessage":"slow down"}}"#),
-            SendOutcome::Taken
+            SendOutcome::Accepted
         ));
         for rejected in ["3", "\"3\""] {
             let answer =

@@ -128,8 +128,8 @@ impl Decisions<'_> {
                 return self.bytes(length);
             }
             4 if !model.unread.is_empty() => return self.credit(model),
-            5 if !model.lent.is_empty() => {
-                let offset = model.lent[self.below(model.lent.len())];
+            5 if !model.loans.is_empty() => {
+                let offset = model.loans[self.below(model.loans.len())];
                 return frame(Header::new(Kind::Return, EPOCH, 0), &offset.to_le_bytes());
             }
             6 => {
@@ -213,9 +213,9 @@ struct StreamModel {
     /// Streams that have received blocks and no end.
     unread: BTreeMap<u64, Unread>,
     /// Addresses of blocks lent to the hostile rank and not returned.
-    lent: Vec<u64>,
+    loans: Vec<u64>,
     /// It has said goodbye: further messages are ignored.
-    left: bool,
+    has_left: bool,
 }
 
 #[derive(Default)]
@@ -244,7 +244,7 @@ impl StreamModel {
                     let mut bytes = payload.len();
                     if header.flags & Header::FLAG_SHARED != 0 {
                         let loan = decode_loan(payload).expect("this rank's are");
-                        self.lent.push(loan.offset);
+                        self.loans.push(loan.offset);
                         bytes = loan.len as usize - HEADER_BYTES;
                     }
                     self.unread.entry(header.stream).or_default().bytes += block_cost(bytes);
@@ -256,7 +256,7 @@ impl StreamModel {
     }
 
     fn judge(&mut self, message: &[u8]) -> Verdict {
-        if self.left {
+        if self.has_left {
             return Verdict::Unspecified;
         }
         let mut verdict = Verdict::Valid;
@@ -277,14 +277,14 @@ impl StreamModel {
                 Kind::Return => {
                     let Some(offsets) = decode_words(payload) else { return Verdict::Violation };
                     for offset in offsets {
-                        let Some(at) = self.lent.iter().position(|lent| *lent == offset) else {
+                        let Some(at) = self.loans.iter().position(|lent| *lent == offset) else {
                             return Verdict::Violation;
                         };
-                        self.lent.swap_remove(at);
+                        self.loans.swap_remove(at);
                     }
                 }
                 Kind::Leave => {
-                    self.left = true;
+                    self.has_left = true;
                     return Verdict::Unspecified;
                 }
                 _ => verdict = Verdict::Unspecified,

@@ -10,7 +10,7 @@ use crate::options::{Limits, PAUSE_MAX, PAUSE_MIN};
 /// Retry state of one request, from its first attempt.
 pub(crate) struct Retry {
     longest: Duration,
-    begun: Instant,
+    start: Instant,
     backoff: ExponentialBackoff,
 }
 
@@ -21,13 +21,13 @@ impl Retry {
             .with_max_delay(PAUSE_MAX)
             .with_max_times(limits.retries)
             .build();
-        Self { longest: limits.retry, begun: Instant::now(), backoff }
+        Self { longest: limits.retry, start: Instant::now(), backoff }
     }
 
     /// Call it after a failure: waits for the backoff and returns true if a retry is due; returns false at
     /// once if the limits are exhausted.
     pub(crate) async fn wait(&mut self) -> bool {
-        if self.begun.elapsed() > self.longest {
+        if self.start.elapsed() > self.longest {
             return false;
         }
         match self.backoff.next() {

@@ -94,7 +94,7 @@ pub struct Observation {
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Time of the request.
-    pub begun: Moment,
+    pub start: Moment,
     /// Time of the answer.
     pub ended: Moment,
     pub operation: Operation,
@@ -147,12 +147,12 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anomaly {
     pub kind: Kind,
-    pub said: String,
+    pub description: String,
 }
 
 impl fmt::Display for Anomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.said)
+        write!(f, "{:?}: {}", self.kind, self.description)
     }
 }
 
@@ -200,7 +200,7 @@ impl Reader<'_> {
     }
 
     fn report(&mut self, kind: Kind, said: String) {
-        self.found.push(Anomaly { kind, said: format!("{}: {said}", self.transaction.name) });
+        self.found.push(Anomaly { kind, description: format!("{}: {said}", self.transaction.name) });
     }
 
     fn is_snapshot(&self) -> bool {

@@ -130,7 +130,7 @@ fn compare(query: &Query, oracle: &Plain, run: &mut impl FnMut(&str) -> Result<R
         Err(message) => return Outcome::Refused(message),
     };
     let order = match query.is_ordered() {
-        true => Order::Kept,
+        true => Order::Exact,
         false => Order::Any,
     };
     match run(&sql) {

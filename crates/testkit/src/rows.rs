@@ -28,7 +28,7 @@ pub struct Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Compared row by row.
-    Kept,
+    Exact,
     /// Compared as multisets.
     Any,
 }
@@ -324,7 +324,7 @@ mod tests {
     fn row_order_is_compared_on_request() {
         let (a, b) = (rows("x,y\n1,a\n2,b\n"), rows("x,y\n2,b\n1,a\n"));
         assert!(compare(&a, &b, Order::Any, 0.0).is_ok());
-        let error = compare(&a, &b, Order::Kept, 0.0).unwrap_err();
+        let error = compare(&a, &b, Order::Exact, 0.0).unwrap_err();
         assert!(error.contains("another order, from row 1"), "{error}");
     }
 

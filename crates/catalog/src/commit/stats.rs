@@ -34,7 +34,7 @@ const EXACT_TEXT_BYTES_MAX: usize = 60;
 pub(crate) struct Totals {
     table: ObjectId,
     /// Whether the table has a row of statistics: rows were inserted before.
-    known: bool,
+    has_row: bool,
     before: TableStats,
     now: TableStats,
     kinds: BTreeMap<ColumnId, ColumnType>,
@@ -50,7 +50,7 @@ impl Totals {
             .filter(|(column, _)| !column.kind.is_nested())
             .map(|(column, _)| (column.id, column.kind))
             .collect();
-        let known = before.is_some();
+        let has_row = before.is_some();
         let before = before.unwrap_or_default();
         let mut now = before.clone();
         // A column added to a table with rows has values that were not inspected: it stays unknown.
@@ -60,7 +60,7 @@ impl Totals {
                 now.columns.insert(*column, nothing);
             }
         }
-        let mut totals = Self { table, known, before, now, kinds };
+        let mut totals = Self { table, has_row, before, now, kinds };
         totals.forget_other_types(session).await?;
         Ok(totals)
     }
@@ -187,11 +187,11 @@ impl Totals {
     pub fn write(mut self) -> Result<Vec<String>> {
         self.now.file_size_bytes = self.now.file_size_bytes.max(0);
         let TableStats { record_count, next_row_id, file_size_bytes, columns } = &self.now;
-        if self.now == self.before || (!self.known && *next_row_id == 0) {
+        if self.now == self.before || (!self.has_row && *next_row_id == 0) {
             return Ok(Vec::new());
         }
         let table = self.table;
-        let mut statements = vec![if self.known {
+        let mut statements = vec![if self.has_row {
             format!(
                 "UPDATE ducklake_table_stats SET record_count = {record_count}, next_row_id = {next_row_id}, \
                  file_size_bytes = {file_size_bytes} WHERE table_id = {table}"

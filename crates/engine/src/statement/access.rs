@@ -154,7 +154,7 @@ impl Session {
 
     /// The stored verifier of a password, given in plain text or as a verifier.
     fn verifier(&self, password: &Password) -> Result<Option<Verifier>> {
-        let Password::Given(text) = password else {
+        let Password::Text(text) = password else {
             return Ok(None);
         };
         if let Some(verifier) = Verifier::new(text) {

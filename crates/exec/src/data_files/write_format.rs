@@ -117,7 +117,7 @@ fn text<S: AsyncFileWriter + 'static>(
         write_all(pieces, &mut sink).await?;
         Ok(sink.complete().await?)
     };
-    Ok((Input::Text { serializer, sender, begun: false }, SpawnedTask::spawn(task)))
+    Ok((Input::Text { serializer, sender, is_started: false }, SpawnedTask::spawn(task)))
 }
 
 fn on_thread<E: Encoding, S: AsyncFileWriter + 'static>(
@@ -164,7 +164,7 @@ pub(super) enum Encoder<S: AsyncFileWriter> {
 
 /// The input queue of a file's task.
 pub(super) enum Input {
-    Text { serializer: Arc<dyn BatchSerializer>, sender: mpsc::Sender<Bytes>, begun: bool },
+    Text { serializer: Arc<dyn BatchSerializer>, sender: mpsc::Sender<Bytes>, is_started: bool },
     Batches(mpsc::Sender<RecordBatch>),
 }
 
@@ -175,9 +175,9 @@ impl<S: AsyncFileWriter> Encoder<S> {
             Self::Queued { input, task } => (input, task),
         };
         let is_taken = match input {
-            Input::Text { serializer, sender, begun } => {
-                let text = serializer.serialize(batch.clone(), !*begun)?;
-                *begun = true;
+            Input::Text { serializer, sender, is_started } => {
+                let text = serializer.serialize(batch.clone(), !*is_started)?;
+                *is_started = true;
                 sender.send(text).await.is_ok()
             }
             Input::Batches(sender) => sender.send(batch.clone()).await.is_ok(),

@@ -17,9 +17,9 @@ pub(crate) struct Audit(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     running: usize,
-    /// Statements begun, the same at the last check, and the number of checks since that found something
+    /// Statements started, the same at the last check, and the number of checks since that found something
     /// left.
-    begun: u64,
+    statements: u64,
     checked_at: u64,
     unclear: u32,
 }
@@ -31,7 +31,7 @@ impl Audit {
     pub fn begin(&self) -> Busy {
         let mut state = self.0.lock();
         state.running += 1;
-        state.begun += 1;
+        state.statements += 1;
         drop(state);
         Busy(self.clone())
     }
@@ -40,8 +40,8 @@ impl Audit {
     /// checks: once, until something has run again.
     pub fn check<'a>(&self, reports: &'a [RankReport]) -> Option<(usize, &'a RankReport)> {
         let mut state = self.0.lock();
-        if state.running > 0 || state.checked_at != state.begun {
-            state.checked_at = state.begun;
+        if state.running > 0 || state.checked_at != state.statements {
+            state.checked_at = state.statements;
             state.unclear = 0;
             return None;
         }

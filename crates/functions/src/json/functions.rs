@@ -287,10 +287,10 @@ impl ScalarUDFImpl for Function {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };
         let columns = arguments.args.iter().map(Argument::new).collect::<Result<Vec<_>>>()?;
-        let given = arguments.arg_fields.first().and_then(|field| Kind::of_field(field));
+        let first = arguments.arg_fields.first().and_then(|field| Kind::of_field(field));
         let second = arguments.arg_fields.get(2).and_then(|field| Kind::of_field(field));
         let second = arguments.arg_fields.get(1).and_then(|field| Kind::of_field(field)).or(second);
-        let call = Call { function: self, columns, given, second, config: &arguments.config_options };
+        let call = Call { function: self, columns, first, second, config: &arguments.config_options };
         let result = call.result(rows, &arguments.return_field)?;
         Ok(match is_constant {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
@@ -409,7 +409,7 @@ struct Call<'c> {
     function: &'c Function,
     columns: Vec<Argument>,
     /// JSON types of the first argument, and of the other JSON argument.
-    given: Option<Kind>,
+    first: Option<Kind>,
     second: Option<Kind>,
     config: &'c ConfigOptions,
 }
@@ -450,7 +450,7 @@ impl Call<'_> {
 
     /// The first argument, as validated JSON.
     fn document(&self, row: usize) -> Result<Option<Cow<'_, str>>> {
-        self.validate(0, self.given, row)
+        self.validate(0, self.first, row)
     }
 
     fn validate(&self, at: usize, given: Option<Kind>, row: usize) -> Result<Option<Cow<'_, str>>> {
@@ -482,7 +482,7 @@ impl Call<'_> {
             Op::Get { .. } => match (self.columns[1].text(row), self.columns[1].integer(row)) {
                 (Some(key), _) => get::member(document, key)?,
                 (None, Some(number)) => {
-                    let kind = self.function.result_kind(self.given);
+                    let kind = self.function.result_kind(self.first);
                     get::element(document, number, kind)?
                 }
                 (None, None) => None,

@@ -18,8 +18,8 @@ pub(super) struct Texts<'c> {
     name: &'static str,
     account: Option<&'c Account>,
     bytes: u64,
-    held: Vec<Reservation>,
-    held_bytes: u64,
+    reservations: Vec<Reservation>,
+    reserved_bytes: u64,
 }
 
 impl<'c> Texts<'c> {
@@ -28,16 +28,23 @@ impl<'c> Texts<'c> {
 
     pub(super) fn new(name: &'static str, config: &'c ConfigOptions) -> Self {
         let account = Account::of(config);
-        Self { builder: StringViewBuilder::new(), name, account, bytes: 0, held: vec![], held_bytes: 0 }
+        Self {
+            builder: StringViewBuilder::new(),
+            name,
+            account,
+            bytes: 0,
+            reservations: vec![],
+            reserved_bytes: 0,
+        }
     }
 
     pub(super) fn push(&mut self, text: Option<&str>) -> Result<()> {
         self.bytes += text.map_or(0, |text| text.len() as u64);
         match self.account {
             Some(account) => {
-                while self.bytes > self.held_bytes + Self::STEP_BYTES {
-                    self.held.push(account.reserve(self.name, Self::STEP_BYTES)?);
-                    self.held_bytes += Self::STEP_BYTES;
+                while self.bytes > self.reserved_bytes + Self::STEP_BYTES {
+                    self.reservations.push(account.reserve(self.name, Self::STEP_BYTES)?);
+                    self.reserved_bytes += Self::STEP_BYTES;
                 }
             }
             // Leaves the call in the plan: an account is available at execution.
@@ -54,8 +61,8 @@ impl<'c> Texts<'c> {
     pub(super) fn finish(mut self) -> Result<ArrayRef> {
         let array: ArrayRef = Arc::new(self.builder.finish());
         match self.account {
-            Some(account) if !self.held.is_empty() => {
-                self.held.clear();
+            Some(account) if !self.reservations.is_empty() => {
+                self.reservations.clear();
                 account.reserve(self.name, array.get_array_memory_size() as u64)?.attach_to(&array)
             }
             _ => Ok(array),

@@ -91,7 +91,7 @@ impl Hash for Framed {
 impl Framed {
     fn with_account(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
         let (account, name) = (self.account.clone(), self.inner.name().to_string());
-        Box::new(AccountedAccumulator { inner, account, name, rows: 0, bytes: 0, held: Vec::new() })
+        Box::new(AccountedAccumulator { inner, account, name, rows: 0, bytes: 0, reservations: Vec::new() })
     }
 }
 
@@ -166,7 +166,7 @@ struct AccountedAccumulator {
     rows: u64,
     /// Bytes of results that are not yet reserved.
     bytes: u64,
-    held: Vec<Reservation>,
+    reservations: Vec<Reservation>,
 }
 
 impl Accumulator for AccountedAccumulator {
@@ -181,7 +181,7 @@ impl Accumulator for AccountedAccumulator {
         let rows = std::mem::take(&mut self.rows).max(1);
         self.bytes = self.bytes.saturating_add((value.size() as u64).saturating_mul(rows));
         if self.bytes >= STEP_BYTES {
-            self.held.push(self.account.reserve(&self.name, self.bytes)?);
+            self.reservations.push(self.account.reserve(&self.name, self.bytes)?);
             self.bytes = 0;
         }
         Ok(value)

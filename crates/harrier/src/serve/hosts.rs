@@ -52,7 +52,7 @@ struct Host {
 pub(super) struct Hosts {
     path: PathBuf,
     /// Command prefix that runs a program on another host: this, the host's name, the program. Empty: none,
-    /// and hosts count as responding.
+    /// and hosts count as responders.
     shell: Vec<String>,
     state: Mutex<State>,
 }
@@ -62,7 +62,7 @@ struct State {
     /// Hosts requested by operators, by rank number.
     moved: BTreeMap<usize, String>,
     /// Hosts that have responded at some time.
-    known: BTreeSet<String>,
+    responders: BTreeSet<String>,
     /// Hosts that were excluded, or lost all their ranks, and the number of consecutive responses since.
     away: BTreeMap<String, u32>,
     /// Host of every rank of the gang, by number.
@@ -107,7 +107,7 @@ impl Hosts {
         let answers =
             matches!(timeout(RESPONSE_TIMEOUT, command.status()).await, Ok(Ok(status)) if status.success());
         if answers {
-            self.state.lock().known.insert(host.to_string());
+            self.state.lock().responders.insert(host.to_string());
         }
         answers
     }
@@ -135,8 +135,9 @@ impl Hosts {
         let hosts = self.read_file()?;
         let silent = self.unresponsive(&hosts).await;
         let mut state = self.state.lock();
-        let is_away =
-            |host: &Host| silent.contains(&host.name) && (failures > 0 || state.known.contains(&host.name));
+        let is_away = |host: &Host| {
+            silent.contains(&host.name) && (failures > 0 || state.responders.contains(&host.name))
+        };
         let (away, present): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(is_away);
         for host in &away {
             tracing::warn!(host = host.name, "a host does not answer and gets no ranks");
@@ -148,7 +149,7 @@ impl Hosts {
         fs::write(path, lines).map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    /// Waits until a host with ranks stops responding.
+    /// Waits until a host with ranks stops responders.
     pub(super) async fn wait_for_failure(&self) -> String {
         let mut missed = BTreeMap::new();
         loop {
@@ -159,7 +160,7 @@ impl Hosts {
             };
             let silent = self.unresponsive(&hosts).await;
             let known: Vec<String> =
-                silent.into_iter().filter(|host| self.state.lock().known.contains(host)).collect();
+                silent.into_iter().filter(|host| self.state.lock().responders.contains(host)).collect();
             missed.retain(|host, _| known.contains(host));
             for host in known {
                 let checks: &mut u32 = missed.entry(host.clone()).or_default();

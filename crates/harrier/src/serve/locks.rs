@@ -74,7 +74,7 @@ struct Inner {
     /// Keys that a session holds or waits for.
     of_sessions: BTreeMap<i32, BTreeSet<Key>>,
     last_request: u64,
-    held: usize,
+    lock_count: usize,
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl Inner {
     fn acquire(&mut self, key: Key, session: i32, mode: Mode, scope: Scope) {
         let holders = &mut self.keys.entry(key).or_default().holders;
         let count = holders.entry((session, mode, scope)).or_insert_with(|| {
-            self.held += 1;
+            self.lock_count += 1;
             0
         });
         *count += 1;
@@ -169,7 +169,7 @@ impl Inner {
         *count -= 1;
         if *count == 0 {
             state.holders.remove(&(session, mode, scope));
-            self.held -= 1;
+            self.lock_count -= 1;
         }
         true
     }
@@ -181,7 +181,7 @@ impl Inner {
             let Some(state) = self.keys.get_mut(&key) else { continue };
             let before = state.holders.len();
             state.holders.retain(|(holder, _, scope), _| *holder != session || !matches(*scope));
-            self.held -= before - state.holders.len();
+            self.lock_count -= before - state.holders.len();
             let stays = state.holders.keys().any(|(holder, ..)| *holder == session)
                 || state.waiting.iter().any(|request| request.session == session);
             if !stays && let Some(keys) = self.of_sessions.get_mut(&session) {
@@ -259,7 +259,7 @@ fn sql_error(state: SqlState, message: &str) -> datafusion::error::DataFusionErr
 
 impl Locks {
     fn check_room(inner: &Inner) -> Result<()> {
-        match inner.held < LOCKS_MAX {
+        match inner.lock_count < LOCKS_MAX {
             true => Ok(()),
             false => Err(sql_error(SqlState::OUT_OF_MEMORY, "too many advisory locks")),
         }
@@ -501,7 +501,7 @@ mod tests {
         locks.release_all(2);
         assert!(locks.list().is_empty());
         assert!(locks.0.lock().keys.is_empty() && locks.0.lock().of_sessions.is_empty());
-        assert_eq!(locks.0.lock().held, 0);
+        assert_eq!(locks.0.lock().lock_count, 0);
     }
 
     #[test]

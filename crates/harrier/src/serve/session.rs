@@ -578,8 +578,12 @@ impl Session for EngineSession {
     }
 
     fn row_buffer(&self) -> Result<Box<dyn BufferedRows>, SqlError> {
-        let kept = self.session.scrollable_rows().map_err(with_context)?;
-        Ok(Box::new(EngineRows { rows: 0, kept: Arc::new(Mutex::new(kept)), threads: self.threads.clone() }))
+        let spool = self.session.scrollable_rows().map_err(with_context)?;
+        Ok(Box::new(EngineRows {
+            rows: 0,
+            spool: Arc::new(Mutex::new(spool)),
+            threads: self.threads.clone(),
+        }))
     }
 
     fn interval_text(&self) -> Option<IntervalText> {
@@ -628,7 +632,7 @@ fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> St
 /// Spooled rows, accessed on statement threads, which may block on disks.
 struct EngineRows {
     rows: u64,
-    kept: Arc<Mutex<ScrollableRows>>,
+    spool: Arc<Mutex<ScrollableRows>>,
     threads: Threads,
 }
 
@@ -638,9 +642,9 @@ impl EngineRows {
         &self,
         work: impl FnOnce(&mut ScrollableRows) -> BoxFuture<'_, DataFusionResult<T>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        let kept = Arc::clone(&self.kept);
+        let spool = Arc::clone(&self.spool);
         let (task, _guard) =
-            self.threads.spawn(&CancelFlag::default(), async move { work(&mut *kept.lock().await).await });
+            self.threads.spawn(&CancelFlag::default(), async move { work(&mut *spool.lock().await).await });
         match task.await {
             Ok(Some(done)) => done.map_err(|error| with_context(harrier_engine::in_statement(&error, ""))),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
@@ -656,7 +660,8 @@ impl BufferedRows for EngineRows {
 
     fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            let rows = self.run(|kept| async move { kept.push(batch).map(|()| kept.rows()) }.boxed()).await?;
+            let rows =
+                self.run(|spool| async move { spool.push(batch).map(|()| spool.rows()) }.boxed()).await?;
             self.rows = rows as u64;
             Ok(())
         }
@@ -665,7 +670,7 @@ impl BufferedRows for EngineRows {
 
     fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>> {
         async move {
-            let (first, batch) = self.run(move |kept| kept.batch(row as usize).boxed()).await?;
+            let (first, batch) = self.run(move |spool| spool.batch(row as usize).boxed()).await?;
             Ok((first as u64, batch))
         }
         .boxed()

@@ -223,7 +223,7 @@ impl<'a> Session<'a> {
         let end_moment = self.shared.tick();
         let tag = self.client().tag.clone();
         match operation(rows, &tag) {
-            Ok(operation) => work.transaction.steps.push(Step { begun: start, ended: end_moment, operation }),
+            Ok(operation) => work.transaction.steps.push(Step { start, ended: end_moment, operation }),
             Err(odd) => work.odd.push(format!("{sql}: {odd}")),
         }
         Ok(())

@@ -227,7 +227,7 @@ fn disambiguate_lists(items: &mut [SelectItem]) {
     #[derive(Default)]
     struct Lists {
         depth: usize,
-        seen: Vec<(Expr, Expr)>,
+        visited: Vec<(Expr, Expr)>,
     }
     impl VisitorMut for Lists {
         type Break = ();
@@ -251,10 +251,10 @@ fn disambiguate_lists(items: &mut [SelectItem]) {
             };
             let [list] = arguments.as_slice() else { return ControlFlow::Continue(()) };
             let displayed = displayed_expr(list);
-            let place = self.seen.iter().position(|(met, _)| met == list);
+            let place = self.visited.iter().position(|(met, _)| met == list);
             let is_like = |(met, other): &(Expr, Expr)| *other == displayed && met != list;
-            let at = place.unwrap_or(self.seen.len());
-            if self.seen[..at].iter().any(is_like) {
+            let at = place.unwrap_or(self.visited.len());
+            if self.visited[..at].iter().any(is_like) {
                 let count = number(&(at + 1).to_string());
                 *expr = unnest_call(Expr::Case {
                     case_token: AttachedToken::empty(),
@@ -265,7 +265,7 @@ fn disambiguate_lists(items: &mut [SelectItem]) {
                 });
             }
             if place.is_none() {
-                self.seen.push((list.clone(), displayed));
+                self.visited.push((list.clone(), displayed));
             }
             ControlFlow::Continue(())
         }

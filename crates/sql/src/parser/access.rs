@@ -182,7 +182,7 @@ pub enum Target {
 pub enum Password {
     None,
     /// A password or a stored verifier.
-    Given(String),
+    Text(String),
 }
 
 impl fmt::Debug for Password {
@@ -378,7 +378,7 @@ fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOpt
             words.expect("password")?;
             let given = match words.take("null") {
                 true => Password::None,
-                false => Password::Given(words.text()?),
+                false => Password::Text(words.text()?),
             };
             if password.replace(given).is_some() {
                 return Err(redundant_option_error());

@@ -24,7 +24,7 @@ const START_NODES_MAX: usize = 300;
 enum Why {
     /// ww: the next writer of the key.
     Next(Key),
-    Seen(Key),
+    Read(Key),
     /// rw: a write that was not observed.
     Missed(Key),
     /// Real time: began after the other's acknowledged end.
@@ -36,7 +36,7 @@ enum Why {
 #[derive(Debug)]
 struct Node {
     name: String,
-    begun: Moment,
+    start: Moment,
     /// `None`: its end was not observed.
     ended: Option<Moment>,
 }
@@ -107,7 +107,7 @@ impl<'a> Graph<'a> {
             for (at, step) in transaction.steps.iter().enumerate() {
                 if let Operation::Read(_) = step.operation {
                     let name = format!("statement {at} of {}", transaction.name);
-                    let node = self.add_node(Node { name, begun: step.begun, ended: Some(step.ended) });
+                    let node = self.add_node(Node { name, start: step.start, ended: Some(step.ended) });
                     self.readers.insert((number, at), node);
                     parts.push(node);
                 }
@@ -116,7 +116,7 @@ impl<'a> Graph<'a> {
                 return;
             }
         }
-        let node = self.add_node(Node { name: transaction.name.clone(), begun: first.begun, ended });
+        let node = self.add_node(Node { name: transaction.name.clone(), start: first.start, ended });
         self.writers.insert(number, node);
         for part in parts {
             self.add(part, node, Why::Part);
@@ -150,7 +150,7 @@ impl<'a> Graph<'a> {
         for (key, list) in &seen.lists {
             let runs = writes.runs(*key);
             if let Some(run) = runs.iter().rfind(|run| run.end <= list.len()) {
-                self.add(self.writers[&run.by], reader, Why::Seen(*key));
+                self.add(self.writers[&run.by], reader, Why::Read(*key));
             }
             if let Some(run) = runs.iter().find(|run| run.start >= list.len()) {
                 self.add_missed(reader, self.writers[&run.by], *key);
@@ -166,7 +166,7 @@ impl<'a> Graph<'a> {
                 let inserter = self.writers[&life.inserted];
                 let deleter = life.deleted.map(|by| self.writers[&by]);
                 if items.contains(value) {
-                    self.add(inserter, reader, Why::Seen(*key));
+                    self.add(inserter, reader, Why::Read(*key));
                     if let Some(deleter) = deleter {
                         self.add_missed(reader, deleter, *key);
                     }
@@ -180,7 +180,7 @@ impl<'a> Graph<'a> {
                         self.add_missed(reader, inserter, *key)
                     }
                     Some(deleter) if self.is_before(inserter, reader) => {
-                        self.add(deleter, reader, Why::Seen(*key))
+                        self.add(deleter, reader, Why::Read(*key))
                     }
                     Some(_) => {}
                 }
@@ -189,7 +189,7 @@ impl<'a> Graph<'a> {
     }
 
     fn is_before(&self, one: usize, other: usize) -> bool {
-        self.nodes[one].ended.is_some_and(|ended| ended < self.nodes[other].begun)
+        self.nodes[one].ended.is_some_and(|ended| ended < self.nodes[other].start)
     }
 
     /// Adds real-time edges, between transactions without another in between.
@@ -198,7 +198,7 @@ impl<'a> Graph<'a> {
             let earlier: Vec<usize> = (0..self.nodes.len())
                 .filter(|other| *other != node && self.is_before(*other, node))
                 .collect();
-            let newest = earlier.iter().map(|other| self.nodes[*other].begun).max().unwrap_or(0);
+            let newest = earlier.iter().map(|other| self.nodes[*other].start).max().unwrap_or(0);
             for other in earlier {
                 if self.nodes[other].ended.is_some_and(|ended| ended >= newest) {
                     self.add(other, node, Why::Later);
@@ -257,7 +257,7 @@ impl<'a> Graph<'a> {
             let mut add = |to: usize, why: Why| {
                 let how = match why {
                     Why::Next(key) => format!(", who wrote to {key} before "),
-                    Why::Seen(key) => format!(", who wrote to {key} what was seen by "),
+                    Why::Read(key) => format!(", who wrote to {key} what was seen by "),
                     Why::Missed(key) => format!(", who did not see what was written to {key} by "),
                     Why::Later => ", which had ended before the beginning of ".to_string(),
                     Why::Part => ", a part of ".to_string(),
@@ -271,7 +271,7 @@ impl<'a> Graph<'a> {
                 add(to, why);
             }
         }
-        Anomaly { kind: if misses { Kind::Skew } else { Kind::Cycle }, said }
+        Anomaly { kind: if misses { Kind::Skew } else { Kind::Cycle }, description: said }
     }
 }
 

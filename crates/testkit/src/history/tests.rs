@@ -30,8 +30,8 @@ impl HistoryBuilder {
     }
 
     fn step(&mut self, number: usize, operation: Operation) {
-        let (begun, ended) = (self.tick(), self.tick());
-        self.history.transactions[number].steps.push(Step { begun, ended, operation });
+        let (start, ended) = (self.tick(), self.tick());
+        self.history.transactions[number].steps.push(Step { start, ended, operation });
     }
 
     fn append(&mut self, number: usize, key: Key, value: Value) {

@@ -273,7 +273,7 @@ impl<'a> Writes<'a> {
 }
 
 fn anomaly(kind: Kind, said: String) -> Anomaly {
-    Anomaly { kind, said }
+    Anomaly { kind, description: said }
 }
 
 /// A transaction's own writes, up to some statement.

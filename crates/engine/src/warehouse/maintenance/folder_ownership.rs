@@ -30,7 +30,7 @@ const ATTEMPTS_MAX: usize = 5;
 #[derive(Debug, PartialEq, Eq)]
 enum Claim {
     /// The folder is this catalog's.
-    Held,
+    Own,
     /// Claim it under this identity.
     Take(Identity),
     /// The folder belongs to the catalog of which this one is a copy.
@@ -54,7 +54,7 @@ fn decide(stored: Option<&Identity>, place: &Place, root: &str, marker: Option<&
         .as_ref()
         .is_some_and(|folder| root.strip_prefix(folder.as_str()).is_some_and(|below| below.starts_with('/')));
     match marker {
-        Some(marker) if stored.is_at(place) && *marker == Marker::of(stored) => Claim::Held,
+        Some(marker) if stored.is_at(place) && *marker == Marker::of(stored) => Claim::Own,
         _ if place.is_of(&stored.place, &stored.file) => Claim::Take(stored.moved_to(place)),
         _ if is_beside => Claim::Take(stored.of_copy(place)),
         _ => Claim::Original,
@@ -69,7 +69,7 @@ pub(crate) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Ide
         let root = catalog.head().await.map_err(explain)?.data_path.clone();
         let marker = read_marker(&root, runtime).await?;
         let identity = match (decide(stored.as_ref(), &place, &root, marker.as_ref()), stored) {
-            (Claim::Held, Some(stored)) => return Ok(stored),
+            (Claim::Own, Some(stored)) => return Ok(stored),
             (Claim::Take(identity), stored) => {
                 if marker.is_none() {
                     check_parents(&root, &identity, runtime).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Ide
                 identity
             }
             (Claim::Original, _) => return Err(owned_by_original(&root, marker.as_ref())),
-            (Claim::Foreign | Claim::Held, _) => return Err(foreign(&root, marker.as_ref())),
+            (Claim::Foreign | Claim::Own, _) => return Err(foreign(&root, marker.as_ref())),
         };
         let mode = if marker.is_none() { PutMode::Create } else { PutMode::Overwrite };
         if write_marker(&root, &Marker::of(&identity), mode, runtime).await? {
@@ -249,7 +249,7 @@ mod tests {
         let own = Identity::new(&here);
         let marker = Marker::of(&own);
         // Unchanged; without a marker; the catalog renamed, restored at its place, or seen from another host.
-        assert_eq!(decide(Some(&own), &here, "/a/data/", Some(&marker)), Claim::Held);
+        assert_eq!(decide(Some(&own), &here, "/a/data/", Some(&marker)), Claim::Own);
         assert_eq!(decide(Some(&own), &here, "s3://b/", None), Claim::Take(own.clone()));
         let renamed = place("host:/b/catalog.sqlite", "7-9", Some("/b"));
         assert_eq!(
@@ -257,9 +257,9 @@ mod tests {
             Claim::Take(own.moved_to(&renamed))
         );
         let restored = place("host:/a/catalog.sqlite", "8-1", Some("/a"));
-        assert_eq!(decide(Some(&own), &restored, "s3://b/", Some(&marker)), Claim::Held);
+        assert_eq!(decide(Some(&own), &restored, "s3://b/", Some(&marker)), Claim::Own);
         let mounted = place("other:/a/catalog.sqlite", "7-", Some("/a"));
-        assert_eq!(decide(Some(&own), &mounted, "s3://b/", Some(&marker)), Claim::Held);
+        assert_eq!(decide(Some(&own), &mounted, "s3://b/", Some(&marker)), Claim::Own);
         // A copy, with its files and without.
         let copy = place("host:/c/catalog.sqlite", "8-1", Some("/c"));
         let Claim::Take(taken) = decide(Some(&own), &copy, "/c/data/", Some(&marker)) else { panic!() };

@@ -21,7 +21,7 @@ pub(crate) struct SequenceState {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRange {
-    pub(crate) taken: ValueRange,
+    pub(crate) range: ValueRange,
     /// The catalog's history count at allocation: [`Catalog::histories`].
     pub(crate) histories: u64,
 }

@@ -137,13 +137,13 @@ impl WarehouseSession {
             let cached = self.sequences.0.lock().cached.remove(&sequence.uuid);
             let cached = match (cached, &snapshot.catalog) {
                 // A catalog restored to an earlier state allocates them again.
-                (Some(CachedRange { taken, histories }), Some(catalog)) => {
-                    let is_given = catalog.is_allocated(sequence.id, &taken, histories).await;
-                    is_given.map_err(explain)?.then_some(taken)
+                (Some(CachedRange { range, histories }), Some(catalog)) => {
+                    let is_allocated = catalog.is_allocated(sequence.id, &range, histories).await;
+                    is_allocated.map_err(explain)?.then_some(range)
                 }
                 _ => None,
             };
-            let taken = match (cached, snapshot.values.get(&sequence.id), &snapshot.catalog) {
+            let range = match (cached, snapshot.values.get(&sequence.id), &snapshot.catalog) {
                 (_, Some(own), _) => {
                     let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
                     sequence.allocate(&mut own, wanted).map_err(explain)?
@@ -155,13 +155,13 @@ impl WarehouseSession {
                 }
                 (None, None, None) => return Err(DataFusionError::Internal("no warehouse".to_string())),
             };
-            let used = taken.count.min(wanted);
-            values.extend((0..used).map(|at| taken.value(at)));
+            let used = range.count.min(wanted);
+            values.extend((0..used).map(|at| range.value(at)));
             let mut remembered = self.sequences.0.lock();
-            if let Some(taken) = taken.skip(used) {
-                remembered.cached.insert(sequence.uuid.clone(), CachedRange { taken, histories });
+            if let Some(range) = range.skip(used) {
+                remembered.cached.insert(sequence.uuid.clone(), CachedRange { range, histories });
             }
-            remembered.last.insert(sequence.uuid.clone(), taken.value(used - 1));
+            remembered.last.insert(sequence.uuid.clone(), range.value(used - 1));
             remembered.latest = Some(sequence.uuid.clone());
         }
         Ok(values)

@@ -86,27 +86,27 @@ impl Nesting {
 pub(super) struct Records {
     input: BoxStream<'static, Result<Bytes>>,
     name: String,
-    begun: bool,
+    is_started: bool,
     array: Option<Array>,
 }
 
 impl Records {
     pub(super) fn new(input: BoxStream<'static, Result<Bytes>>, name: String) -> Self {
-        Self { input, name, begun: false, array: None }
+        Self { input, name, is_started: false, array: None }
     }
 
     /// Starts at the beginning of a line, in a file of line records.
     pub(super) fn within(input: BoxStream<'static, Result<Bytes>>, name: String) -> Self {
-        Self { begun: true, ..Self::new(input, name) }
+        Self { is_started: true, ..Self::new(input, name) }
     }
 
     /// Returns the next bytes; `None` at the end.
     ///
     /// Errors: those of the input; the file is UTF-16 (22021), or an invalid array (22P02).
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
-        let piece = match self.begun {
+        let piece = match self.is_started {
             false => {
-                self.begun = true;
+                self.is_started = true;
                 self.begin().await?
             }
             true => self.input.next().await.transpose()?,
@@ -165,7 +165,7 @@ enum Place {
     #[default]
     Before,
     /// Expects an object, or the end.
-    Begun,
+    Start,
     /// Expects an object.
     Comma,
     Within,
@@ -190,15 +190,15 @@ impl Array {
                 continue;
             }
             self.place = match (self.place, *byte) {
-                (Place::Before, b'[') => Place::Begun,
-                (Place::Begun | Place::Comma, b'{') => {
+                (Place::Before, b'[') => Place::Start,
+                (Place::Start | Place::Comma, b'{') => {
                     self.nesting.follow(*byte);
                     self.place = Place::Within;
                     continue;
                 }
-                (Place::Begun | Place::Element, b']') => Place::Behind,
+                (Place::Start | Place::Element, b']') => Place::Behind,
                 (Place::Element, b',') => Place::Comma,
-                (Place::Begun | Place::Comma, _) => return Err("an element of the array is no object"),
+                (Place::Start | Place::Comma, _) => return Err("an element of the array is no object"),
                 (Place::Behind, _) => return Err("there is more behind the array"),
                 _ => return Err("no comma is between two elements of the array"),
             };

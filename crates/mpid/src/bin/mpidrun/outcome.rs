@@ -50,18 +50,18 @@ enum LastReport {
     /// A rank has exited without leaving.
     Exited,
     /// Rank 0 has left with this status.
-    Left(i32),
+    Final(i32),
 }
 
 /// Parses the reports. `None`: the ranks have not joined.
 fn parse_reports(reports: &str) -> Option<LastReport> {
     reports.lines().fold(None, |last, line| match line {
         JOINED => Some(LastReport::Joined),
-        NOT_LEFT if !matches!(last, Some(LastReport::Left(_))) => Some(LastReport::Exited),
+        NOT_LEFT if !matches!(last, Some(LastReport::Final(_))) => Some(LastReport::Exited),
         // The ranks that exited are those that the others lost.
         WITHOUT_OTHERS => last.or(Some(LastReport::Joined)),
         NOT_LEFT => last,
-        status => status.parse().ok().map(LastReport::Left).or(last),
+        status => status.parse().ok().map(LastReport::Final).or(last),
     })
 }
 
@@ -97,7 +97,7 @@ impl Outcome {
     /// `code`: the launcher's status, if it is that of the ranks.
     fn from_reports(last: Option<LastReport>, code: Option<i32>) -> Outcome {
         match last {
-            Some(LastReport::Left(status)) => Outcome::Exit(code.unwrap_or(status)),
+            Some(LastReport::Final(status)) => Outcome::Exit(code.unwrap_or(status)),
             Some(LastReport::Exited) => Outcome::Exit(code.unwrap_or(FAILED)),
             Some(LastReport::Joined) => Outcome::Lost,
             None => Outcome::Exit(code.unwrap_or(BROKEN)),

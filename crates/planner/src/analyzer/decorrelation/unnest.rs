@@ -493,7 +493,7 @@ struct Apply {
     /// The rows with added columns for subquery values.
     input: LogicalPlan,
     /// Conditions on the rows: no others matter.
-    known: Vec<Expr>,
+    conditions: Vec<Expr>,
     /// The rows that both read.
     shared: Vec<Shared>,
 }
@@ -515,7 +515,7 @@ enum Action {
 
 impl Apply {
     fn over(query: LogicalPlan) -> Self {
-        Self { input: query.clone(), query, known: vec![], shared: vec![] }
+        Self { input: query.clone(), query, conditions: vec![], shared: vec![] }
     }
 
     /// Adds the shared rows to a plan that reads them.
@@ -568,7 +568,7 @@ impl Apply {
             self.share()?;
         }
         let query = if is_of_query { &self.query } else { &self.input };
-        let outer = Outer::of(query, columns, conjunction(self.known.iter().cloned().chain(guard)))?;
+        let outer = Outer::of(query, columns, conjunction(self.conditions.iter().cloned().chain(guard)))?;
         Ok(if is_for_each_row { outer.for_each_row() } else { outer })
     }
 
@@ -579,7 +579,7 @@ impl Apply {
         let (known, applied): (Vec<_>, Vec<_>) = split_conjunction_owned(predicate)
             .into_iter()
             .partition(|part| !has_subquery(part) && !part.is_volatile());
-        self.known = known.clone();
+        self.conditions = known.clone();
         for part in known.into_iter().chain(applied) {
             let (part, is_denied) = match part {
                 Expr::Not(inner) if matches!(inner.as_ref(), Expr::Exists(_)) => (*inner, true),
