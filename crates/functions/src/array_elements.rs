@@ -14,12 +14,13 @@ use datafusion::functions_nested::array_has::array_has_udf;
 use datafusion::functions_nested::concat::{array_append_udf, array_prepend_udf};
 use datafusion::functions_nested::position::{array_position_udf, array_positions_udf};
 use datafusion::functions_nested::replace::{array_replace_all_udf, array_replace_n_udf, array_replace_udf};
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::delegation::delegate_scalar;
 
 /// A decimal for a text whose digits are not known: NUMERIC without a fixed precision.
 pub(crate) const NUMERIC: DataType = DataType::Decimal128(38, 10);
@@ -92,13 +93,7 @@ struct OfElements {
 }
 
 impl ScalarUDFImpl for OfElements {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+    delegate_scalar!(name, aliases, return_type, return_field_from_args, simplify);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -135,18 +130,6 @@ impl ScalarUDFImpl for OfElements {
             true => Ok(own),
             false => plain_types(given, &self.inner),
         }
-    }
-
-    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(given)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(arguments)
-    }
-
-    fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(arguments, context)
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

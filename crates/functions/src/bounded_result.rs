@@ -30,14 +30,12 @@ use datafusion::functions_nested::{
     concat as arrays, make_array, range, repeat, resize, set_ops, string as texts,
 };
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::delegation::delegate_scalar;
 use crate::string::text_or_bytes;
 use crate::{array_elements, format};
 use bounds::{Argument, Bound, Rule};
@@ -199,21 +197,20 @@ impl Bounded {
 }
 
 impl ScalarUDFImpl for Bounded {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.inner.inner().schema_name(arguments)
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
+    delegate_scalar!(
+        name,
+        aliases,
+        schema_name,
+        signature,
+        return_type,
+        return_field_from_args,
+        is_strict,
+        short_circuits,
+        evaluate_bounds,
+        output_ordering,
+        preserves_lex_ordering,
+        documentation
+    );
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         let inner = Arc::new(self.inner.inner().with_updated_config(config)?);
@@ -244,18 +241,6 @@ impl ScalarUDFImpl for Bounded {
         self.inner.inner().coerce_types(&texts.collect::<Vec<_>>())
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.inner().return_field_from_args(arguments)
-    }
-
-    fn is_strict(&self) -> bool {
-        self.inner.inner().is_strict()
-    }
-
     fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         Ok(match self.inner.inner().simplify(arguments, info)? {
             // The simplification returns the unbounded function.
@@ -264,22 +249,6 @@ impl ScalarUDFImpl for Bounded {
             }
             original => original,
         })
-    }
-
-    fn short_circuits(&self) -> bool {
-        self.inner.inner().short_circuits()
-    }
-
-    fn evaluate_bounds(&self, input: &[&Interval]) -> Result<Interval> {
-        self.inner.inner().evaluate_bounds(input)
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
-    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> Result<bool> {
-        self.inner.inner().preserves_lex_ordering(inputs)
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -334,10 +303,6 @@ impl ScalarUDFImpl for Bounded {
             Some(held) => of_each_row(self.call(arguments)?, rows, held),
             None => self.in_parts(&arguments, &bounds, &account),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }
 

@@ -14,19 +14,14 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{Array, AsArray, BooleanArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::concat;
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::{regex, string};
 use datafusion::functions_nested::array_has::{array_has_all_udf, array_has_any_udf};
-use datafusion::logical_expr::interval_arithmetic::Interval;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
+use crate::delegation::delegate_scalar;
 use harrier_error::{SqlError, SqlState};
 use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::value_account::Account;
@@ -176,57 +171,22 @@ impl Long {
 }
 
 impl ScalarUDFImpl for Long {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.inner.inner().schema_name(arguments)
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.inner().return_field_from_args(arguments)
-    }
-
-    fn is_strict(&self) -> bool {
-        self.inner.inner().is_strict()
-    }
-
-    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.inner().simplify(arguments, info)
-    }
-
-    fn short_circuits(&self) -> bool {
-        self.inner.inner().short_circuits()
-    }
-
-    fn evaluate_bounds(&self, input: &[&Interval]) -> Result<Interval> {
-        self.inner.inner().evaluate_bounds(input)
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
-    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> Result<bool> {
-        self.inner.inner().preserves_lex_ordering(inputs)
-    }
+    delegate_scalar!(
+        name,
+        aliases,
+        schema_name,
+        signature,
+        coerce_types,
+        return_type,
+        return_field_from_args,
+        is_strict,
+        short_circuits,
+        evaluate_bounds,
+        output_ordering,
+        preserves_lex_ordering,
+        documentation,
+        simplify
+    );
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let canceled = flag(&arguments.config_options);
@@ -252,10 +212,6 @@ impl ScalarUDFImpl for Long {
         }
         let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
         Ok(ColumnarValue::Array(concat(&parts)?))
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }
 
@@ -296,6 +252,7 @@ fn check_length(argument: &ColumnarValue) -> Result<()> {
 mod tests {
     use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
     use datafusion::arrow::datatypes::Field;
+    use datafusion::logical_expr::ReturnFieldArgs;
 
     use super::*;
     use harrier_resources::cancellation::Reason;

@@ -21,6 +21,7 @@ pub mod array_slice;
 pub mod bounded_result;
 pub mod cast;
 pub mod datetime;
+mod delegation;
 pub mod format;
 pub mod guard;
 pub mod hash;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::array_elements::plain_types;
+use crate::delegation::delegate_scalar;
 
 /// (value, value) → the first, or NULL if they are equal; under DataFusion's name.
 pub(crate) fn function() -> Arc<ScalarUDF> {
@@ -24,9 +25,7 @@ struct NullIf {
 }
 
 impl ScalarUDFImpl for NullIf {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    delegate_scalar!(name, return_type, return_field_from_args);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -42,14 +41,6 @@ impl ScalarUDFImpl for NullIf {
             }
             _ => plain_types(given, &self.inner),
         }
-    }
-
-    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(given)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(arguments)
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

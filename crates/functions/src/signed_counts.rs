@@ -9,11 +9,10 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::Result;
 use datafusion::functions_nested::cardinality;
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
 use crate::array_elements;
+use crate::delegation::delegate_scalar;
 
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [cardinality::cardinality_udf(), array_elements::position(), array_elements::positions()]
@@ -39,21 +38,7 @@ fn signed_type(kind: &DataType) -> DataType {
 }
 
 impl ScalarUDFImpl for Counted {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
+    delegate_scalar!(name, aliases, signature, coerce_types, documentation);
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         Ok(signed_type(&self.inner.inner().return_type(arguments)?))
@@ -68,10 +53,6 @@ impl ScalarUDFImpl for Counted {
             ColumnarValue::Scalar(count) => Ok(ColumnarValue::Scalar(count.cast_to(&kind)?)),
             ColumnarValue::Array(counts) => Ok(ColumnarValue::Array(cast(&counts, &kind)?)),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }
 

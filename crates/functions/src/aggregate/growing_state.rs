@@ -20,16 +20,15 @@ use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::{array_agg, count, median, percentile_cont, string_agg};
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, WindowFunctionParams};
-use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
-    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Operator, ReversedUDAF,
 };
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::aggregate::mode;
+use crate::delegation::delegate_aggregate;
 
 /// Copies of a state: two while a text or a set at its capacity grows, the array that it is converted to, and
 /// that array sorted, merged or in flight to another operator.
@@ -113,9 +112,23 @@ impl LongStates {
 }
 
 impl AggregateUDFImpl for LongStates {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    delegate_aggregate!(
+        name,
+        signature,
+        return_type,
+        return_field,
+        is_nullable,
+        state_fields,
+        groups_accumulator_supported,
+        order_sensitivity,
+        coerce_types,
+        is_descending,
+        value_from_stats,
+        default_value,
+        supports_null_handling_clause,
+        documentation,
+        set_monotonicity
+    );
 
     fn aliases(&self) -> &[String] {
         self.inner.aliases()
@@ -141,22 +154,6 @@ impl AggregateUDFImpl for LongStates {
         self.inner.window_function_display_name(params)
     }
 
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.return_field(fields)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.is_nullable()
-    }
-
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let grows = self.grows_with(&args);
         let by_itself = self.default_order(&args);
@@ -165,14 +162,6 @@ impl AggregateUDFImpl for LongStates {
             None => args,
         };
         Ok(self.with_copies(grows, self.inner.accumulator(args)?))
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
@@ -192,10 +181,6 @@ impl AggregateUDFImpl for LongStates {
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         let inner = self.inner.as_ref().clone().with_beneficial_ordering(beneficial_ordering)?;
         Ok(inner.map(|inner| Arc::new(Self::of(inner)) as _))
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
     }
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {
@@ -222,36 +207,8 @@ impl AggregateUDFImpl for LongStates {
         }
     }
 
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn is_descending(&self) -> Option<bool> {
-        self.inner.is_descending()
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.inner.value_from_stats(args)
-    }
-
-    fn default_value(&self, kind: &DataType) -> Result<ScalarValue> {
-        self.inner.default_value(kind)
-    }
-
-    fn supports_null_handling_clause(&self) -> bool {
-        self.inner.supports_null_handling_clause()
-    }
-
     fn supports_within_group_clause(&self) -> bool {
         self.inner.supports_within_group_clause()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(kind)
     }
 }
 

@@ -19,12 +19,12 @@ use datafusion::functions::datetime;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 
 use crate::datetime::duration::day_time;
 use crate::datetime::zone_offset::{offset_then, zone_of};
+use crate::delegation::delegate_scalar;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -337,29 +337,14 @@ fn intervals(lengths: &ArrayRef) -> Result<PrimitiveArray<IntervalMonthDayNanoTy
 }
 
 impl ScalarUDFImpl for DatePart {
+    delegate_scalar!(schema_name, signature, coerce_types, return_type, documentation);
+
     fn name(&self) -> &str {
         if self.is_exact { "harrier_extract" } else { self.inner.name() }
     }
 
     fn aliases(&self) -> &[String] {
         if self.is_exact { &[] } else { self.inner.aliases() }
-    }
-
-    /// EXTRACT has the column name of `date_part`.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.inner.inner().schema_name(arguments)
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
@@ -415,10 +400,6 @@ impl ScalarUDFImpl for DatePart {
             Some(year) => self.inner.inner().preimage(arguments, &Expr::Literal(year, None), info),
             None => Ok(PreimageResult::None),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -18,13 +18,13 @@ use datafusion::functions::datetime;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::datetime::infinity::infinity_of;
 use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
+use crate::delegation::delegate_scalar;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -190,13 +190,7 @@ impl AnyYear {
 }
 
 impl ScalarUDFImpl for AnyYear {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+    delegate_scalar!(name, aliases, documentation);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -291,10 +285,6 @@ impl ScalarUDFImpl for AnyYear {
             [_, moment] if moment.range.data_type() == INTERVAL => Ok(SortProperties::Unordered),
             _ => self.inner.inner().output_ordering(inputs),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }
 

@@ -14,12 +14,13 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::datetime::infinity::infinity_of;
+use crate::delegation::delegate_scalar;
 
 /// Seconds from 1970 to 2000, from which PostgreSQL counts.
 const POSTGRES_EPOCH: f64 = 946_684_800.0;
@@ -39,9 +40,7 @@ struct ToTimestamp {
 }
 
 impl ScalarUDFImpl for ToTimestamp {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    delegate_scalar!(name, documentation);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -86,10 +85,6 @@ impl ScalarUDFImpl for ToTimestamp {
             }
             _ => self.inner.inner().invoke_with_args(arguments),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

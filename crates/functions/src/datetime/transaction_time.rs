@@ -9,18 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
+use crate::delegation::delegate_scalar;
 use chrono::{DateTime, Utc};
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::functions::datetime::current_date::CurrentDateFunc;
 use datafusion::functions::datetime::current_time::CurrentTimeFunc;
 use datafusion::functions::datetime::now::NowFunc;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
 /// No time of an atomic.
 const NONE: i64 = i64::MIN;
@@ -99,6 +97,8 @@ impl Hash for Moment {
 }
 
 impl ScalarUDFImpl for Moment {
+    delegate_scalar!(signature, return_type, return_field_from_args, documentation);
+
     fn name(&self) -> &str {
         self.name.unwrap_or_else(|| self.inner.name())
     }
@@ -108,18 +108,6 @@ impl ScalarUDFImpl for Moment {
             Some(_) => &[],
             None => self.inner.aliases(),
         }
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
-    }
-
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(arguments)
     }
 
     fn with_updated_config(&self, settings: &ConfigOptions) -> Option<ScalarUDF> {
@@ -141,10 +129,6 @@ impl ScalarUDFImpl for Moment {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         self.inner.invoke_with_args(arguments)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -12,14 +12,11 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::math;
-use datafusion::logical_expr::interval_arithmetic::Interval;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
+
+use crate::delegation::delegate_scalar;
 
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     use Domain::{AboveZero, AtLeastOne, Finite, Power, Reals, WithinOne};
@@ -71,29 +68,17 @@ struct Partial {
 }
 
 impl ScalarUDFImpl for Partial {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
-    }
-
-    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.inner().simplify(arguments, info)
-    }
+    delegate_scalar!(
+        name,
+        aliases,
+        signature,
+        coerce_types,
+        return_type,
+        output_ordering,
+        evaluate_bounds,
+        documentation,
+        simplify
+    );
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let given = arguments.args.iter().map(Numbers::of).collect::<Result<Vec<_>>>()?;
@@ -101,18 +86,6 @@ impl ScalarUDFImpl for Partial {
         self.domain.check(&given, rows).map_err(harrier_sqlstate::external)?;
         let computed = self.inner.inner().invoke_with_args(arguments)?;
         self.check_range(&given, computed, rows)
-    }
-
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
-    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
-        self.inner.inner().evaluate_bounds(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -15,12 +15,11 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::math;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 
+use crate::delegation::delegate_scalar;
 use crate::math::checked::{DECIMAL_LIMIT, decimal_out_of_range};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -84,21 +83,7 @@ fn digits_of(value: &ScalarValue) -> Option<i64> {
 }
 
 impl ScalarUDFImpl for Rescale {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
+    delegate_scalar!(name, aliases, signature, coerce_types, output_ordering, documentation);
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
@@ -161,19 +146,11 @@ impl ScalarUDFImpl for Rescale {
         })
     }
 
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
         match inputs.first().map(|input| input.data_type()) {
             Some(DataType::Decimal128(..)) => Interval::make_unbounded(&DataType::Null),
             _ => self.inner.inner().evaluate_bounds(inputs),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 
@@ -197,20 +174,10 @@ fn whole(kind: &DataType) -> Option<DataType> {
 }
 
 impl ScalarUDFImpl for Whole {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    delegate_scalar!(name, signature, coerce_types, output_ordering, documentation);
 
     fn aliases(&self) -> &[String] {
         &self.aliases
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
@@ -234,19 +201,11 @@ impl ScalarUDFImpl for Whole {
         })
     }
 
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
         match inputs.first().and_then(|input| whole(&input.data_type())) {
             Some(kind) => Interval::make_unbounded(&kind),
             None => self.inner.inner().evaluate_bounds(inputs),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -13,8 +13,10 @@ use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::functions::{string, unicode};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::delegation::delegate_scalar;
 
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [unicode::character_length(), string::octet_length(), string::bit_length()].into_iter().map(|inner| {
@@ -37,13 +39,7 @@ impl Length {
 }
 
 impl ScalarUDFImpl for Length {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+    delegate_scalar!(name, aliases, documentation);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -81,10 +77,6 @@ impl ScalarUDFImpl for Length {
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&counts, 0)?))
             }
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }
 

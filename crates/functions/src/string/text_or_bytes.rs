@@ -11,13 +11,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::functions::{core, encoding, string, unicode};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::delegation::delegate_scalar;
 use crate::postgres_functions::{Function, of_bytes};
 
 /// The functions, without result bounds.
@@ -108,17 +107,7 @@ fn is_bytes(kind: &DataType) -> bool {
 }
 
 impl ScalarUDFImpl for TextOrBytes {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.inner.inner().schema_name(arguments)
-    }
+    delegate_scalar!(name, aliases, schema_name, output_ordering, preserves_lex_ordering, documentation);
 
     fn signature(&self) -> &Signature {
         &self.signature
@@ -173,23 +162,11 @@ impl ScalarUDFImpl for TextOrBytes {
         }
     }
 
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
-    }
-
-    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> Result<bool> {
-        self.inner.inner().preserves_lex_ordering(inputs)
-    }
-
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let given: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
         match self.takes(&given) {
             true => self.of_bytes.invoke_with_args(arguments),
             false => self.inner.inner().invoke_with_args(arguments),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.inner().documentation()
     }
 }

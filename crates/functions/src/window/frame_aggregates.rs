@@ -17,12 +17,10 @@ use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::functions_aggregate::{array_agg, min_max, string_agg};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity, Signature,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
 
+use crate::delegation::delegate_aggregate;
 use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::value_account::{Account, Reservation};
 
@@ -96,28 +94,21 @@ impl Framed {
 }
 
 impl AggregateUDFImpl for Framed {
+    delegate_aggregate!(
+        signature,
+        coerce_types,
+        return_type,
+        return_field,
+        is_nullable,
+        state_fields,
+        order_sensitivity,
+        supports_null_handling_clause,
+        default_value,
+        set_monotonicity
+    );
+
     fn name(&self) -> &str {
         self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
-    }
-
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
-    }
-
-    fn return_field(&self, arguments: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.inner().return_field(arguments)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.inner().is_nullable()
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -128,31 +119,11 @@ impl AggregateUDFImpl for Framed {
         Ok(self.with_account(self.inner.inner().create_sliding_accumulator(arguments)?))
     }
 
-    fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.inner().state_fields(arguments)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.inner().order_sensitivity()
-    }
-
     fn reverse_expr(&self) -> ReversedUDAF {
         match self.inner.inner().reverse_expr() {
             ReversedUDAF::Identical => ReversedUDAF::Identical,
             _ => ReversedUDAF::NotSupported,
         }
-    }
-
-    fn supports_null_handling_clause(&self) -> bool {
-        self.inner.inner().supports_null_handling_clause()
-    }
-
-    fn default_value(&self, kind: &DataType) -> Result<ScalarValue> {
-        self.inner.inner().default_value(kind)
-    }
-
-    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(kind)
     }
 }
 

@@ -24,12 +24,13 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::function::{
     AccumulatorArgs, ExpressionArgs, PartitionEvaluatorArgs, StateFieldsArgs, WindowUDFFieldArgs,
 };
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, LimitEffect, PartitionEvaluator,
     ReversedUDAF, ReversedUDWF, SetMonotonicity, Signature, Volatility, WindowUDF, WindowUDFImpl,
 };
 use datafusion::physical_plan::PhysicalExpr;
+
+use crate::delegation::delegate_aggregate;
 
 /// The aggregate over the rows for which its last argument, a boolean, is true; the other arguments are those
 /// of `inner`.
@@ -108,6 +109,8 @@ impl Windowed {
 }
 
 impl AggregateUDFImpl for Windowed {
+    delegate_aggregate!(is_nullable, order_sensitivity, supports_null_handling_clause, default_value);
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -132,10 +135,6 @@ impl AggregateUDFImpl for Windowed {
         self.inner.inner().return_field(self.arguments(fields))
     }
 
-    fn is_nullable(&self) -> bool {
-        self.inner.inner().is_nullable()
-    }
-
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         Ok(self.with_mask(self.inner.inner().accumulator(self.accumulator_args(args))?))
     }
@@ -149,20 +148,8 @@ impl AggregateUDFImpl for Windowed {
         self.inner.inner().state_fields(StateFieldsArgs { input_fields, ..args })
     }
 
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.inner().order_sensitivity()
-    }
-
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::NotSupported
-    }
-
-    fn supports_null_handling_clause(&self) -> bool {
-        self.inner.inner().supports_null_handling_clause()
-    }
-
-    fn default_value(&self, kind: &DataType) -> Result<ScalarValue> {
-        self.inner.inner().default_value(kind)
     }
 
     fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
