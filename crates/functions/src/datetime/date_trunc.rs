@@ -114,14 +114,14 @@ fn nanoseconds_of(unit: &str) -> Option<i64> {
 /// two hours with the same name stay what they are, as in PostgreSQL.
 ///
 /// Errors: the year is out of range (22008).
-fn by_clock(moments: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {
-    let kind = moments.data_type();
+fn truncate_by_local_time(timestamps: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {
+    let kind = timestamps.data_type();
     let DataType::Timestamp(unit, Some(zone)) = kind else { return internal_err!("clocks of {kind}") };
     let (zone, second) = (zone_of(zone)?, in_a_second(*unit));
     // Shorter units are there already.
     let size = (i128::from(nanoseconds) * i128::from(second) / 1_000_000_000).max(1) as i64;
     let infinity = infinity_of(kind);
-    let counts = cast(moments, &DataType::Int64)?;
+    let counts = cast(timestamps, &DataType::Int64)?;
     let whole = counts.as_primitive::<Int64Type>().iter().map(|count| {
         let Some(count) = count else { return Ok(None) };
         if infinity.is_some_and(|infinity| count == infinity || count == -infinity) {
@@ -177,9 +177,9 @@ impl AnyYear {
             let offset = zone.as_ref().map_or(Some(0), |zone| offset_there(zone, midnight));
             Ok((midnight - offset.ok_or_else(out_of_range)?) * 1_000_000)
         };
-        let moments = cast(&cast(&whole, &microseconds)?, &DataType::Int64)?;
-        let moments = moments.as_primitive::<Int64Type>().iter();
-        let cut = moments.map(|us| us.map(cut).transpose()).collect::<Result<Int64Array>>()?;
+        let timestamps = cast(&cast(&whole, &microseconds)?, &DataType::Int64)?;
+        let timestamps = timestamps.as_primitive::<Int64Type>().iter();
+        let cut = timestamps.map(|us| us.map(cut).transpose()).collect::<Result<Int64Array>>()?;
         let cut = cut.reinterpret_cast::<TimestampMicrosecondType>();
         let cut = match whole.data_type() {
             DataType::Timestamp(_, Some(zone)) => cut.with_timezone(Arc::clone(zone)),
@@ -218,7 +218,7 @@ impl ScalarUDFImpl for AnyYear {
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         match arguments.arg_fields {
-            [_, moment] if *moment.data_type() == INTERVAL => {
+            [_, timestamp] if *timestamp.data_type() == INTERVAL => {
                 Ok(Arc::new(Field::new(self.name(), INTERVAL, true)))
             }
             _ => self.inner.inner().return_field_from_args(arguments),
@@ -226,19 +226,21 @@ impl ScalarUDFImpl for AnyYear {
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let Some(moments) = arguments.args.get(1) else {
+        let Some(timestamps) = arguments.args.get(1) else {
             return internal_err!("{} of {} arguments", self.name(), arguments.args.len());
         };
-        if moments.data_type() == INTERVAL {
-            return of_intervals(&arguments.args[0], moments, arguments.number_rows);
+        if timestamps.data_type() == INTERVAL {
+            return of_intervals(&arguments.args[0], timestamps, arguments.number_rows);
         }
         if let (ColumnarValue::Scalar(unit), DataType::Timestamp(_, Some(_))) =
-            (&arguments.args[0], moments.data_type())
+            (&arguments.args[0], timestamps.data_type())
             && let Some(nanoseconds) = unit.try_as_str().flatten().and_then(nanoseconds_of)
         {
-            let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
-            let whole =
-                by_clock(&moments.to_array(if is_scalar { 1 } else { arguments.number_rows })?, nanoseconds)?;
+            let is_scalar = matches!(timestamps, ColumnarValue::Scalar(_));
+            let whole = truncate_by_local_time(
+                &timestamps.to_array(if is_scalar { 1 } else { arguments.number_rows })?,
+                nanoseconds,
+            )?;
             return Ok(match is_scalar {
                 true => ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?),
                 false => ColumnarValue::Array(whole),
@@ -246,9 +248,9 @@ impl ScalarUDFImpl for AnyYear {
         }
         if let ColumnarValue::Scalar(unit) = &arguments.args[0]
             && let Some(years) = unit.try_as_str().flatten().and_then(years_of)
-            && matches!(moments.data_type(), DataType::Timestamp(..))
+            && matches!(timestamps.data_type(), DataType::Timestamp(..))
         {
-            let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
+            let is_scalar = matches!(timestamps, ColumnarValue::Scalar(_));
             let rows = if is_scalar { 1 } else { arguments.number_rows };
             let whole = self.of_years(years, arguments, rows)?;
             return Ok(match is_scalar {
@@ -256,23 +258,23 @@ impl ScalarUDFImpl for AnyYear {
                 false => ColumnarValue::Array(whole),
             });
         }
-        let second = match moments.data_type() {
+        let second = match timestamps.data_type() {
             DataType::Timestamp(TimeUnit::Second, _) => 1,
             DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
             DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
             _ => return self.inner.inner().invoke_with_args(arguments),
         };
-        let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
-        let moments = moments.to_array(if is_scalar { 1 } else { arguments.number_rows })?;
-        let kind = moments.data_type().clone();
-        let counts = cast(&moments, &DataType::Int64)?;
+        let is_scalar = matches!(timestamps, ColumnarValue::Scalar(_));
+        let timestamps = timestamps.to_array(if is_scalar { 1 } else { arguments.number_rows })?;
+        let kind = timestamps.data_type().clone();
+        let counts = cast(&timestamps, &DataType::Int64)?;
         let counts = counts.as_primitive::<Int64Type>();
         let Some(cycles) = cycles(counts, second) else {
             return self.inner.inner().invoke_with_args(arguments);
         };
-        arguments.number_rows = moments.len();
+        arguments.number_rows = timestamps.len();
         arguments.args[1] = ColumnarValue::Array(cast(&sub(counts, &cycles)?, &kind)?);
-        let whole = self.inner.inner().invoke_with_args(arguments)?.into_array(moments.len())?;
+        let whole = self.inner.inner().invoke_with_args(arguments)?.into_array(timestamps.len())?;
         let whole = cast(&add(&cast(&whole, &DataType::Int64)?, &cycles)?, &kind)?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?),
@@ -282,7 +284,7 @@ impl ScalarUDFImpl for AnyYear {
 
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
         match inputs {
-            [_, moment] if moment.range.data_type() == INTERVAL => Ok(SortProperties::Unordered),
+            [_, timestamp] if timestamp.range.data_type() == INTERVAL => Ok(SortProperties::Unordered),
             _ => self.inner.inner().output_ordering(inputs),
         }
     }
@@ -290,15 +292,15 @@ impl ScalarUDFImpl for AnyYear {
 
 /// Shift of each timestamp into the supported years, in whole cycles; `None`: no shift is needed. `second`: a
 /// second in their unit.
-fn cycles(moments: &Int64Array, second: i64) -> Option<Int64Array> {
+fn cycles(timestamps: &Int64Array, second: i64) -> Option<Int64Array> {
     let near = NEAR.start * second..NEAR.end * second;
-    if moments.iter().flatten().all(|moment| near.contains(&moment)) {
+    if timestamps.iter().flatten().all(|timestamp| near.contains(&timestamp)) {
         return None;
     }
     let cycle = CYCLE * second;
-    Some(moments.unary(|moment| match near.contains(&moment) {
+    Some(timestamps.unary(|timestamp| match near.contains(&timestamp) {
         true => 0,
-        false => moment.div_euclid(cycle) * cycle,
+        false => timestamp.div_euclid(cycle) * cycle,
     }))
 }
 
@@ -311,12 +313,12 @@ mod tests {
     use super::*;
 
     fn trunc(to: &str, texts: &[&str]) -> Vec<String> {
-        let moments: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
+        let timestamps: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
         let kind = DataType::Timestamp(TimeUnit::Microsecond, None);
-        let moments = cast(&moments, &kind).unwrap();
+        let timestamps = cast(&timestamps, &kind).unwrap();
         let fields = [DataType::Utf8, kind.clone()].map(|kind| Arc::new(Field::new("a", kind, true)));
         let arguments = ScalarFunctionArgs {
-            args: vec![ColumnarValue::Scalar(ScalarValue::from(to)), ColumnarValue::Array(moments)],
+            args: vec![ColumnarValue::Scalar(ScalarValue::from(to)), ColumnarValue::Array(timestamps)],
             arg_fields: fields.to_vec(),
             number_rows: texts.len(),
             return_field: Arc::clone(&fields[1]),
@@ -344,8 +346,8 @@ mod tests {
         let check = |zone: &str, unit: &str, text: &str, expected: &str| {
             let kind = |zone: &str| DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into()));
             let texts: ArrayRef = Arc::new(StringArray::from(vec![text]));
-            let moments = cast(&cast(&texts, &kind("UTC")).unwrap(), &kind(zone)).unwrap();
-            let whole = by_clock(&moments, nanoseconds_of(unit).unwrap()).unwrap();
+            let timestamps = cast(&cast(&texts, &kind("UTC")).unwrap(), &kind(zone)).unwrap();
+            let whole = truncate_by_local_time(&timestamps, nanoseconds_of(unit).unwrap()).unwrap();
             let whole = cast(&cast(&whole, &kind("UTC")).unwrap(), &DataType::Utf8).unwrap();
             assert_eq!(whole.as_string::<i32>().value(0), expected, "{text} {zone}");
         };
@@ -361,12 +363,12 @@ mod tests {
     fn near_years_are_left() {
         let at = |text: &str| {
             let texts: ArrayRef = Arc::new(StringArray::from(vec![text]));
-            let moments = cast(&texts, &DataType::Timestamp(TimeUnit::Second, None)).unwrap();
-            cast(&moments, &DataType::Int64).unwrap().as_primitive::<Int64Type>().value(0)
+            let timestamps = cast(&texts, &DataType::Timestamp(TimeUnit::Second, None)).unwrap();
+            cast(&timestamps, &DataType::Int64).unwrap().as_primitive::<Int64Type>().value(0)
         };
         assert_eq!(NEAR, at("1700-01-01T00:00:00")..at("2250-01-01T00:00:00"));
-        let moments = TimestampMicrosecondArray::from(vec![Some(0), None]);
-        let counts = cast(&moments, &DataType::Int64).unwrap();
+        let timestamps = TimestampMicrosecondArray::from(vec![Some(0), None]);
+        let counts = cast(&timestamps, &DataType::Int64).unwrap();
         assert_eq!(cycles(counts.as_primitive(), 1_000_000), None);
     }
 }
