@@ -1,5 +1,6 @@
-//! Methods that a wrapper of a function leaves to the function, which it has in its field `inner`. Traits of
-//! functions have defaults for most methods, so that one which is not listed silently gets the default.
+//! Methods that a wrapper of a function leaves to the function, which it has in its field `inner`, or that a
+//! wrapper of an accumulator leaves to the accumulator. Traits of functions have defaults for most methods, so
+//! that one which is not listed silently gets the default.
 
 /// Methods of `ScalarUDFImpl`; `inner` is a `ScalarUDF` or an `Arc` of it.
 macro_rules! delegate_scalar {
@@ -185,4 +186,36 @@ macro_rules! delegate_aggregate {
     };
 }
 
-pub(crate) use {delegate_aggregate, delegate_scalar};
+/// Methods of `Accumulator`, with the field that holds the accumulator within.
+macro_rules! delegate_accumulator {
+    (@evaluate $inner:tt) => {
+        fn evaluate(&mut self) -> Result<ScalarValue> {
+            self.$inner.evaluate()
+        }
+    };
+    (@state $inner:tt) => {
+        fn state(&mut self) -> Result<Vec<ScalarValue>> {
+            self.$inner.state()
+        }
+    };
+    (@merge_batch $inner:tt) => {
+        fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+            self.$inner.merge_batch(states)
+        }
+    };
+    (@retract_batch $inner:tt) => {
+        fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+            self.$inner.retract_batch(values)
+        }
+    };
+    (@supports_retract_batch $inner:tt) => {
+        fn supports_retract_batch(&self) -> bool {
+            self.$inner.supports_retract_batch()
+        }
+    };
+    ($inner:tt: $($method:ident),+) => {
+        $($crate::delegation::delegate_accumulator! { @$method $inner })+
+    };
+}
+
+pub(crate) use {delegate_accumulator, delegate_aggregate, delegate_scalar};

@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 
 use crate::aggregate::decimal_sum::DecimalGroups;
 use crate::aggregate::{decimal_sum, float_sum, interval_sum};
+use crate::delegation::delegate_accumulator;
 use harrier_error::{SqlError, SqlState};
 
 /// Type in which integers are summed.
@@ -264,6 +265,8 @@ impl WideSum {
 }
 
 impl Accumulator for WideSum {
+    delegate_accumulator!(inner: merge_batch, supports_retract_batch, state);
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let values = match self.sum_of(values) {
@@ -277,21 +280,9 @@ impl Accumulator for WideSum {
         self.inner.update_batch(&[values])
     }
 
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.inner.merge_batch(states)
-    }
-
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         self.inner.retract_batch(&[widen(values, &self.kind)?])
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.inner.supports_retract_batch()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {

@@ -28,7 +28,7 @@ use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::aggregate::mode;
-use crate::delegation::delegate_aggregate;
+use crate::delegation::{delegate_accumulator, delegate_aggregate};
 
 /// Copies of a state: two while a text or a set at its capacity grows, the array that it is converted to, and
 /// that array sorted, merged or in flight to another operator.
@@ -217,32 +217,14 @@ impl AggregateUDFImpl for LongStates {
 struct AccountedState(Box<dyn Accumulator>);
 
 impl Accumulator for AccountedState {
+    delegate_accumulator!(0: evaluate, state, merge_batch, retract_batch, supports_retract_batch);
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.0.update_batch(values)
     }
 
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.0.evaluate()
-    }
-
     fn size(&self) -> usize {
         self.0.size().saturating_mul(COPIES)
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.0.state()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.0.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.0.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.0.supports_retract_batch()
     }
 }
 

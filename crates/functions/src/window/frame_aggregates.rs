@@ -20,7 +20,7 @@ use datafusion::functions_aggregate::{array_agg, min_max, string_agg};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
 
-use crate::delegation::delegate_aggregate;
+use crate::delegation::{delegate_accumulator, delegate_aggregate};
 use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::value_account::{Account, Reservation};
 
@@ -141,6 +141,8 @@ struct AccountedAccumulator {
 }
 
 impl Accumulator for AccountedAccumulator {
+    delegate_accumulator!(inner: state, merge_batch, retract_batch, supports_retract_batch);
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.rows += values.first().map_or(0, |values| values.len() as u64);
         self.inner.update_batch(values)
@@ -160,22 +162,6 @@ impl Accumulator for AccountedAccumulator {
 
     fn size(&self) -> usize {
         size_of_val(self) + self.inner.size()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.inner.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.inner.supports_retract_batch()
     }
 }
 

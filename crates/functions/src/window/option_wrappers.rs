@@ -30,7 +30,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::PhysicalExpr;
 
-use crate::delegation::delegate_aggregate;
+use crate::delegation::{delegate_accumulator, delegate_aggregate};
 
 /// The aggregate over the rows for which its last argument, a boolean, is true; the other arguments are those
 /// of `inner`.
@@ -176,6 +176,8 @@ impl FilteredAccumulator {
 }
 
 impl Accumulator for FilteredAccumulator {
+    delegate_accumulator!(0: supports_retract_batch, evaluate, state, merge_batch);
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.0.update_batch(&Self::rows(values)?)
     }
@@ -184,24 +186,8 @@ impl Accumulator for FilteredAccumulator {
         self.0.retract_batch(&Self::rows(values)?)
     }
 
-    fn supports_retract_batch(&self) -> bool {
-        self.0.supports_retract_batch()
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.0.evaluate()
-    }
-
     fn size(&self) -> usize {
         size_of_val(self) + self.0.size()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.0.state()
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.0.merge_batch(states)
     }
 }
 
