@@ -1,12 +1,11 @@
 //! Row-level security barrier in physical plans.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
 use crate::operators::pass_through::properties_without_order;
 
@@ -27,11 +26,7 @@ impl VisibleRowsExec {
     }
 }
 
-impl DisplayAs for VisibleRowsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("VisibleRowsExec")
-    }
-}
+crate::display_by_name!(VisibleRowsExec);
 
 impl ExecutionPlan for VisibleRowsExec {
     crate::one_input!("VisibleRowsExec", input, |_, input| Self::new(input));

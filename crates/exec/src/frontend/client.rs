@@ -18,10 +18,10 @@
 
 mod retry;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::{fmt, io};
 
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::ipc::reader::StreamDecoder;
@@ -35,7 +35,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -289,11 +289,7 @@ pub struct Explained {
     pub batches: Vec<datafusion::arrow::array::RecordBatch>,
 }
 
-impl DisplayAs for GangExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GangExec")
-    }
-}
+crate::display_by_name!(GangExec);
 
 impl ExecutionPlan for GangExec {
     fn name(&self) -> &'static str {

@@ -1,5 +1,5 @@
-//! What operators with one input say alike of themselves, as macros for their `impl ExecutionPlan`, and their
-//! properties.
+//! What operators with one input say alike of themselves, as macros for their `impl ExecutionPlan`, their
+//! properties, and how an operator is shown that has nothing but its name.
 
 use std::sync::Arc;
 
@@ -49,6 +49,22 @@ macro_rules! one_input {
         ) -> ::datafusion::common::Result<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
             let with_input: fn(&Self, _) -> Self = $with_input;
             Ok(::std::sync::Arc::new(with_input(&self, children.swap_remove(0))))
+        }
+    };
+}
+
+/// Shows an operator by its name alone.
+#[macro_export]
+macro_rules! display_by_name {
+    ($operator:ident) => {
+        impl ::datafusion::physical_plan::DisplayAs for $operator {
+            fn fmt_as(
+                &self,
+                _: ::datafusion::physical_plan::DisplayFormatType,
+                f: &mut ::std::fmt::Formatter<'_>,
+            ) -> ::std::fmt::Result {
+                f.write_str(stringify!($operator))
+            }
         }
     };
 }

@@ -1,9 +1,8 @@
 //! Operator that hides the ordering and equivalences of its input.
 
-use std::fmt;
 use std::sync::Arc;
 
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
 use crate::operators::pass_through::properties_without_order;
 
@@ -21,11 +20,7 @@ impl UnorderedExec {
     }
 }
 
-impl DisplayAs for UnorderedExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UnorderedExec")
-    }
-}
+crate::display_by_name!(UnorderedExec);
 
 impl ExecutionPlan for UnorderedExec {
     crate::one_input!("UnorderedExec", input, |_, input| Self::new(input));

@@ -32,7 +32,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
 use crate::physical::cooperative_joins::is_join;
@@ -89,11 +89,7 @@ impl CompactStringViewsExec {
     }
 }
 
-impl DisplayAs for CompactStringViewsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CompactStringViewsExec")
-    }
-}
+harrier_exec::display_by_name!(CompactStringViewsExec);
 
 impl ExecutionPlan for CompactStringViewsExec {
     harrier_exec::one_input!("CompactStringViewsExec", input, |_, input| Self::new(input));

@@ -19,7 +19,6 @@
 //!
 //! `FenceExec` can go with `LimitPushdownGuard`, which inserts it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -29,7 +28,7 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
 /// 1 → 1 output partition: passes its input through in order, but does not claim to preserve the order, so
 /// that no sort is pushed through it.
@@ -75,11 +74,7 @@ pub(crate) fn remove_fences(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
     .map(|transformed| transformed.data)
 }
 
-impl DisplayAs for FenceExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FenceExec")
-    }
-}
+harrier_exec::display_by_name!(FenceExec);
 
 impl ExecutionPlan for FenceExec {
     harrier_exec::one_input!("FenceExec", input, |own, input| Self { input, order: own.order.clone() });
