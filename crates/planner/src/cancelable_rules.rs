@@ -19,11 +19,12 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use harrier_resources::cancellation;
+
+use crate::delegation::{delegate_optimizer_rule, delegate_physical_rule};
 
 /// Wraps every rule that `builder` has so far.
 pub fn install(builder: &mut SessionStateBuilder) {
@@ -68,13 +69,7 @@ impl AnalyzerRule for Cancelable<dyn AnalyzerRule + Send + Sync> {
 }
 
 impl OptimizerRule for Cancelable<dyn OptimizerRule + Send + Sync> {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         cancellation::check_current()?;
@@ -83,6 +78,8 @@ impl OptimizerRule for Cancelable<dyn OptimizerRule + Send + Sync> {
 }
 
 impl PhysicalOptimizerRule for Cancelable<dyn PhysicalOptimizerRule + Send + Sync> {
+    delegate_physical_rule!();
+
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -99,13 +96,5 @@ impl PhysicalOptimizerRule for Cancelable<dyn PhysicalOptimizerRule + Send + Syn
     ) -> Result<Arc<dyn ExecutionPlan>> {
         cancellation::check_current()?;
         self.0.optimize_with_context(plan, context)
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn schema_check(&self) -> bool {
-        self.0.schema_check()
     }
 }

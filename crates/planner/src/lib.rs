@@ -16,6 +16,7 @@ pub mod analyzer;
 pub mod binder;
 pub mod cancelable_rules;
 pub mod cardinality;
+mod delegation;
 mod fallible;
 pub mod join_order;
 pub mod optimizer;

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::delegation::delegate_optimizer_rule;
 
 /// Wraps the rule that rewrites DISTINCT to GROUP BY, and skips list aggregates.
 #[derive(Debug)]
@@ -32,13 +33,7 @@ pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
 }
 
 impl OptimizerRule for DistinctListGuard {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn supports_rewrite(&self) -> bool {
         true

@@ -28,8 +28,9 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan, Projection};
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::delegation::delegate_optimizer_rule;
 
 /// Wraps the filter pushdown rule, and skips filters that must not move.
 #[derive(Debug)]
@@ -43,13 +44,7 @@ pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
 }
 
 impl OptimizerRule for FilterPushdownGuard {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn supports_rewrite(&self) -> bool {
         true

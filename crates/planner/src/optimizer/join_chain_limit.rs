@@ -20,8 +20,9 @@ use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::delegation::delegate_optimizer_rule;
 
 /// The maximum number of relations in a chain of inner joins that is reordered.
 const RELATIONS_MAX: usize = 64;
@@ -38,13 +39,7 @@ pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
 }
 
 impl OptimizerRule for JoinChainLimit {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         match longest_chain(&plan)? > RELATIONS_MAX {

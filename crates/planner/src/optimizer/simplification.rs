@@ -34,13 +34,13 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, lit,
 };
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::guard::never_true;
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::delegation::delegate_optimizer_rule;
 use crate::fallible::has_risk;
 use crate::rewrite::{input_schema, rewrite_expressions};
 
@@ -73,13 +73,7 @@ pub fn rule(state: &SessionState) -> Result<Arc<dyn OptimizerRule + Send + Sync>
 }
 
 impl OptimizerRule for Simplification {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let plan = unreachable_branches::remove_unreachable(plan, config.options())?;

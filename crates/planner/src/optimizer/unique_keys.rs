@@ -26,9 +26,10 @@ use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
 use datafusion::logical_expr::{Aggregate, Distinct, LogicalPlan, Window};
-use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::TableFactor;
+
+use crate::delegation::delegate_optimizer_rule;
 
 /// Wraps a rule that relies on keys, and corrects them before it runs.
 #[derive(Debug)]
@@ -44,13 +45,7 @@ pub(crate) fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
 }
 
 impl OptimizerRule for UniqueKeys {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.0.apply_order()
-    }
+    delegate_optimizer_rule!();
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         // A rule that runs node by node only reads keys at DISTINCT, sorts and aggregates.

@@ -16,7 +16,6 @@
 //! `AggregateStatisticsGuard` can go when aggregate_statistics searches for the partial stage only up to the
 //! next aggregate; no issue found.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -27,7 +26,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
+
+use crate::delegation::delegate_physical_rule;
 
 /// Wraps the rule that answers aggregates from statistics.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
 }
 
 impl PhysicalOptimizerRule for AggregateStatisticsGuard {
+    delegate_physical_rule!();
+
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -65,14 +68,6 @@ impl PhysicalOptimizerRule for AggregateStatisticsGuard {
         })?;
         Ok(restored.data)
     }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn schema_check(&self) -> bool {
-        self.0.schema_check()
-    }
 }
 
 /// Whether the partial stage of an aggregate is hidden; operators with one input may lie between.
@@ -87,11 +82,7 @@ fn is_above_hidden(plan: &Arc<dyn ExecutionPlan>) -> bool {
 #[derive(Debug)]
 struct HiddenExec(Arc<dyn ExecutionPlan>);
 
-impl DisplayAs for HiddenExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HiddenExec")
-    }
-}
+harrier_exec::display_by_name!(HiddenExec);
 
 impl ExecutionPlan for HiddenExec {
     fn name(&self) -> &str {

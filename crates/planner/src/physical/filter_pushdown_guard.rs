@@ -19,7 +19,6 @@
 //! `FilterPushdownGuard` can go with a DataFusion that includes apache/datafusion#25259: filters are pushed
 //! by column index, not by name.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -31,7 +30,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
+
+use crate::delegation::delegate_physical_rule;
 
 /// Wraps a filter pushdown rule, and blocks filters at inputs with ambiguous names.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
 }
 
 impl PhysicalOptimizerRule for FilterPushdownGuard {
+    delegate_physical_rule!();
+
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -72,14 +75,6 @@ impl PhysicalOptimizerRule for FilterPushdownGuard {
             })
         })?;
         Ok(restored.data)
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn schema_check(&self) -> bool {
-        self.0.schema_check()
     }
 }
 
@@ -113,11 +108,7 @@ fn without_dynamic_filters(config: &ConfigOptions) -> ConfigOptions {
 #[derive(Debug)]
 struct AmbiguousExec(Arc<dyn ExecutionPlan>);
 
-impl DisplayAs for AmbiguousExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AmbiguousExec")
-    }
-}
+harrier_exec::display_by_name!(AmbiguousExec);
 
 impl ExecutionPlan for AmbiguousExec {
     harrier_exec::one_input!("AmbiguousExec", 0, |_, input| Self(input));

@@ -41,6 +41,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use crate::delegation::delegate_physical_rule;
 use crate::physical::offset_limits;
 
 /// Wraps the rule that enforces orderings: separates limits from sorts, and fences limits with OFFSET.
@@ -63,6 +64,8 @@ pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
 struct LimitedAggregationGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 impl PhysicalOptimizerRule for LimitedAggregationGuard {
+    delegate_physical_rule!();
+
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -76,17 +79,11 @@ impl PhysicalOptimizerRule for LimitedAggregationGuard {
         })?;
         if has_floats { Ok(plan) } else { self.0.optimize(plan, config) }
     }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn schema_check(&self) -> bool {
-        self.0.schema_check()
-    }
 }
 
 impl PhysicalOptimizerRule for LimitPushdownGuard {
+    delegate_physical_rule!();
+
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -102,14 +99,6 @@ impl PhysicalOptimizerRule for LimitPushdownGuard {
             return Ok(plan);
         }
         Ok(plan.transform_up(|plan| Ok(merge_limit(plan)))?.data)
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn schema_check(&self) -> bool {
-        self.0.schema_check()
     }
 }
 
