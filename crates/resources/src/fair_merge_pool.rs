@@ -21,10 +21,10 @@ use std::fmt;
 
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::{
-    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
-};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
+
+use crate::delegation::delegate_pool_facts;
 
 /// Names of the two memory consumers of DataFusion's sorts, before the partition number: one holds rows, the
 /// other merges.
@@ -186,9 +186,7 @@ impl fmt::Display for FairMergePool {
 }
 
 impl MemoryPool for FairMergePool {
-    fn name(&self) -> &str {
-        self.pool.name()
-    }
+    delegate_pool_facts!();
 
     fn register(&self, consumer: &MemoryConsumer) {
         self.sorts.lock().register(consumer);
@@ -219,14 +217,6 @@ impl MemoryPool for FairMergePool {
         }
         sorts.add(reservation.consumer(), additional);
         Ok(())
-    }
-
-    fn reserved(&self) -> usize {
-        self.pool.reserved()
-    }
-
-    fn memory_limit(&self) -> MemoryLimit {
-        self.pool.memory_limit()
     }
 }
 

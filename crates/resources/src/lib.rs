@@ -11,6 +11,7 @@
 //! Knows no plans, ranks or functions.
 
 pub mod cancellation;
+mod delegation;
 pub mod fair_merge_pool;
 pub mod spill_disks;
 pub mod statement_limits;

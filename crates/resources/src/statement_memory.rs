@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::Result;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use harrier_session_api::query_profile::Memory;
 use parking_lot::Mutex;
 use prost::Message;
 
 use crate::cancellation::CancelFlag;
+use crate::delegation::delegate_pool_facts;
 
 /// Memory that a statement has reserved on one process, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -121,9 +122,7 @@ impl fmt::Display for CountedPool {
 }
 
 impl MemoryPool for CountedPool {
-    fn name(&self) -> &str {
-        self.pool.name()
-    }
+    delegate_pool_facts!();
 
     fn register(&self, consumer: &MemoryConsumer) {
         self.pool.register(consumer);
@@ -147,15 +146,6 @@ impl MemoryPool for CountedPool {
         self.pool.try_grow(reservation, additional)?;
         self.memory.grow(additional);
         Ok(())
-    }
-
-    /// By all users of the pool behind it.
-    fn reserved(&self) -> usize {
-        self.pool.reserved()
-    }
-
-    fn memory_limit(&self) -> MemoryLimit {
-        self.pool.memory_limit()
     }
 }
 

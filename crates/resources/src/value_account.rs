@@ -22,10 +22,11 @@ use datafusion::arrow::buffer::Buffer;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 
 use crate::cancellation::CancelFlag;
+use crate::delegation::delegate_pool_facts;
 use crate::statement_limits::Scope;
 
 /// Divisor of a process's memory for function results. By default, operators of a process have four fifths of
@@ -102,9 +103,7 @@ impl fmt::Display for AccountedPool {
 }
 
 impl MemoryPool for AccountedPool {
-    fn name(&self) -> &str {
-        self.pool.name()
-    }
+    delegate_pool_facts!();
 
     fn register(&self, consumer: &MemoryConsumer) {
         self.pool.register(consumer);
@@ -124,14 +123,6 @@ impl MemoryPool for AccountedPool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.pool.try_grow(reservation, additional)
-    }
-
-    fn reserved(&self) -> usize {
-        self.pool.reserved()
-    }
-
-    fn memory_limit(&self) -> MemoryLimit {
-        self.pool.memory_limit()
     }
 }
 
