@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectNamePart, Query, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, ObjectNamePart, Query, Visitor};
 
 /// The names of all common table expressions in a query.
 pub fn cte_names(query: &Query) -> BTreeSet<String> {
@@ -35,6 +35,11 @@ pub fn visit_unqualified_relations(query: &Query, mut visit: impl FnMut(&Ident))
 /// Normalizes an identifier as the planner does: to lower case unless it is quoted.
 pub fn plain(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
+}
+
+/// The last part of a name: of a table without its schema. Empty if it is no identifier.
+pub fn last_part(name: &ObjectName) -> String {
+    name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
 }
 
 /// Strips casts and parentheses.

@@ -18,6 +18,7 @@ pub mod identifier;
 pub mod nesting;
 pub mod on_conflict;
 pub mod parser;
+mod query_depth;
 pub mod splitter;
 pub mod tokens;
 pub mod words;

@@ -46,6 +46,16 @@ pub fn external(error: SqlError) -> DataFusionError {
     error.into_datafusion()
 }
 
+/// An error of Harrier's own where DataFusion's is expected.
+pub fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
+    SqlError::new(state, message).into_datafusion()
+}
+
+/// The same for what is not supported (0A000).
+pub fn unsupported_error(message: impl Into<String>) -> DataFusionError {
+    error(SqlState::FEATURE_NOT_SUPPORTED, message)
+}
+
 /// An error from another rank, with its original code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteError {

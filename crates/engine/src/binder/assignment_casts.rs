@@ -5,6 +5,7 @@
 //! more: the parsed statement distinguishes them.
 
 use crate::types::names::type_name;
+use harrier_planner::rewrite::strip_alias;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -248,13 +249,6 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
     let message =
         format!("column \"{}\" is of type {expected} but expression is of type {given}", field.name());
     Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
-}
-
-fn strip_alias(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Alias(alias) => strip_alias(&alias.expr),
-        other => other,
-    }
 }
 
 /// Strips the outermost cast.

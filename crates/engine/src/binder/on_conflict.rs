@@ -19,12 +19,12 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     self, ConflictTarget, Ident, Merge, MergeAction, MergeClause, MergeClauseKind, MergeUpdateExpr,
-    ObjectName, OnConflict, OnConflictAction, OnInsert, TableFactor, TableObject,
+    OnConflict, OnConflictAction, OnInsert, TableFactor, TableObject,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_planner::binder::on_conflict::{self, Key, Rows};
 use harrier_sql::ast_builder;
-use harrier_sql::identifier::plain;
+use harrier_sql::identifier::{last_part, plain};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::delete_alias;
@@ -251,8 +251,4 @@ impl Clause {
         }
         Ok(keys)
     }
-}
-
-fn last_part(name: &ObjectName) -> String {
-    name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
 }

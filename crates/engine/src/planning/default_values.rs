@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_exec::data_files::text_of;
 use harrier_sql::ast_builder::values_of;
-use harrier_sql::identifier::plain;
+use harrier_sql::identifier::last_part;
 use harrier_sql::on_conflict;
 
 /// Replaces DEFAULT by the defaults of the target table.
@@ -167,10 +167,6 @@ fn columns_of(named: &[ObjectName], table: &dyn TableProvider) -> Vec<String> {
         true => table.schema().fields().iter().map(|field| field.name().clone()).collect(),
         false => named.iter().map(last_part).collect(),
     }
-}
-
-fn last_part(name: &ObjectName) -> String {
-    name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
 }
 
 fn fill_rows(values: &mut Values, columns: &[String], table: &dyn TableProvider) -> Result<()> {

@@ -8,8 +8,8 @@ use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, MergeAction, MergeClause, MergeClauseKind, MergeInsertKind, Query, TableFactor,
-    VisitMut, VisitorMut,
+    self, Expr, Ident, MergeAction, MergeClause, MergeClauseKind, MergeInsertKind, TableFactor, VisitMut,
+    VisitorMut,
 };
 use harrier_sql::identifier::plain;
 
@@ -100,15 +100,7 @@ struct Names<'n> {
 impl VisitorMut for Names<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    harrier_sql::count_query_depth!(depth, mut);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.depth == 0

@@ -36,7 +36,7 @@ use harrier_sql::desugar::{self, nested_case, result_columns};
 use harrier_sql::dialect::SqlDialect;
 use harrier_sql::tokens::offset;
 use harrier_sql::{Tokens, identifier, nesting, parser};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error};
 
 use crate::planning::declared_casts;
 use crate::settings::{HarrierSettings, time_reading};
@@ -86,7 +86,7 @@ impl Condition {
             Self::RowFilter => format!("{what} are not allowed in row filters"),
             Self::Check => format!("{what} are not allowed in check constraints"),
         };
-        sql_error(state, &message)
+        error(state, &message)
     }
 
     fn subquery_error(self) -> DataFusionError {
@@ -94,7 +94,7 @@ impl Condition {
             Self::RowFilter => "a row filter cannot have subqueries",
             Self::Check => "cannot use subquery in check constraint",
         };
-        sql_error(SqlState::FEATURE_NOT_SUPPORTED, message)
+        error(SqlState::FEATURE_NOT_SUPPORTED, message)
     }
 
     fn type_error(self, kind: &DataType) -> DataFusionError {
@@ -104,7 +104,7 @@ impl Condition {
                 format!("argument of CHECK must be type boolean, not type {}", names::type_name(kind))
             }
         };
-        sql_error(SqlState::DATATYPE_MISMATCH, &message)
+        error(SqlState::DATATYPE_MISMATCH, &message)
     }
 }
 
@@ -413,10 +413,9 @@ pub(crate) fn check_text(expr: &ast::Expr, statement: &str) -> Result<String> {
     let text = expr.to_string();
     match expression(&text, &users) {
         Ok(_) => Ok(text),
-        Err(_) => Err(sql_error(
-            SqlState::FEATURE_NOT_SUPPORTED,
-            "a check constraint cannot have such an expression",
-        )),
+        Err(_) => {
+            Err(error(SqlState::FEATURE_NOT_SUPPORTED, "a check constraint cannot have such an expression"))
+        }
     }
 }
 
@@ -534,10 +533,6 @@ pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> boo
         named.insert_str(place, &format!("\"{}\".", schema.replace('"', "\"\"")));
     }
     Ok(named)
-}
-
-fn sql_error(state: SqlState, message: &str) -> DataFusionError {
-    SqlError::new(state, message).into_datafusion()
 }
 
 #[cfg(test)]

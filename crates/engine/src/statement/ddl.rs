@@ -29,7 +29,7 @@ use harrier_sql::parser::sequence::GeneratedColumn;
 use harrier_sql::parser::table_clauses::{
     self, RESET_VALUE, TableClauses, is_storage_parameter, option_key, table_option,
 };
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error, unsupported_error};
 use uuid::Uuid;
 
 use crate::binder::type_names;
@@ -70,14 +70,6 @@ pub(crate) struct Ddl<'a> {
     pub context: &'a SessionContext,
     /// The statement's text.
     pub text: &'a str,
-}
-
-fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    SqlError::new(state, message).into_datafusion()
-}
-
-fn unsupported_error(what: impl Into<String>) -> DataFusionError {
-    error(SqlState::FEATURE_NOT_SUPPORTED, what)
 }
 
 /// `schema`: from a qualified name or the search path.

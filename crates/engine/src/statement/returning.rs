@@ -24,7 +24,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder;
 use harrier_sql::desugar::{result_columns, update_from};
 use harrier_sql::tokens::explain_options::ExplainOptions;
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, unsupported_error};
 
 use crate::binder::{column_origins, type_names};
 use crate::planning::returning_items::items;
@@ -364,10 +364,6 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
     Err(unsupported_error(&format!(
         "RETURNING is for tables of the warehouse and of the session, and \"{name}\" is none"
     )))
-}
-
-fn unsupported_error(message: &str) -> DataFusionError {
-    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 
 /// The relation below the projections of a RETURNING plan.

@@ -5,8 +5,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
-
-use crate::warehouse::keys::change::error;
+use harrier_sqlstate::error;
 
 /// The error for a relation that is not a `kind`: `table` or `view`.
 pub(crate) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {

@@ -11,12 +11,9 @@
 //! A column's tags name the sequence it takes values from, so that another program that opens the warehouse
 //! finds no default that it cannot compute. Design: `docs/decisions/0036-sequences.md`.
 
-use datafusion::error::DataFusionError;
 use harrier_catalog::sequences::Sequence;
 use harrier_catalog::state::{Column, State};
-use harrier_error::{SqlError, SqlState};
 use harrier_sql::parser::sequence::Identity;
-use harrier_sqlstate::IntoDataFusionError;
 
 pub(crate) mod calls;
 pub(crate) mod functions;
@@ -48,8 +45,4 @@ pub(crate) fn identity_of(column: &Column) -> Option<Identity> {
 pub(crate) fn sequence_of<'s>(state: &'s State, column: &Column) -> Option<&'s Sequence> {
     let uuid = column.tags.get(SEQUENCE_TAG)?;
     state.sequences.values().find(|sequence| sequence.uuid == *uuid).map(|sequence| &**sequence)
-}
-
-fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    SqlError::new(state, message).into_datafusion()
 }

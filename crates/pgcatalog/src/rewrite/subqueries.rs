@@ -84,14 +84,7 @@ pub(super) fn count_in_list(select: &mut Select) {
     struct Counts(usize);
     impl VisitorMut for Counts {
         type Break = ();
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.0 += 1;
-            ControlFlow::Continue(())
-        }
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.0 -= 1;
-            ControlFlow::Continue(())
-        }
+        harrier_sql::count_query_depth!(0, mut);
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if self.0 == 0
                 && let Expr::Exists { subquery, negated } = expr
@@ -241,14 +234,7 @@ fn is_aggregate(expr: &Expr) -> bool {
     struct Aggregates(usize);
     impl Visitor for Aggregates {
         type Break = ();
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.0 += 1;
-            ControlFlow::Continue(())
-        }
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.0 -= 1;
-            ControlFlow::Continue(())
-        }
+        harrier_sql::count_query_depth!(0);
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             const NAMES: [&str; 11] = [
                 "count",
@@ -290,15 +276,7 @@ struct Finder<'a> {
 impl VisitorMut for Finder<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    harrier_sql::count_query_depth!(depth, mut);
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.depth == 0

@@ -34,7 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::analyzer::decimal_float_coercion::is_double_column;
 use crate::binder::decimal_division::replan_decimal;
 use crate::binder::integer_width::is_int4;
-use crate::rewrite::{has_stale_schema, input_schema, rewrite_expressions};
+use crate::rewrite::{has_stale_schema, input_schema, rewrite_expressions, strip_alias};
 
 /// The analyzer rule; runs before type coercion, and after the rule that determines which numbers are
 /// doubles.
@@ -245,13 +245,6 @@ fn is_int4_column(plan: &LogicalPlan, at: usize) -> bool {
             .iter()
             .all(|row| row.get(at).is_some_and(|value| is_int4(value, &DFSchema::empty()))),
         _ => bits_of(plan.schema().field(at).data_type()).is_some_and(|bits| bits <= 32),
-    }
-}
-
-fn strip_alias(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Alias(alias) => strip_alias(&alias.expr),
-        other => other,
     }
 }
 

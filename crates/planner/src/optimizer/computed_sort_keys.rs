@@ -30,6 +30,8 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::rewrite::strip_alias;
+
 /// The prefix of the columns that common subexpression elimination adds.
 const COMMON_PREFIX: &str = "__common_expr_";
 
@@ -118,14 +120,6 @@ fn is_computed(key: &Expr, schema: &DFSchema) -> bool {
 
 fn is_time(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_temporal() || matches!(kind, DataType::Interval(_)))
-}
-
-/// Strips the aliases of an expression.
-fn strip_alias(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Alias(alias) => strip_alias(&alias.expr),
-        other => other,
-    }
 }
 
 /// Computes the keys as columns of the node's input, and restores the node's original output columns above.

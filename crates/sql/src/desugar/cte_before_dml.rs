@@ -73,15 +73,7 @@ struct Relations {
 impl VisitorMut for Relations {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    crate::count_query_depth!(depth, mut);
 
     // After visiting its children, which do not include the new subquery.
     fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {

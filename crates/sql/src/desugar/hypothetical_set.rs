@@ -131,15 +131,7 @@ struct Calls {
 impl VisitorMut for Calls {
     type Break = DataFusionError;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    crate::count_query_depth!(depth, mut);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         if self.depth > 0 {

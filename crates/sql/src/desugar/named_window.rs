@@ -52,15 +52,7 @@ struct Functions<'w> {
 impl VisitorMut for Functions<'_> {
     type Break = DataFusionError;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    crate::count_query_depth!(depth, mut);
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };

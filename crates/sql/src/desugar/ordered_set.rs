@@ -6,7 +6,7 @@
 //! mode() WITHIN GROUP (ORDER BY x)               ──►  mode(x)
 //! ```
 
-use crate::ast_builder::function_call;
+use crate::ast_builder::{binary, function_call};
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -82,10 +82,6 @@ fn check(fraction: &Expr) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 /// The first non-NULL value, in order, at or after a fraction of all of them.

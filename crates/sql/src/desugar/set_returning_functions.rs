@@ -232,15 +232,7 @@ fn disambiguate_lists(items: &mut [SelectItem]) {
     impl VisitorMut for Lists {
         type Break = ();
 
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
+        crate::count_query_depth!(depth, mut);
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if self.depth > 0 {
@@ -314,15 +306,7 @@ struct WholeRowReferences<'a> {
 impl VisitorMut for WholeRowReferences<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    crate::count_query_depth!(depth, mut);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         // The rewritten function calls are subqueries whose arguments may contain such names.
@@ -454,15 +438,7 @@ fn unfold_value(expr: &mut Expr) -> bool {
     impl VisitorMut for Calls {
         type Break = ();
 
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
+        crate::count_query_depth!(depth, mut);
 
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             self.depth += usize::from(takes_lists(expr));

@@ -3,8 +3,8 @@
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_error::SqlState;
+use harrier_sqlstate::error;
 
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
@@ -120,10 +120,6 @@ pub fn options_of(tokens: &Tokens<'_>) -> Result<SequenceOptions> {
         Token::EOF => Ok(options),
         _ => Err(words.syntax_error()),
     }
-}
-
-fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    SqlError::new(state, message).into_datafusion()
 }
 
 fn statement(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatement>> {

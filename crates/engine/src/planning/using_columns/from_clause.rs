@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, JoinConstraint, JoinOperator, ObjectName, TableFactor, TableWithJoins, Value,
 };
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::ast_builder::binary;
 use harrier_sql::ast_builder::function_call;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
@@ -251,10 +252,6 @@ fn single_part(name: &ObjectName) -> Result<String> {
             Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())
         }
     }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 fn coalesce(left: Expr, right: Expr) -> Expr {

@@ -22,14 +22,15 @@ use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, CaseWhen, DuplicateTreatment, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, OrderBy, OrderByExpr, OrderByKind,
-    OrderByOptions, Query, Select, SelectItem, TableFactor, TableWithJoins, UnaryOperator, Value,
-    ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    OrderByOptions, Select, SelectItem, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan,
+    Visit, VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::ast_builder::binary;
 use harrier_sql::ast_builder::function_call;
 use harrier_sql::desugar::row_comparison;
 use harrier_sql::identifier::plain;
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, unsupported_error};
 
 use crate::planning::using_columns::column::Column;
 use crate::planning::using_columns::from_clause::relations;
@@ -78,15 +79,7 @@ struct RowMentions<'n> {
 impl Visitor for RowMentions<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    harrier_sql::count_query_depth!(depth);
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         match expr {
@@ -230,10 +223,6 @@ fn values_of(row: &Row) -> Vec<Expr> {
     row.columns.iter().map(|(_, value)| value.clone()).collect()
 }
 
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
-}
-
 fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(expr))) }
 }
@@ -374,15 +363,7 @@ impl<'r> RowRewriter<'r> {
 impl VisitorMut for RowRewriter<'_> {
     type Break = DataFusionError;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    harrier_sql::count_query_depth!(depth, mut);
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         if self.depth > 0 {
@@ -393,8 +374,4 @@ impl VisitorMut for RowRewriter<'_> {
             Err(error) => ControlFlow::Break(error),
         }
     }
-}
-
-fn unsupported_error(message: &str) -> DataFusionError {
-    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }

@@ -12,10 +12,10 @@ use harrier_catalog::state::{State, Table};
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::identifier::plain;
 use harrier_sql::parser::index::{ReindexKind, ReindexStatement};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error};
 
 use crate::statement::ddl::Ddl;
-use crate::warehouse::keys::change::{self, error};
+use crate::warehouse::keys::change;
 use crate::warehouse::keys::declaration::{KeyKind, of_constraint};
 use crate::warehouse::keys::{
     Index, IndexKey, Item, KeyDeclaration, Keys, column_named, expressions, keys_notice, naming,

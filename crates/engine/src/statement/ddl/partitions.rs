@@ -20,9 +20,9 @@ use harrier_exec::data_files::{
     Cut, DividedBy, Holds, InvalidPartitions, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
 };
 use harrier_functions::datetime::time_zone::is_local;
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error};
 
-use super::{Ddl, error};
+use super::Ddl;
 use crate::settings::time_reading;
 use crate::types::columns::type_of;
 use crate::warehouse::dml::{Dml, PendingWrite, column as row_value};

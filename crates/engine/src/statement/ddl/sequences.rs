@@ -11,9 +11,9 @@ use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceValue, get, un
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error, unsupported_error};
 
-use super::{Ddl, column_mut, error, unsupported_error};
+use super::{Ddl, column_mut};
 use crate::warehouse::explain;
 use crate::warehouse::relation::no_relation;
 use crate::warehouse::relation::reference;

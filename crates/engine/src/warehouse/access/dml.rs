@@ -8,6 +8,7 @@ use datafusion::logical_expr::dml::{InsertOp, MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
 use harrier_catalog::access::{Columns, Privilege};
 use harrier_planner::binder::on_conflict::inserted_rows;
+use harrier_planner::rewrite::strip_alias;
 
 use crate::warehouse::access::permission_denied;
 use crate::warehouse::table::WarehouseTable;
@@ -149,11 +150,4 @@ fn columns_in_expr(expression: &Expr) -> Result<BTreeSet<String>> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(names)
-}
-
-fn strip_alias(expression: &Expr) -> &Expr {
-    match expression {
-        Expr::Alias(alias) => strip_alias(&alias.expr),
-        other => other,
-    }
 }

@@ -6,17 +6,13 @@ use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::state::{ColumnId, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error};
 
 use super::{
     Check, Constraint, Foreign, Index, IndexKey, KeyDeclaration, Keys, Kind, TAG, column_named, name_of,
     naming,
 };
 use crate::warehouse::keys::declaration::{KeyKind, check_columns, several_primary};
-
-pub(crate) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    SqlError::new(state, message).into_datafusion()
-}
 
 /// The names in use in the schema of `table`: those of `state`'s tables, and of `table` as changed so far.
 struct UsedNames<'s> {

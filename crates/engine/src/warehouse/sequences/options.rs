@@ -4,9 +4,9 @@ use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::sequences::{self as catalog, Sequence, SequenceValue};
 use harrier_catalog::state::ObjectId;
 use harrier_error::SqlState;
+use harrier_sqlstate::error;
 use uuid::Uuid;
 
-use crate::warehouse::sequences::error;
 use harrier_sql::parser::sequence::{SequenceOptions, SequenceType};
 
 fn invalid(message: String) -> DataFusionError {

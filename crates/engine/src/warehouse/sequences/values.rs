@@ -13,10 +13,10 @@ use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::sequences::{Sequence, SequenceValue};
 use harrier_catalog::state::ObjectId;
 use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::error;
 
 use crate::warehouse::access::permission_denied;
 use crate::warehouse::explain;
-use crate::warehouse::sequences::error;
 use crate::warehouse::sequences::session_values::CachedRange;
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::snapshot::StatementSnapshot;

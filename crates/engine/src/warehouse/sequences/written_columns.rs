@@ -10,13 +10,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::IntoDataFusionError;
+use harrier_sqlstate::{IntoDataFusionError, error};
 
-use super::{error, identity_of};
+use super::identity_of;
 use crate::planning::default_values::is_default;
 use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::relation::reference;
-use harrier_sql::identifier::plain;
+use harrier_sql::identifier::last_part;
 use harrier_sql::on_conflict;
 use harrier_sql::parser::sequence::{Identity, Overriding};
 
@@ -96,10 +96,6 @@ fn targets(table: &Table, named: &[ObjectName]) -> Vec<String> {
         true => table.columns.iter().map(|column| column.name.clone()).collect(),
         false => named.iter().map(last_part).collect(),
     }
-}
-
-fn last_part(name: &ObjectName) -> String {
-    name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
 }
 
 /// The number of a query's columns, if it is known from the syntax.
