@@ -39,12 +39,12 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         identity: Identity,
         settings: Vec<(String, String)>,
-    ) -> Result<Arc<dyn Session>, SqlError>;
+    ) -> Result<Arc<dyn BackendSession>, SqlError>;
 }
 
 /// A parsed statement.
 #[derive(Clone)]
-pub struct Statement {
+pub struct BackendStatement {
     pub text: String,
     /// The session's own representation.
     pub inner: Arc<dyn Any + Send + Sync>,
@@ -54,19 +54,19 @@ pub struct Statement {
 }
 
 /// The result of a statement.
-pub enum Outcome {
+pub enum BackendResponse {
     /// Dropping the stream cancels the statement.
     Rows {
         schema: SchemaRef,
         rows: BoxStream<'static, Result<RecordBatch, SqlError>>,
     },
-    CopyOut(CopyOut),
-    CopyIn(CopyIn),
+    CopyOut(CopyToClient),
+    CopyIn(CopyFromClient),
     Done(Completion),
 }
 
 /// The output of COPY. Dropping the stream cancels the statement.
-pub enum CopyOut {
+pub enum CopyToClient {
     Text {
         columns: usize,
         text: BoxStream<'static, Result<Bytes, SqlError>>,
@@ -78,7 +78,7 @@ pub enum CopyOut {
 }
 
 /// A COPY that waits for the client's rows.
-pub struct CopyIn {
+pub struct CopyFromClient {
     /// The target, for errors.
     pub table: String,
     /// The columns that need values.
@@ -92,7 +92,7 @@ pub struct CopyIn {
 pub enum CopyInto {
     /// Text, split anywhere.
     Text(mpsc::Sender<Bytes>),
-    /// Rows decoded from binary, with the columns of [`CopyIn::schema`].
+    /// Rows decoded from binary, with the columns of [`CopyFromClient::schema`].
     Rows(mpsc::Sender<RecordBatch>),
 }
 
@@ -118,13 +118,13 @@ pub trait BufferedRows: Send {
 /// A client's session; runs one statement at a time. All methods are cancel-safe: dropping a statement's
 /// future cancels it.
 #[async_trait]
-pub trait Session: Send + Sync + 'static {
+pub trait BackendSession: Send + Sync + 'static {
     /// Splits a text into statements at semicolons; omits empty ones.
     fn split(&self, text: &str) -> Vec<StatementPart>;
 
     /// Parses one statement. The time grows with the text, so it does not run on the threads that serve
     /// clients.
-    async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
+    async fn parse(&self, text: &str) -> Result<BackendStatement, SqlError>;
 
     /// Parses a statement that the server runs itself; `None` for others, of which only the first word is
     /// read. The time grows with the text.
@@ -137,7 +137,7 @@ pub trait Session: Send + Sync + 'static {
     /// Describes a statement's parameters and rows. `types`: parameter types that the client declared.
     async fn describe(
         &self,
-        statement: &Statement,
+        statement: &BackendStatement,
         types: &[Option<DataType>],
     ) -> Result<Description, SqlError>;
 
@@ -145,10 +145,10 @@ pub trait Session: Send + Sync + 'static {
     /// progress to `entry`.
     async fn execute(
         &self,
-        statement: &Statement,
+        statement: &BackendStatement,
         values: &[ArrayRef],
         entry: &Arc<StatementEntry>,
-    ) -> Result<Outcome, SqlError>;
+    ) -> Result<BackendResponse, SqlError>;
 
     fn transaction(&self) -> TransactionState;
 

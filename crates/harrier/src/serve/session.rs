@@ -26,7 +26,7 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelFlag, CancelOnDrop};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
-    self, Backend, BufferedRows, CopyInto, IntervalText, Outcome, Session, Statement,
+    self, Backend, BackendResponse, BackendSession, BackendStatement, BufferedRows, CopyInto, IntervalText,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use harrier_session_api::command::{Discard, SessionCommand};
@@ -72,7 +72,7 @@ impl Sessions {
         &self,
         identity: Identity,
         mut settings: Vec<(String, String)>,
-    ) -> BoxFuture<'_, Result<Arc<dyn Session>, SqlError>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn BackendSession>, SqlError>> {
         async move {
             let Identity { role, database, process, .. } = &identity;
             let access = self.engine.access().await;
@@ -128,7 +128,7 @@ impl Backend for Sessions {
         &'a self,
         identity: Identity,
         settings: Vec<(String, String)>,
-    ) -> BoxFuture<'f, Result<Arc<dyn Session>, SqlError>> {
+    ) -> BoxFuture<'f, Result<Arc<dyn BackendSession>, SqlError>> {
         self.boxed_open(identity, settings)
     }
 }
@@ -259,21 +259,21 @@ impl EngineSession {
         }
     }
 
-    fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<Statement, SqlError>> {
+    fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<BackendStatement, SqlError>> {
         async move {
             let whole = splitter::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
             let parsed = self.run(async move { session.parse(whole) }).await?;
             let (kind, tag) = (parsed.kind(), parsed.tag());
             let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
-            Ok(Statement { text: text.to_string(), inner, tag, kind })
+            Ok(BackendStatement { text: text.to_string(), inner, tag, kind })
         }
         .boxed()
     }
 
     fn boxed_describe<'a>(
         &'a self,
-        statement: &'a Statement,
+        statement: &'a BackendStatement,
         types: &'a [Option<DataType>],
     ) -> BoxFuture<'a, Result<Description, SqlError>> {
         async move {
@@ -290,10 +290,10 @@ impl EngineSession {
 
     fn boxed_execute<'a>(
         &'a self,
-        statement: &'a Statement,
+        statement: &'a BackendStatement,
         values: &'a [ArrayRef],
         entry: &'a Arc<StatementEntry>,
-    ) -> BoxFuture<'a, Result<Outcome, SqlError>> {
+    ) -> BoxFuture<'a, Result<BackendResponse, SqlError>> {
         async move {
             self.registry.check_audit()?;
             let mut parsed = downcast(statement)?;
@@ -328,19 +328,21 @@ impl EngineSession {
                 })
                 .await?;
             Ok(match outcome {
-                Execution::Written(completion) => Outcome::Done(completion),
+                Execution::Written(completion) => BackendResponse::Done(completion),
                 Execution::Started(harrier_engine::Outcome::Command(mut completion)) => {
                     let starts =
                         statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
                     if starts && completion.tag == "BEGIN" {
                         completion.tag = "START TRANSACTION".to_string();
                     }
-                    Outcome::Done(completion)
+                    BackendResponse::Done(completion)
                 }
-                Execution::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
-                    schema: named.rename_columns(&schema),
-                    rows: batches(&threads, &canceled, stream, text),
-                },
+                Execution::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
+                    BackendResponse::Rows {
+                        schema: named.rename_columns(&schema),
+                        rows: batches(&threads, &canceled, stream, text),
+                    }
+                }
                 Execution::Started(harrier_engine::Outcome::CopyIn(CopyIn {
                     input,
                     write,
@@ -351,7 +353,7 @@ impl EngineSession {
                         CopyInto::Text(input),
                         copy_completion(&threads, &canceled, exclusively(&self.running, write.finish())),
                     );
-                    Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
+                    BackendResponse::CopyIn(backend::CopyFromClient { table, schema, input, done })
                 }
                 Execution::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
                     input,
@@ -363,13 +365,13 @@ impl EngineSession {
                         CopyInto::Rows(input),
                         copy_completion(&threads, &canceled, exclusively(&self.running, write.finish())),
                     );
-                    Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
+                    BackendResponse::CopyIn(backend::CopyFromClient { table, schema, input, done })
                 }
                 Execution::Started(harrier_engine::Outcome::CopyOut(copy)) => {
-                    Outcome::CopyOut(text_of(&threads, &canceled, copy))
+                    BackendResponse::CopyOut(text_of(&threads, &canceled, copy))
                 }
                 Execution::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
-                    Outcome::CopyOut(backend::CopyOut::Rows {
+                    BackendResponse::CopyOut(backend::CopyToClient::Rows {
                         schema,
                         rows: batches(&threads, &canceled, stream, text),
                     })
@@ -468,7 +470,7 @@ fn batches(
 }
 
 /// The text of a COPY, prefetched, followed by its completion.
-fn text_of(threads: &Threads, canceled: &CancelFlag, copy: CopyOut) -> backend::CopyOut {
+fn text_of(threads: &Threads, canceled: &CancelFlag, copy: CopyOut) -> backend::CopyToClient {
     let columns = copy.columns();
     let (sender, receiver) = oneshot::channel();
     let pieces = futures::stream::unfold((copy, sender), |(mut copy, sender)| async move {
@@ -487,7 +489,7 @@ fn text_of(threads: &Threads, canceled: &CancelFlag, copy: CopyOut) -> backend::
         Ok(Completion::new(tag))
     };
     let text = prefetch(threads, canceled, pieces.boxed());
-    backend::CopyOut::Text { columns, text, done: done.boxed() }
+    backend::CopyToClient::Text { columns, text, done: done.boxed() }
 }
 
 /// Runs `work` while holding `running`.
@@ -521,7 +523,7 @@ fn copy_completion(
 }
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
-impl Session for EngineSession {
+impl BackendSession for EngineSession {
     fn command(&self, text: &str) -> Result<Option<SessionCommand>, SqlError> {
         session_command::parse_text(text).map_err(|error| harrier_engine::in_statement(&error, text))
     }
@@ -540,13 +542,16 @@ impl Session for EngineSession {
         parts
     }
 
-    fn parse<'a: 'f, 'b: 'f, 'f>(&'a self, text: &'b str) -> BoxFuture<'f, Result<Statement, SqlError>> {
+    fn parse<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        text: &'b str,
+    ) -> BoxFuture<'f, Result<BackendStatement, SqlError>> {
         self.boxed_parse(text)
     }
 
     fn describe<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
         &'a self,
-        statement: &'b Statement,
+        statement: &'b BackendStatement,
         types: &'c [Option<DataType>],
     ) -> BoxFuture<'f, Result<Description, SqlError>> {
         self.boxed_describe(statement, types)
@@ -554,10 +559,10 @@ impl Session for EngineSession {
 
     fn execute<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
         &'a self,
-        statement: &'b Statement,
+        statement: &'b BackendStatement,
         values: &'c [ArrayRef],
         entry: &'d Arc<StatementEntry>,
-    ) -> BoxFuture<'f, Result<Outcome, SqlError>> {
+    ) -> BoxFuture<'f, Result<BackendResponse, SqlError>> {
         self.boxed_execute(statement, values, entry)
     }
 
@@ -684,7 +689,7 @@ enum Execution {
     Started(harrier_engine::Outcome),
 }
 
-fn downcast(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {
+fn downcast(statement: &BackendStatement) -> Result<Arc<ParsedStatement>, SqlError> {
     Arc::clone(&statement.inner)
         .downcast::<ParsedStatement>()
         .map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was parsed by another session"))

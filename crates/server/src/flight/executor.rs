@@ -25,14 +25,14 @@ use super::consumer::{Consumer, Discard, client_gone_error};
 use super::encode::wire_schema;
 use super::login::{HostedSession, Lease, terminated_error};
 use super::single_statement::parse_single;
-use crate::backend::{CopyIn, CopyInto, Outcome, Session, Statement};
+use crate::backend::{BackendResponse, BackendSession, BackendStatement, CopyFromClient, CopyInto};
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
 /// Inputs of a statement beside its text.
 #[derive(Default)]
 pub(super) struct StatementInputs<'a> {
     /// Parsed by this session.
-    pub parsed: Option<Statement>,
+    pub parsed: Option<BackendStatement>,
     pub values: &'a [ArrayRef],
     /// The row description sent to the client when it prepared the statement.
     pub expected: Option<&'a Schema>,
@@ -57,7 +57,7 @@ impl Executor {
         Self { lease, registry, stops, canceled }
     }
 
-    pub fn session(&self) -> &Arc<dyn Session> {
+    pub fn session(&self) -> &Arc<dyn BackendSession> {
         &self.lease.hosted.session
     }
 
@@ -104,7 +104,10 @@ impl Executor {
     }
 
     /// Describes a statement's parameters and rows. `None`: the text is empty.
-    pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, SqlError> {
+    pub async fn describe(
+        &mut self,
+        text: &str,
+    ) -> Result<Option<(BackendStatement, Description)>, SqlError> {
         let session = Arc::clone(self.session());
         let parsed = parse_single(&*session, text);
         let Some(statement) = self.unless_stopped(parsed).await? else { return Ok(None) };
@@ -155,7 +158,7 @@ impl Executor {
 }
 
 async fn work(
-    session: &dyn Session,
+    session: &dyn BackendSession,
     text: &str,
     given: StatementInputs<'_>,
     is_side: bool,
@@ -176,7 +179,7 @@ async fn work(
         .with_hint("Read them to the end first, or use another connection."));
     }
     match session.execute(&statement, given.values, entry).await? {
-        Outcome::Rows { schema, mut rows } => {
+        BackendResponse::Rows { schema, mut rows } => {
             if let Some(expected) = given.expected {
                 check_columns(session, &statement, &schema, expected).await?;
             }
@@ -193,8 +196,8 @@ async fn work(
             }
             Ok(Completion { tag: format!("{} {count}", statement.tag), ..Completion::default() })
         }
-        Outcome::Done(done) => Ok(done),
-        Outcome::CopyIn(CopyIn { input, done, .. }) => match (given.input, input) {
+        BackendResponse::Done(done) => Ok(done),
+        BackendResponse::CopyIn(CopyFromClient { input, done, .. }) => match (given.input, input) {
             (Some(source), CopyInto::Text(input)) => feed(source, input, done).await,
             _ => Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
@@ -202,7 +205,7 @@ async fn work(
             )
             .with_hint("Use bulk ingestion, which sends Arrow batches.")),
         },
-        Outcome::CopyOut(_) => {
+        BackendResponse::CopyOut(_) => {
             Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot copy to the client over Flight SQL")
                 .with_hint("Select the rows, which arrive as Arrow batches."))
         }
@@ -211,8 +214,8 @@ async fn work(
 
 /// Errors: the statement's description has changed (0A000).
 async fn check_columns(
-    session: &dyn Session,
-    statement: &Statement,
+    session: &dyn BackendSession,
+    statement: &BackendStatement,
     schema: &Schema,
     expected: &Schema,
 ) -> Result<(), SqlError> {

@@ -36,7 +36,7 @@ use super::connection::{Connection, Peer};
 use super::consumer::Rows;
 use super::prepared::Prepared;
 use super::single_statement::parse_single;
-use crate::backend::Session;
+use crate::backend::BackendSession;
 use crate::registry::{SessionGuard, Stop};
 
 /// Maximum recorded settings of a client. There are fewer parameters; a client with many spellings of them
@@ -105,7 +105,7 @@ struct PendingResult {
 
 /// A backend session, listed in the registry.
 pub(super) struct HostedSession {
-    pub session: Arc<dyn Session>,
+    pub session: Arc<dyn BackendSession>,
     pub guard: SessionGuard,
     busy: Arc<tokio::sync::Mutex<()>>,
     /// SQL has opened a transaction that outlives its statement.

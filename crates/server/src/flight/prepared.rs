@@ -8,7 +8,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_session_api::statement::Description;
 use parking_lot::Mutex;
 
-use crate::backend::Statement;
+use crate::backend::BackendStatement;
 
 pub(super) struct Prepared {
     pub text: String,
@@ -16,7 +16,7 @@ pub(super) struct Prepared {
     pub transaction: Option<Bytes>,
     /// The session that parsed it: others parse it again.
     pub session: i32,
-    pub parsed: Option<Statement>,
+    pub parsed: Option<BackendStatement>,
     /// `None`: its parameter types were not known yet.
     pub description: Option<Description>,
     pub bound: Mutex<Option<RecordBatch>>,

@@ -2,10 +2,13 @@
 
 use harrier_error::{SqlError, SqlState};
 
-use crate::backend::{Session, Statement};
+use crate::backend::{BackendSession, BackendStatement};
 
 /// Parses a single statement. `None`: the text is empty.
-pub(super) async fn parse_single(session: &dyn Session, text: &str) -> Result<Option<Statement>, SqlError> {
+pub(super) async fn parse_single(
+    session: &dyn BackendSession,
+    text: &str,
+) -> Result<Option<BackendStatement>, SqlError> {
     let mut parts = session.split(text).into_iter();
     match (parts.next(), parts.next()) {
         (None, _) => Ok(None),

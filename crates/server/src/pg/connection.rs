@@ -68,7 +68,7 @@ pub(super) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, origin: 
 }
 
 struct Begin {
-    session: Arc<dyn crate::backend::Session>,
+    session: Arc<dyn crate::backend::BackendSession>,
     guard: crate::registry::SessionGuard,
 }
 

@@ -10,14 +10,14 @@ use harrier_session_api::statement::Description;
 
 use super::result_stream::ResultStream;
 use super::types::PgType;
-use crate::backend::Statement;
+use crate::backend::BackendStatement;
 use crate::registry::{Registry, StatementEntry};
 
 /// A prepared statement, from Parse.
 pub(crate) enum Prepared {
     Empty,
     Sql {
-        statement: Statement,
+        statement: BackendStatement,
         description: Description,
         /// The parameter types sent to the client.
         types: Vec<PgType>,

@@ -24,7 +24,7 @@ use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
 use super::scroll::Scroll;
 use super::zone::Zone;
-use crate::backend::Session;
+use crate::backend::BackendSession;
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 
 mod copy;
@@ -70,7 +70,7 @@ impl From<io::Error> for RequestError {
 /// A client's session.
 pub(super) struct ClientSession {
     pub(super) io: Io,
-    session: Arc<dyn Session>,
+    session: Arc<dyn BackendSession>,
     registry: Arc<Registry>,
     guard: SessionGuard,
     stops: Stops,
@@ -101,7 +101,7 @@ struct Cursor {
 impl ClientSession {
     pub(super) fn new(
         io: Io,
-        session: Arc<dyn Session>,
+        session: Arc<dyn BackendSession>,
         registry: Arc<Registry>,
         guard: SessionGuard,
     ) -> Self {
@@ -308,7 +308,7 @@ impl ClientSession {
     }
 }
 
-fn split(session: &dyn Session, text: &str) -> Vec<StatementPart> {
+fn split(session: &dyn BackendSession, text: &str) -> Vec<StatementPart> {
     match text.len() < LONG_TEXT_BYTES {
         true => session.split(text),
         false => tokio::task::block_in_place(|| session.split(text)),
@@ -316,7 +316,10 @@ fn split(session: &dyn Session, text: &str) -> Vec<StatementPart> {
 }
 
 /// Waits for a statement's cleanup, and returns its outcome.
-async fn settle_with<T>(session: &dyn Session, done: Result<T, RequestError>) -> Result<T, RequestError> {
+async fn settle_with<T>(
+    session: &dyn BackendSession,
+    done: Result<T, RequestError>,
+) -> Result<T, RequestError> {
     match (done, session.settle().await) {
         (Ok(_), Err(failure)) => Err(failure.into()),
         (done, _) => done,

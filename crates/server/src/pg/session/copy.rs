@@ -18,7 +18,7 @@ use super::super::result_stream::ResultStream;
 use super::super::rows;
 use super::interrupt::{next_interruption, run_interruptible, send};
 use super::{ClientSession, RequestError};
-use crate::backend::{CopyIn, CopyInto, CopyOut};
+use crate::backend::{CopyFromClient, CopyInto, CopyToClient};
 use crate::registry::StatementEntry;
 
 /// The consumer of a COPY FROM's rows.
@@ -63,11 +63,11 @@ impl CopyInput {
 impl ClientSession {
     pub(super) async fn copy_in(
         &mut self,
-        copy: CopyIn,
+        copy: CopyFromClient,
         entry: &StatementEntry,
         deadline: Option<Instant>,
     ) -> Result<Completion, RequestError> {
-        let CopyIn { table, schema, input, done } = copy;
+        let CopyFromClient { table, schema, input, done } = copy;
         let (mut copy_input, is_binary) = match input {
             CopyInto::Text(input) => (CopyInput::Text(input), false),
             CopyInto::Rows(input) => match Reader::new(table, Arc::clone(&schema)) {
@@ -167,13 +167,13 @@ impl ClientSession {
 
     pub(super) async fn copy_out(
         &mut self,
-        copy: CopyOut,
+        copy: CopyToClient,
         entry: &StatementEntry,
         deadline: Option<Instant>,
     ) -> Result<Completion, RequestError> {
         let (columns, mut text, done) = match copy {
-            CopyOut::Text { columns, text, done } => (columns, Some(text), done),
-            CopyOut::Rows { schema, rows } => {
+            CopyToClient::Text { columns, text, done } => (columns, Some(text), done),
+            CopyToClient::Rows { schema, rows } => {
                 let columns = rows::columns(&schema, &[1])?;
                 return self.copy_rows(ResultStream::new(columns, rows), entry, deadline).await;
             }

@@ -7,7 +7,7 @@ use harrier_session_api::statement::StatementKind;
 use super::super::words;
 use super::interrupt::{next_stop, run_interruptible, terminated_error};
 use super::{ClientSession, RequestError, failure_of};
-use crate::backend::Statement;
+use crate::backend::BackendStatement;
 use crate::registry::Stop;
 
 impl ClientSession {
@@ -43,7 +43,7 @@ impl ClientSession {
     }
 
     /// Lets a statement join the implicit transaction.
-    pub(super) async fn join_implicit(&mut self, statement: &Statement) -> Result<(), RequestError> {
+    pub(super) async fn join_implicit(&mut self, statement: &BackendStatement) -> Result<(), RequestError> {
         match statement.kind {
             StatementKind::Plain => self.begin_implicit().await,
             StatementKind::Begin | StatementKind::Control => Ok(self.make_explicit(statement)?),
@@ -60,7 +60,7 @@ impl ClientSession {
     /// warning.
     ///
     /// Errors: it requires an explicit transaction (25P01).
-    pub(super) fn make_explicit(&mut self, statement: &Statement) -> Result<(), SqlError> {
+    pub(super) fn make_explicit(&mut self, statement: &BackendStatement) -> Result<(), SqlError> {
         let state = self.session.transaction();
         let is_begun = state != TransactionState::Idle && !self.is_implicit;
         let words: Vec<String> = words::words(&statement.text).map(str::to_ascii_lowercase).collect();

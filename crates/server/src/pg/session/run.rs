@@ -16,13 +16,13 @@ use super::super::result_stream::ResultStream;
 use super::super::rows;
 use super::interrupt::{run_interruptible, send, terminated_error};
 use super::{ClientSession, LONG_TEXT_BYTES, RequestError, failure_of, settle_with};
-use crate::backend::{Outcome, Statement};
+use crate::backend::{BackendResponse, BackendStatement};
 use crate::registry::{Phase, Stop};
 
 /// A client's statement.
 pub(super) enum ClientStatement {
     SessionCommand(SessionCommand),
-    Sql(Statement),
+    Sql(BackendStatement),
 }
 
 impl ClientSession {
@@ -46,7 +46,7 @@ impl ClientSession {
     }
 
     /// Parses a statement; while parsing, it is listed and can be canceled.
-    pub(super) async fn parse_statement(&mut self, text: &str) -> Result<Statement, RequestError> {
+    pub(super) async fn parse_statement(&mut self, text: &str) -> Result<BackendStatement, RequestError> {
         let deadline = self.deadline();
         self.stops.mark_unchanged();
         if self.guard.entry.requested_stop() == Some(Stop::Session) {
@@ -67,7 +67,7 @@ impl ClientSession {
     /// Errors: its columns differ from `expected` (0A000); those of execution.
     pub(super) async fn start(
         &mut self,
-        statement: &Statement,
+        statement: &BackendStatement,
         values: &[ArrayRef],
         formats: &[i16],
         tells_columns: bool,
@@ -86,7 +86,7 @@ impl ClientSession {
             entry.set_phase(Phase::Running);
         }
         let done = match outcome {
-            Ok(Ok(Outcome::Rows { schema, rows })) => {
+            Ok(Ok(BackendResponse::Rows { schema, rows })) => {
                 let checked = match expected {
                     Some(expected) => self.check_columns(statement, &schema, expected, deadline).await,
                     None => Ok(()),
@@ -106,9 +106,9 @@ impl ClientSession {
                     }
                 }
             }
-            Ok(Ok(Outcome::Done(done))) => Ok(done),
-            Ok(Ok(Outcome::CopyIn(copy))) => self.copy_in(copy, &entry, deadline).await,
-            Ok(Ok(Outcome::CopyOut(copy))) => self.copy_out(copy, &entry, deadline).await,
+            Ok(Ok(BackendResponse::Done(done))) => Ok(done),
+            Ok(Ok(BackendResponse::CopyIn(copy))) => self.copy_in(copy, &entry, deadline).await,
+            Ok(Ok(BackendResponse::CopyOut(copy))) => self.copy_out(copy, &entry, deadline).await,
             Ok(Err(failure)) => Err(failure.into()),
             Err(error) => Err(error),
         };
@@ -131,7 +131,7 @@ impl ClientSession {
     /// Errors: the statement's description has changed (0A000).
     async fn check_columns(
         &mut self,
-        statement: &Statement,
+        statement: &BackendStatement,
         schema: &Schema,
         expected: Expected<'_>,
         deadline: Option<Instant>,

@@ -11,7 +11,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_server::backend::{Backend, CopyIn, CopyInto, Outcome, Session, Statement};
+use harrier_server::backend::{
+    Backend, BackendResponse, BackendSession, BackendStatement, CopyFromClient, CopyInto,
+};
 use harrier_server::registry::StatementEntry;
 use harrier_session_api::command::Discard;
 use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
@@ -51,7 +53,7 @@ impl Backend for MockBackend {
         &self,
         identity: Identity,
         settings: Vec<(String, String)>,
-    ) -> Result<Arc<dyn Session>, SqlError> {
+    ) -> Result<Arc<dyn BackendSession>, SqlError> {
         if identity.database == "nowhere" {
             return Err(SqlError::fatal(
                 SqlState::INVALID_CATALOG_NAME,
@@ -70,15 +72,15 @@ impl Backend for MockBackend {
     }
 }
 
-fn completion(tag: impl Into<String>) -> Outcome {
-    Outcome::Done(Completion { tag: tag.into(), ..Completion::default() })
+fn completion(tag: impl Into<String>) -> BackendResponse {
+    BackendResponse::Done(Completion { tag: tag.into(), ..Completion::default() })
 }
 
-fn rows(batch: RecordBatch) -> Outcome {
-    Outcome::Rows { schema: batch.schema(), rows: futures::stream::iter([Ok(batch)]).boxed() }
+fn rows(batch: RecordBatch) -> BackendResponse {
+    BackendResponse::Rows { schema: batch.schema(), rows: futures::stream::iter([Ok(batch)]).boxed() }
 }
 
-fn texts<const N: usize>(names: [&str; N], mut all: Vec<[String; N]>) -> Outcome {
+fn texts<const N: usize>(names: [&str; N], mut all: Vec<[String; N]>) -> BackendResponse {
     all.dedup();
     let columns = names.iter().enumerate().map(|(at, name)| {
         // Text columns as DataFusion has them.
@@ -130,7 +132,7 @@ impl Inner {
         Ok(count)
     }
 
-    fn control(&self, text: &str) -> Result<Option<Outcome>, SqlError> {
+    fn control(&self, text: &str) -> Result<Option<BackendResponse>, SqlError> {
         let mut own = self.own.lock();
         let name = text.rsplit(' ').next().unwrap_or_default().to_string();
         Ok(Some(match text {
@@ -167,7 +169,7 @@ impl Inner {
         }))
     }
 
-    fn catalog(&self, text: &str) -> Result<Outcome, SqlError> {
+    fn catalog(&self, text: &str) -> Result<BackendResponse, SqlError> {
         let names: Vec<String> = self.with_tables(|tables| Ok(tables.keys().cloned().collect()))?;
         let word = str::to_string;
         if text.starts_with("SELECT DISTINCT catalog_name FROM") {
@@ -182,7 +184,7 @@ impl Inner {
         Ok(texts(["table_catalog", "table_schema", "table_name", "table_type"], all))
     }
 
-    async fn run(self: &Arc<Self>, text: &str, values: &[ArrayRef]) -> Result<Outcome, SqlError> {
+    async fn run(self: &Arc<Self>, text: &str, values: &[ArrayRef]) -> Result<BackendResponse, SqlError> {
         if let Some(outcome) = self.control(text)? {
             return Ok(outcome);
         }
@@ -203,7 +205,7 @@ impl Inner {
             });
             let batch = RecordBatch::try_from_iter(columns).unwrap();
             let batches = std::iter::repeat_n(Ok(batch.clone()), rest.parse().unwrap());
-            return Ok(Outcome::Rows {
+            return Ok(BackendResponse::Rows {
                 schema: batch.schema(),
                 rows: futures::stream::iter(batches).boxed(),
             });
@@ -216,9 +218,9 @@ impl Inner {
         }
         if text == "SELECT then panic" {
             let some = self.numbers(8192, None);
-            let Outcome::Rows { schema, rows } = some else { unreachable!() };
+            let BackendResponse::Rows { schema, rows } = some else { unreachable!() };
             let rows = rows.chain(futures::stream::once(async { panic!("a test asked for it") })).boxed();
-            return Ok(Outcome::Rows { schema, rows });
+            return Ok(BackendResponse::Rows { schema, rows });
         }
         if text == "WAIT" {
             return std::future::pending().await;
@@ -292,7 +294,7 @@ impl Inner {
         self.table(name).map(rows)
     }
 
-    fn numbers(&self, count: i64, mut failure: Option<SqlError>) -> Outcome {
+    fn numbers(&self, count: i64, mut failure: Option<SqlError>) -> BackendResponse {
         let batches = Arc::clone(&self.batches);
         let mut from = 0;
         let batches = std::iter::from_fn(move || {
@@ -312,11 +314,11 @@ impl Inner {
             from = to;
             Some(Ok(RecordBatch::try_new(numbers_schema(), columns).unwrap()))
         });
-        Outcome::Rows { schema: numbers_schema(), rows: futures::stream::iter(batches).boxed() }
+        BackendResponse::Rows { schema: numbers_schema(), rows: futures::stream::iter(batches).boxed() }
     }
 
     /// Rows are added to the table at the end of the input.
-    fn copy(self: &Arc<Self>, name: &str) -> Result<Outcome, SqlError> {
+    fn copy(self: &Arc<Self>, name: &str) -> Result<BackendResponse, SqlError> {
         let schema = self.table(name)?.schema();
         let (input, mut output) = mpsc::channel::<bytes::Bytes>(2);
         let (table_name, full_schema) = (name.to_string(), Arc::clone(&schema));
@@ -340,18 +342,18 @@ impl Inner {
             Ok(Completion { tag: format!("COPY {}", lines.len()), ..Completion::default() })
         });
         let (table, input) = (table_name, CopyInto::Text(input));
-        Ok(Outcome::CopyIn(CopyIn { table, schema: full_schema, input, done: completion }))
+        Ok(BackendResponse::CopyIn(CopyFromClient { table, schema: full_schema, input, done: completion }))
     }
 }
 
 #[async_trait]
-impl Session for MockSession {
+impl BackendSession for MockSession {
     fn split(&self, text: &str) -> Vec<StatementPart> {
         let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
         texts.map(|text| StatementPart { text: text.to_string(), offset: 0 }).collect()
     }
 
-    async fn parse(&self, text: &str) -> Result<Statement, SqlError> {
+    async fn parse(&self, text: &str) -> Result<BackendStatement, SqlError> {
         if text.starts_with("SELEC ") {
             return Err(SqlError {
                 position: Some(1),
@@ -364,10 +366,14 @@ impl Session for MockSession {
             _ => StatementKind::Plain,
         };
         let inner = Arc::new(Arc::as_ptr(&self.0) as usize);
-        Ok(Statement { text: text.to_string(), inner, tag: "SELECT", kind })
+        Ok(BackendStatement { text: text.to_string(), inner, tag: "SELECT", kind })
     }
 
-    async fn describe(&self, statement: &Statement, _: &[Option<DataType>]) -> Result<Description, SqlError> {
+    async fn describe(
+        &self,
+        statement: &BackendStatement,
+        _: &[Option<DataType>],
+    ) -> Result<Description, SqlError> {
         let text = statement.text.as_str();
         let none = Vec::new();
         Ok(match text {
@@ -408,10 +414,10 @@ impl Session for MockSession {
 
     async fn execute(
         &self,
-        statement: &Statement,
+        statement: &BackendStatement,
         values: &[ArrayRef],
         _: &Arc<StatementEntry>,
-    ) -> Result<Outcome, SqlError> {
+    ) -> Result<BackendResponse, SqlError> {
         let parsed_by = statement.inner.downcast_ref::<usize>();
         assert_eq!(
             parsed_by,
