@@ -41,7 +41,7 @@ pub use harrier_storage::{Options, Staged, StagedWriter};
 pub use readers::LockState;
 pub use root::Root;
 pub use staged_placement::{ReplacedFiles, StagedPlacement};
-pub use statement::{CancelFlag, Statement};
+pub use statement::{Statement, WriteCancelFlag};
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks;
 use harrier_exec::frontend::link::Link;
 use harrier_exec::frontend::server::PlanService;
-use harrier_exec::monitor::statement_history::History;
+use harrier_exec::monitor::statement_history::StatementHistory;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_resources::fair_merge_pool::FairMergePool;
 use harrier_resources::spill_disks::{Disks, Folder};
@@ -65,7 +65,7 @@ pub struct EngineOptions {
     pub server_tables: Vec<ServerTable>,
     /// History of the statements that this process or its gang has run; with a front end the gang records
     /// them.
-    pub history: Option<History>,
+    pub history: Option<StatementHistory>,
     /// Resource limits of every statement, whatever its session's settings.
     pub limits: Limits,
     /// Derives the stored verifier from a password, or rejects it. Without it roles cannot have passwords.
@@ -120,7 +120,7 @@ struct Inner {
     link: Option<Link>,
     warehouse: Option<Arc<Warehouse>>,
     server_tables: Arc<[ServerTable]>,
-    history: Option<History>,
+    history: Option<StatementHistory>,
     password_verifier: Option<PasswordVerifier>,
     limits: Limits,
     server_functions: Vec<ServerFunction>,
@@ -278,7 +278,7 @@ impl Engine {
     }
 
     /// The statement history, if it is recorded.
-    pub fn history(&self) -> Option<&History> {
+    pub fn history(&self) -> Option<&StatementHistory> {
         self.inner.history.as_ref()
     }
 

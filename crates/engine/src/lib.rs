@@ -46,7 +46,7 @@ pub use harrier_error::{SqlError, SqlState};
 pub use harrier_pgcatalog::{Activity, AdvisoryLock};
 pub use harrier_resources::spill_disks::{DiskState, DiskStatus};
 pub use runtime::panic_guard::install_panic_hook;
-pub use runtime::progress::{Progress, ProgressReading};
+pub use runtime::progress::{PlanProgress, ProgressReading};
 pub use runtime::{limits, locked_folder, memory_size};
 pub use session::Session;
 pub use settings::facts::facts as setting_facts;

@@ -25,7 +25,7 @@ use harrier_exec::formats::parquet_scan::ParquetFilesFactory;
 use harrier_exec::formats::text_scan::TextFilesFactory;
 use harrier_exec::frontend::admission::Admission;
 use harrier_exec::frontend::client::{DistributeBytesMin, RetryReads};
-use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport};
+use harrier_exec::{RowCodec, RowTransport, StatementOptions, StoreProfiles};
 use harrier_functions::datetime::transaction_time::{self, BlockStart};
 use harrier_functions::math::checked::Operation;
 use harrier_functions::registry;
@@ -299,8 +299,8 @@ impl Session {
             return Ok(());
         };
         let transport = match settings.interconnect.as_str() {
-            "grpc" => Transport::Grpc,
-            _ => Transport::Mpi,
+            "grpc" => RowTransport::Grpc,
+            _ => RowTransport::Mpi,
         };
         let distribute_bytes_min = settings.distribute_bytes_min;
         let options = StatementOptions { transport, distribute_bytes_min, run: None };

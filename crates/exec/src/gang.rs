@@ -84,7 +84,7 @@ const BUILD_VARIABLE: &str = "HARRIER_PRETEND_BUILD";
 
 /// The transport of a statement's rows between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum RowTransport {
     /// The interconnect.
     Mpi,
     /// datafusion-distributed's own, for comparison.
@@ -94,7 +94,7 @@ pub enum Transport {
 /// Options of a statement on the gang.
 #[derive(Clone, Copy, Debug)]
 pub struct StatementOptions {
-    pub transport: Transport,
+    pub transport: RowTransport,
     /// A scan of fewer bytes than this stays on one rank.
     pub distribute_bytes_min: usize,
     /// The number by which [`Gang::task_metrics`] finds it while it runs; `None`: it is not polled.
@@ -406,7 +406,7 @@ impl Gang {
     /// Begins a statement on the gang.
     ///
     /// Errors: this rank cannot reach any other (57P02); a gRPC server cannot be started.
-    pub async fn statement(&self, options: StatementOptions) -> Result<Statement> {
+    pub async fn statement(&self, options: StatementOptions) -> Result<GangStatement> {
         if let Links::Processes(interconnect) = &self.inner.links {
             // A rank that has ended before the statement began does not fail it.
             interconnect.check_processes().await;
@@ -419,14 +419,14 @@ impl Gang {
         self.inner.reported_losses.store(losses.len(), Ordering::Relaxed);
         let members = self.members();
         let urls = match options.transport {
-            Transport::Mpi => members.iter().copied().map(rank_url).collect(),
-            Transport::Grpc => {
+            RowTransport::Mpi => members.iter().copied().map(rank_url).collect(),
+            RowTransport::Grpc => {
                 self.inner.by_grpc.fetch_add(1, Ordering::Relaxed);
                 self.grpc_ranks(&members).await?
             }
         };
         let StatementOptions { distribute_bytes_min, run, .. } = options;
-        Ok(Statement { gang: self.clone(), distribute_bytes_min, run, members, urls })
+        Ok(GangStatement { gang: self.clone(), distribute_bytes_min, run, members, urls })
     }
 
     /// The gRPC addresses of `members`, which start their servers on the first request.
@@ -662,7 +662,7 @@ async fn until_clear<R: Future<Output = Result<Option<RankReport>>>>(
 }
 
 /// A statement prepared to run on the gang.
-pub struct Statement {
+pub struct GangStatement {
     gang: Gang,
     distribute_bytes_min: usize,
     run: Option<u64>,
@@ -671,10 +671,10 @@ pub struct Statement {
     urls: Vec<Url>,
 }
 
-impl Statement {
+impl GangStatement {
     /// Adds it to the settings that the statement is planned and run with; they are sent along with its plan.
     pub fn apply(self, config: &mut SessionConfig) -> Result<()> {
-        let Statement { gang, distribute_bytes_min, run, members, urls } = self;
+        let GangStatement { gang, distribute_bytes_min, run, members, urls } = self;
         let footers = gang.runtime_env().cache_manager.get_file_metadata_cache();
         config.set_extension(Arc::new(DistributionConfig {
             bytes_min: distribute_bytes_min,

@@ -78,7 +78,7 @@ pub mod monitor;
 pub mod operators;
 pub mod transport;
 
-pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
+pub use gang::{Gang, GangStatement, RowTransport, StatementOptions, interconnect_options};
 pub use harrier_interconnect::{
     Carrier, ConfigurationFact, Departure, Launch, Peer, StartError, launch, launched_rank,
 };

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use harrier_engine::{Progress, memory_size};
+use harrier_engine::{PlanProgress, memory_size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Shorter statements show no bar.
@@ -16,7 +16,7 @@ const LENGTH: u64 = 1000;
 /// Progress bar of one statement. It is drawn only while [`Bar::during`] waits, so it never mixes with rows.
 pub(crate) struct Bar {
     /// `None` if there is no progress to show or no terminal.
-    progress: Option<Progress>,
+    progress: Option<PlanProgress>,
     since: Instant,
     /// Whether rows go to the same terminal; the bar is then cleared before each batch.
     shares_terminal: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    pub(crate) fn new(progress: &Progress, is_wanted: bool) -> Self {
+    pub(crate) fn new(progress: &PlanProgress, is_wanted: bool) -> Self {
         let is_shown = is_wanted && progress.is_known() && io::stderr().is_terminal();
         Self {
             progress: is_shown.then(|| progress.clone()),
@@ -58,7 +58,7 @@ impl Bar {
         }
     }
 
-    fn draw(&mut self, progress: &Progress) {
+    fn draw(&mut self, progress: &PlanProgress) {
         let bar = self.drawn.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(Some(LENGTH), ProgressDrawTarget::stderr())
                 .with_elapsed(self.since.elapsed());

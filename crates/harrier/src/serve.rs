@@ -56,7 +56,7 @@ use harrier_server::flight::{self, Flight};
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::Overview;
 use harrier_server::pg::{Server, ServerOptions};
-use harrier_server::queues::{Limits, QueueDefinition, Queues};
+use harrier_server::queues::{QueueDefinition, QueueLimits, Queues};
 use harrier_server::registry::{Registry, Stop};
 use harrier_server::telemetry;
 use rand::distr::{Alphanumeric, SampleString};
@@ -279,9 +279,9 @@ fn default_queue(config: &Config) -> QueueDefinition {
     queues::default(config.gang.statements_max.get().map(|statements| *statements as usize))
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> QueueLimits {
     let wait = config.statements.queue_wait_max.get().map(|wait| wait.0);
-    Limits { gang_statements: None, small_cost: 0.0, wait }
+    QueueLimits { gang_statements: None, small_cost: 0.0, wait }
 }
 
 fn server_options(config: &Config) -> ServerOptions {
@@ -476,9 +476,9 @@ impl Running {
             authenticate: Arc::new(self.authenticator.clone()),
             encryption: self.encryption.clone(),
             database: session::DATABASE.to_string(),
-            limits: flight::Limits {
+            limits: flight::FlightLimits {
                 sessions_max: self.parts.config.server.max_connections as usize,
-                ..flight::Limits::default()
+                ..flight::FlightLimits::default()
             },
         };
         let stop = self.stop.clone().cancelled_owned();

@@ -16,7 +16,7 @@ use harrier_exec::Carrier;
 use harrier_exec::ConfigurationFact;
 use harrier_exec::Gang;
 use harrier_exec::Launch;
-use harrier_exec::monitor::statement_history::History;
+use harrier_exec::monitor::statement_history::StatementHistory;
 use harrier_sql::nesting::THREAD_STACK_BYTES;
 
 use crate::freed_memory;
@@ -141,7 +141,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
             options.gang = options.gang.or_else(|| in_process(args.inprocess_ranks));
             // A single process moves nothing; a history is needed only for a trace.
             let listener = trace.map(TraceFile::listener);
-            let history = History::new(listener.clone());
+            let history = StatementHistory::new(listener.clone());
             options.server_tables = vec![sys_interconnect::of_process(options.gang.clone(), history.clone())];
             options.history = (options.gang.is_some() || listener.is_some()).then_some(history);
             options
@@ -188,7 +188,7 @@ pub(crate) fn run_worker(args: harrier_bench::WorkerArgs) -> ExitCode {
     let options = |gang: Option<Gang>| {
         let mut options = args.engine_options();
         options.gang = gang.or_else(|| in_process(args.inprocess_ranks));
-        options.history = options.gang.is_some().then(History::default);
+        options.history = options.gang.is_some().then(StatementHistory::default);
         options
     };
     let launch = match harrier_bench::launch(&args) {

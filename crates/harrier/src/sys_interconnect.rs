@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::{ServerTable, Viewer};
 use harrier_exec::Gang;
-use harrier_exec::monitor::statement_history::History;
+use harrier_exec::monitor::statement_history::StatementHistory;
 use harrier_exec::transport::stream_metrics::RankCounts;
 use harrier_session_api::query_profile::QueryProfile;
 
@@ -156,7 +156,7 @@ pub(crate) fn table(
 }
 
 /// The table of a rank, or of a single process. Its reader is the user that runs the process.
-pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
+pub(crate) fn of_process(gang: Option<Gang>, history: StatementHistory) -> ServerTable {
     table(move |_| {
         let (gang, history) = (gang.clone(), history.clone());
         async move {

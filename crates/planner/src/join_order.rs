@@ -47,7 +47,7 @@ use plan::PlanTable;
 
 /// How far the search goes, and what an order has to win.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Pairs of sets that the exhaustive search may look at; a graph with more is linearised.
     pub pair_max: usize,
     /// The written order stays unless another one costs less than this share of it. Estimates are wrong by
@@ -55,7 +55,7 @@ pub struct Limits {
     pub cost_share_max: f64,
 }
 
-impl Default for Limits {
+impl Default for SearchLimits {
     fn default() -> Self {
         Self { pair_max: 10_000, cost_share_max: 0.95 }
     }
@@ -90,7 +90,7 @@ pub struct JoinOrder {
 ///
 /// `None` if the tree has fewer than two relations, or their numbers are not 0 to n - 1, each once, with n
 /// at most [`RelationSet::CAPACITY`].
-pub fn order_joins(written: &WrittenTree, model: &dyn CostModel, limits: &Limits) -> Option<JoinOrder> {
+pub fn order_joins(written: &WrittenTree, model: &dyn CostModel, limits: &SearchLimits) -> Option<JoinOrder> {
     let leaves = written.leaves();
     let count = leaves.len();
     let is_numbered = leaves.iter().all(|relation| *relation < count.min(RelationSet::CAPACITY));

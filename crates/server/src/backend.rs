@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use harrier_error::{SqlError, SqlState};
 use harrier_session_api::command::{Discard, SessionCommand};
 use harrier_session_api::named_objects::NamedObjects;
-use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::session::{SessionIdentity, TimeLimits, TransactionState};
 use harrier_session_api::statement::{Completion, Description, StatementKind, StatementPart};
 use tokio::sync::mpsc;
 
@@ -37,7 +37,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Errors: a setting is unknown or not allowed; there is no such database (3D000).
     async fn open(
         &self,
-        identity: Identity,
+        identity: SessionIdentity,
         settings: Vec<(String, String)>,
     ) -> Result<Arc<dyn BackendSession>, SqlError>;
 }

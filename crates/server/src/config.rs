@@ -21,7 +21,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use findings::{Finding, Gravity, on_path};
 use telemetry::{Endpoint, HeaderLine};
-use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
+use values::{Address, AuditStatements, GangLauncher, HostName, Kind, OrAuto, OrOff, Period, Size};
 
 /// The complete configuration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -203,7 +203,7 @@ section! {
 
         /// What starts the ranks. Auto: srun in a Slurm allocation, else mpirun where there is one, else
         /// none. None: there are no ranks, and statements run in the server's process.
-        restart launcher: Launcher = Launcher::Auto;
+        restart launcher: GangLauncher = GangLauncher::Auto;
 
         /// The hosts to start ranks on, a line each (`name slots=2`, or `name:2`; one rank without a number),
         /// the server's own first.

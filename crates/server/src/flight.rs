@@ -56,7 +56,7 @@ use self::gate::Gate;
 use self::login::Site;
 use self::service::Service;
 
-pub use self::configuration::{Attempt, Authenticate, Encryption, Flight, Limits};
+pub use self::configuration::{Attempt, Authenticate, Encryption, Flight, FlightLimits};
 
 /// HTTP/2 flow-control window of a stream. Ingestion over a slow line needs more than the default of 64 KiB.
 const STREAM_WINDOW: u32 = 8 << 20;
@@ -122,7 +122,7 @@ pub async fn serve(
 }
 
 /// Timeouts are accurate to a quarter.
-fn sweep_interval(limits: &Limits) -> Duration {
+fn sweep_interval(limits: &FlightLimits) -> Duration {
     let shortest = limits.idle.min(limits.disconnected).min(limits.result);
     (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }

@@ -12,10 +12,11 @@
 //! - A statement is admitted when its queue has a slot (`active_statements`), memory (the reservations of
 //!   running statements stay within `memory_limit`) and cost (likewise `max_cost`) for it, and all statements
 //!   before it in the queue have been admitted.
-//! - Over all queues at most [`Limits::gang_statements`] run on the gang. A free slot goes to the queue whose
-//!   turn it is: stride scheduling by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX), so that a queue
-//!   with little weight waits longer but never starves. Statements that cost less than [`Limits::small_cost`]
-//!   need no slot on the gang, and overtake those of their queue that wait for one.
+//! - Over all queues at most [`QueueLimits::gang_statements`] run on the gang. A free slot goes to the queue
+//!   whose turn it is: stride scheduling by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX), so that a
+//!   queue with little weight waits longer but never starves. Statements that cost less than
+//!   [`QueueLimits::small_cost`] need no slot on the gang, and overtake those of their queue that wait for
+//!   one.
 //! - A statement that needs more memory than its queue's limit is rejected at once (53200). One that costs
 //!   more than `max_cost` is rejected (53400) if the queue has `cost_overcommit = false`; otherwise, the
 //!   default as in HAWQ, it runs alone in its queue.
@@ -44,7 +45,7 @@ use crate::registry::{Phase, StatementEntry};
 
 /// A queue's share of the gang under contention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
+pub enum QueuePriority {
     Min,
     Low,
     #[default]
@@ -53,7 +54,7 @@ pub enum Priority {
     Max,
 }
 
-impl Priority {
+impl QueuePriority {
     /// Parses a name of `CREATE RESOURCE QUEUE`, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Min, Self::Low, Self::Medium, Self::High, Self::Max]
@@ -80,7 +81,7 @@ pub struct QueueDefinition {
     pub active_statements: Option<usize>,
     /// Maximum total memory reservation of running statements, in bytes.
     pub memory_limit: Option<u64>,
-    pub priority: Priority,
+    pub priority: QueuePriority,
     /// Maximum total cost estimate of running statements.
     pub max_cost: Option<f64>,
     /// A statement over `max_cost` runs alone in the queue.
@@ -94,7 +95,7 @@ impl QueueDefinition {
             name: name.into(),
             active_statements: None,
             memory_limit: None,
-            priority: Priority::default(),
+            priority: QueuePriority::default(),
             max_cost: None,
             cost_overcommit: true,
         }
@@ -103,7 +104,7 @@ impl QueueDefinition {
 
 /// Limits over all queues.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct QueueLimits {
     /// Maximum statements on the gang. `None`: no limit.
     pub gang_statements: Option<usize>,
     /// Statements with a lower cost estimate need no slot on the gang.
@@ -157,7 +158,7 @@ pub struct QueueSnapshot {
 }
 
 impl Queues {
-    pub fn new(definitions: Vec<QueueDefinition>, limits: Limits) -> Self {
+    pub fn new(definitions: Vec<QueueDefinition>, limits: QueueLimits) -> Self {
         let mut state = State::new(limits.gang_statements, limits.small_cost);
         state.define(definitions);
         Self { inner: Arc::new(Mutex::new(Inner { state, wait: limits.wait })) }
@@ -173,7 +174,7 @@ impl Queues {
     }
 
     /// Replaces the limits over all queues. Waiting statements keep their timeout.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: QueueLimits) {
         let mut inner = self.inner.lock();
         inner.wait = limits.wait;
         inner.state.limit(limits.gang_statements, limits.small_cost);
@@ -185,7 +186,7 @@ impl Queues {
     /// counts. Sets the phase of `entry` to queued while it waits, and to running when admitted.
     ///
     /// Errors: 42704 the queue does not exist, or was dropped meanwhile; 53200 more memory than the queue
-    /// has; 53400 over the queue's `max_cost`; 55P03 the wait exceeds [`Limits::wait`]. Cancel-safe.
+    /// has; 53400 over the queue's `max_cost`; 55P03 the wait exceeds [`QueueLimits::wait`]. Cancel-safe.
     pub async fn admit(
         &self,
         queue: &str,

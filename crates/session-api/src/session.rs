@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The authenticated user of a session.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct SessionIdentity {
     pub role: String,
     pub database: String,
     /// The backend process id, for `pg_backend_pid()` and cancel requests of other sessions.

@@ -26,7 +26,7 @@ pub struct Statement {
     root: Root,
     id: String,
     heartbeat: PeriodicTask,
-    cancel_flag: CancelFlag,
+    cancel_flag: WriteCancelFlag,
     /// The staged files are to be completed, or are gone.
     is_over: bool,
 }
@@ -51,16 +51,16 @@ impl Root {
                 true
             }
         });
-        let cancel_flag = CancelFlag::default();
+        let cancel_flag = WriteCancelFlag::default();
         Ok(Statement { root: self.clone(), id: id.to_string(), heartbeat, cancel_flag, is_over: false })
     }
 }
 
 /// Cancels a statement from another task.
 #[derive(Debug, Clone, Default)]
-pub struct CancelFlag(Arc<AtomicBool>);
+pub struct WriteCancelFlag(Arc<AtomicBool>);
 
-impl CancelFlag {
+impl WriteCancelFlag {
     /// Fails the statement if it is not committed yet.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl CancelFlag {
 
 impl Statement {
     /// The flag that cancels it while it is being published.
-    pub fn cancel_flag(&self) -> CancelFlag {
+    pub fn cancel_flag(&self) -> WriteCancelFlag {
         self.cancel_flag.clone()
     }
 

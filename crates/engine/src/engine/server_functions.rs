@@ -11,12 +11,12 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use harrier_session_api::session::Identity;
+use harrier_session_api::session::SessionIdentity;
 
 use crate::warehouse::access::{SessionRole, Viewer};
 
 /// Implementation of a call: takes the session's identity, the current role and one row of arguments.
-pub type Call = Arc<dyn Fn(&Identity, &Viewer, &[ScalarValue]) -> Result<ScalarValue> + Send + Sync>;
+pub type Call = Arc<dyn Fn(&SessionIdentity, &Viewer, &[ScalarValue]) -> Result<ScalarValue> + Send + Sync>;
 
 /// A SQL function of the host process. It is called once per row in every statement that contains it.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl fmt::Debug for ServerFunction {
 /// Binds the function to a session.
 pub(crate) fn of_session(
     function: &ServerFunction,
-    identity: &Arc<Identity>,
+    identity: &Arc<SessionIdentity>,
     role: &Arc<SessionRole>,
 ) -> ScalarUDF {
     ScalarUDF::new_from_impl(SessionFunction {
@@ -55,7 +55,7 @@ pub(crate) fn of_session(
 #[derive(Debug)]
 struct SessionFunction {
     function: ServerFunction,
-    identity: Arc<Identity>,
+    identity: Arc<SessionIdentity>,
     role: Arc<SessionRole>,
     signature: Signature,
 }

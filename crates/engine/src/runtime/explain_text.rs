@@ -10,11 +10,11 @@
 
 use datafusion::logical_expr::LogicalPlan;
 use harrier_exec::monitor::resource_usage::ResourceUsage;
-use harrier_exec::monitor::slice_tree::{Bucket, Motion, MotionKind, Operator, Slice};
+use harrier_exec::monitor::slice_tree::{Bucket, Motion, MotionKind, OperatorNode, SliceNode};
 use harrier_exec::transport::stream_metrics::{RankCounts, StreamMeasured};
 
 /// The lines of `EXPLAIN`.
-pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
+pub(crate) fn explain(logical: &LogicalPlan, slices: &[SliceNode], verbose: bool) -> Vec<String> {
     let mut lines = crate::runtime::explain_text::logical(logical);
     lines.extend(physical(slices, verbose));
     lines
@@ -28,7 +28,7 @@ pub(crate) fn logical(logical: &LogicalPlan) -> Vec<String> {
     lines
 }
 
-fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
+fn physical(slices: &[SliceNode], verbose: bool) -> Vec<String> {
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
@@ -37,7 +37,7 @@ fn physical(slices: &[Slice], verbose: bool) -> Vec<String> {
 }
 
 /// The lines for a front end's plan that only ranks know: the plan, or its metrics after a run (`usage`).
-pub(crate) fn rank_lines(slices: &[Slice], usage: Option<&ResourceUsage>, verbose: bool) -> Vec<String> {
+pub(crate) fn rank_lines(slices: &[SliceNode], usage: Option<&ResourceUsage>, verbose: bool) -> Vec<String> {
     match usage {
         Some(usage) => analyze(slices, usage, verbose),
         None => physical(slices, verbose),
@@ -45,7 +45,7 @@ pub(crate) fn rank_lines(slices: &[Slice], usage: Option<&ResourceUsage>, verbos
 }
 
 /// The lines of `EXPLAIN ANALYZE`.
-pub(crate) fn analyze(slices: &[Slice], totals: &ResourceUsage, verbose: bool) -> Vec<String> {
+pub(crate) fn analyze(slices: &[SliceNode], totals: &ResourceUsage, verbose: bool) -> Vec<String> {
     let mut lines = tree(slices);
     lines.push(String::new());
     lines.push("Physical plan".to_string());
@@ -56,13 +56,13 @@ pub(crate) fn analyze(slices: &[Slice], totals: &ResourceUsage, verbose: bool) -
     lines
 }
 
-fn tree(slices: &[Slice]) -> Vec<String> {
+fn tree(slices: &[SliceNode]) -> Vec<String> {
     let mut lines = vec!["Slices and motions".to_string(), format!("  {}", headline(&slices[0]))];
     branches(slices, &slices[0], "  ", &mut lines);
     lines
 }
 
-fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<String>) {
+fn branches(slices: &[SliceNode], slice: &SliceNode, indent: &str, lines: &mut Vec<String>) {
     let motions: Vec<&Motion> =
         slice.operators.iter().filter_map(|operator| operator.motion.as_ref()).collect();
     for (at, motion) in motions.iter().enumerate() {
@@ -78,7 +78,7 @@ fn branches(slices: &[Slice], slice: &Slice, indent: &str, lines: &mut Vec<Strin
 }
 
 /// `slice 3 on 2 ranks`, with the bucket that pruned it to one rank, and the files it reads.
-fn headline(slice: &Slice) -> String {
+fn headline(slice: &SliceNode) -> String {
     let place = match (slice.number, slice.ranks, &slice.dispatch) {
         (0, ..) => "on the coordinator".to_string(),
         (_, _, Some((_, owner))) => format!("on rank {} alone", owner.rank),
@@ -110,7 +110,7 @@ fn name(motion: &Motion) -> String {
 }
 
 /// `analyzed`: for a plan that ran, the rank at each place of a slice.
-fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec<String> {
+fn operators(slices: &[SliceNode], analyzed: Option<&[usize]>, verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for slice in slices {
         lines.push(format!("  {}", headline(slice)));
@@ -138,7 +138,7 @@ fn operators(slices: &[Slice], analyzed: Option<&[usize]>, verbose: bool) -> Vec
 }
 
 /// ` (rows 12, time 3.4 ms, …)`.
-fn metrics_text(operator: &Operator, verbose: bool) -> String {
+fn metrics_text(operator: &OperatorNode, verbose: bool) -> String {
     let metrics = &operator.measured;
     if metrics.is_empty() {
         return String::new();
@@ -187,9 +187,9 @@ fn metrics_text(operator: &Operator, verbose: bool) -> String {
 /// Network traffic of a motion: total, minimum and maximum over all its streams; with `verbose` also each
 /// stream. Empty if no stream was needed.
 fn motion_streams(
-    operator: &Operator,
+    operator: &OperatorNode,
     motion: &Motion,
-    slice: &Slice,
+    slice: &SliceNode,
     members: &[usize],
     verbose: bool,
 ) -> Vec<String> {
@@ -235,14 +235,14 @@ fn motion_streams(
 }
 
 /// Summed over all ranks.
-fn busy_ns(operator: &Operator) -> Option<u64> {
+fn busy_ns(operator: &OperatorNode) -> Option<u64> {
     let each = operator.busy_ns();
     (!each.is_empty()).then(|| each.iter().map(|(_, ns)| ns).sum())
 }
 
-fn summary(slices: &[Slice], totals: &ResourceUsage) -> Vec<String> {
+fn summary(slices: &[SliceNode], totals: &ResourceUsage) -> Vec<String> {
     let all = || slices.iter().flat_map(|slice| &slice.operators);
-    let sum = |operators: &mut dyn Iterator<Item = &Operator>, metric: &str| -> u64 {
+    let sum = |operators: &mut dyn Iterator<Item = &OperatorNode>, metric: &str| -> u64 {
         operators.filter_map(|operator| operator.measured.total(metric)).sum()
     };
     let io = all().filter(|operator| operator.scan.is_some()).filter_map(busy_ns).sum::<u64>();

@@ -14,7 +14,7 @@ use harrier_session_api::query_profile::{Memory, QueryProfile};
 
 /// A handle on a plan, which it keeps alive. Cheap to clone; reading locks each operator's metrics briefly.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct PlanProgress {
     plan: Option<Arc<dyn ExecutionPlan>>,
     memory: Option<Arc<StatementMemory>>,
     scans: Arc<[Scan]>,
@@ -39,7 +39,7 @@ pub struct ProgressReading {
     pub fraction: f64,
 }
 
-impl Progress {
+impl PlanProgress {
     /// Returns a handle on `plan`, the scans below it, and its statement's memory.
     pub fn of(plan: &Arc<dyn ExecutionPlan>, memory: Option<Arc<StatementMemory>>) -> Self {
         let mut scans = Vec::new();

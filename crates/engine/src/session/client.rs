@@ -11,7 +11,7 @@ use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_session_api::named_objects::NamedObjects;
-use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::session::{SessionIdentity, TimeLimits, TransactionState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::type_names;
@@ -41,7 +41,7 @@ impl Session {
     /// Errors: a parameter is unknown (42704) or its value invalid (22023).
     pub fn begin(
         &self,
-        identity: Identity,
+        identity: SessionIdentity,
         surroundings: Arc<dyn ServerContext>,
         settings: &[(String, String)],
     ) -> Result<(), SqlError> {
@@ -95,12 +95,13 @@ impl Session {
     pub fn begin_local(&self, user: &str, settings: &[(String, String)]) -> Result<(), SqlError> {
         let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
         let process = std::process::id() as i32;
-        let identity = Identity { role: user.to_string(), database, process, client: None, server: None };
+        let identity =
+            SessionIdentity { role: user.to_string(), database, process, client: None, server: None };
         self.install_catalogs(Arc::new(identity), None);
         self.set_initial(settings)
     }
 
-    fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn ServerContext>>) {
+    fn install_catalogs(&self, identity: Arc<SessionIdentity>, surroundings: Option<Arc<dyn ServerContext>>) {
         let names = self.warehouse().map(|warehouse| &warehouse.names);
         let session = Arc::downgrade(&self.context().state_ref());
         let parameters = Arc::clone(self.parameters());

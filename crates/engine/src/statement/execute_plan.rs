@@ -19,7 +19,7 @@ use crate::external::{file_tables, store_urls};
 use crate::object_stores::options::{self, TableOptions};
 use crate::runtime::limits;
 use crate::runtime::panic_guard::catch_stream_panic;
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::session::Session;
 use crate::statement::copy::check::CopyCheck;
 use crate::statement::copy::target;
@@ -75,7 +75,8 @@ impl Session {
         let watched = state.config().get_extension::<ReadSet>();
         let task_context = self.task_ctx(state)?;
         let plan = cancelable_joins::cancelable_in(plan, &task_context)?;
-        let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
+        let progress =
+            PlanProgress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = file_tables::scanned_files(&plan);
         let (task_context, files) = AtomicSinkFiles::of(&plan, task_context)?;
         let stream = catch_stream_panic(execute_stream(Arc::clone(&plan), task_context)?);

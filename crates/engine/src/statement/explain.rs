@@ -19,13 +19,13 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::Gang;
 use harrier_exec::formats::atomic_sinks::AtomicSinkFiles;
 use harrier_exec::frontend::admission::Admission;
-use harrier_exec::frontend::client::{Explained, on_gang};
+use harrier_exec::frontend::client::{ExplainedPlan, on_gang};
 use harrier_exec::frontend::protocol::RequestKind;
 use harrier_exec::monitor::resource_usage::UsageBaseline;
 use harrier_exec::monitor::slice_tree::{
     copy_descriptions, copy_estimates, slices, slices_expecting, with_metrics,
 };
-use harrier_exec::monitor::statement_history::History;
+use harrier_exec::monitor::statement_history::StatementHistory;
 use harrier_exec::operators::cancelable_joins;
 use harrier_exec::transport::clock_offset::now_ns;
 use harrier_pgcatalog::TYPE_KEY;
@@ -35,7 +35,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::runtime::explain_text;
 use crate::runtime::panic_guard::catch_stream_panic;
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::statement::explain_tree::Node;
 use crate::statement::outcome::Outcome;
 
@@ -55,7 +55,7 @@ pub(crate) async fn answer(
     gang: Option<&Gang>,
     context: impl FnOnce() -> Result<Arc<TaskContext>>,
     keeps_rows: bool,
-    history: Option<(&History, &str)>,
+    history: Option<(&StatementHistory, &str)>,
     ExplainOptions { format, is_verbose }: ExplainOptions,
 ) -> Result<Option<Answer>> {
     match plan {
@@ -90,7 +90,7 @@ pub(crate) async fn answer(
             let (_, physical) = plan_physical(state, &explain.input).await?;
             if let Some(gang) = on_gang(&physical) {
                 let admission = state.config().get_extension::<Admission>();
-                let Explained { lines, batches, .. } =
+                let ExplainedPlan { lines, batches, .. } =
                     gang.explain(RequestKind::Analyze, explain.verbose, keeps_rows, admission).await?;
                 return Ok(Some(Answer { lines, batches }));
             }
@@ -178,5 +178,5 @@ pub(crate) fn rows(lines: Vec<String>, format: Format) -> Result<Outcome> {
     let schema = query_plan(format);
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-    Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+    Ok(Outcome::Rows { schema, stream, progress: PlanProgress::none() })
 }

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast;
 use harrier_session_api::statement::Completion;
 use harrier_sql::desugar::update_from;
 
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::statement::copy::input::{CopyIn, CopyInRows};
 use crate::statement::copy::to::CopyOut;
 use crate::statement::write::Write;
@@ -21,7 +21,7 @@ use crate::statement::write::Write;
 #[non_exhaustive]
 pub enum Outcome {
     /// Rows, computed on demand. Dropping the stream cancels the statement.
-    Rows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
+    Rows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: PlanProgress },
     /// A write that has not run yet.
     Write(Write),
     /// A write whose rows the client sends.
@@ -31,7 +31,7 @@ pub enum Outcome {
     /// Rows as text for the client.
     CopyOut(CopyOut),
     /// Rows for the client, which the protocol layer encodes.
-    CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
+    CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: PlanProgress },
     /// A completed statement, such as CREATE VIEW.
     Command(Completion),
 }
@@ -49,7 +49,7 @@ impl Outcome {
     }
 
     /// Progress; `None`: the statement is complete.
-    pub fn progress(&self) -> Option<&Progress> {
+    pub fn progress(&self) -> Option<&PlanProgress> {
         match self {
             Self::Rows { progress, .. } | Self::CopyOutRows { progress, .. } => Some(progress),
             Self::Write(write) => Some(&write.progress),
@@ -132,5 +132,5 @@ pub(crate) fn texts<'a>(names: [&str; 2], rows: impl Iterator<Item = [&'a str; 2
     let columns = [first, second].map(|texts| Arc::new(StringArray::from(texts)) as ArrayRef);
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec())?;
     let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-    Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+    Ok(Outcome::Rows { schema, stream, progress: PlanProgress::none() })
 }

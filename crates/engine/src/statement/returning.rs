@@ -28,7 +28,7 @@ use harrier_sqlstate::{IntoDataFusionError, unsupported_error};
 
 use crate::binder::{column_origins, type_names};
 use crate::planning::returning_items::items;
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::session::Session;
 use crate::statement::folder_write::check_change;
 use crate::statement::insert;
@@ -275,7 +275,7 @@ impl Session {
         let schema =
             column_origins::with_origins(&names::with_type_names(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(reservation);
-        Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
+        Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: PlanProgress::none() })
     }
 
     /// Writes the buffered rows.

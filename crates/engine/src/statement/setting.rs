@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
 
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::session::Session;
 use crate::settings::parameters::Change;
 use crate::statement::outcome::{Outcome, command};
@@ -55,7 +55,7 @@ impl Session {
         let columns = (0..schema.fields().len()).map(column).collect();
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
         let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+        Ok(Outcome::Rows { schema, stream, progress: PlanProgress::none() })
     }
 
     /// All parameters and settings: names, values and descriptions.

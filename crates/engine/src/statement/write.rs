@@ -12,7 +12,7 @@ use harrier_session_api::statement::Completion;
 
 use crate::SqlError;
 use crate::external::hive::FolderWrite;
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::copy::check::CopyCheck;
 use crate::warehouse::dml::PendingWrite;
@@ -25,7 +25,7 @@ pub struct Write {
     pub(crate) stream: SendableRecordBatchStream,
     /// Publishes the staged files of a folder write.
     pub(crate) folder: Option<FolderWrite>,
-    pub progress: Progress,
+    pub progress: PlanProgress,
     /// Applies the rows of a change to the warehouse.
     pub(crate) pending: Option<(PendingWrite, Arc<WarehouseSession>, Arc<TaskContext>)>,
     /// Runs after the changes are committed.

@@ -13,7 +13,7 @@
 
 use harrier_catalog::sequences::Sequence;
 use harrier_catalog::state::{Column, State};
-use harrier_sql::parser::sequence::Identity;
+use harrier_sql::parser::sequence::IdentityKind;
 
 pub(crate) mod calls;
 pub(crate) mod functions;
@@ -36,9 +36,9 @@ pub(crate) const SEQUENCE_TAG: &str = "harrier.sequence";
 pub(crate) const IDENTITY_TAG: &str = "harrier.identity";
 
 /// The identity kind of a column; `None` if it is not an identity column.
-pub(crate) fn identity_of(column: &Column) -> Option<Identity> {
+pub(crate) fn identity_of(column: &Column) -> Option<IdentityKind> {
     let tag = column.tags.get(IDENTITY_TAG)?;
-    Some(if *tag == Identity::Always.name() { Identity::Always } else { Identity::ByDefault })
+    Some(if *tag == IdentityKind::Always.name() { IdentityKind::Always } else { IdentityKind::ByDefault })
 }
 
 /// The sequence that a column takes values from.

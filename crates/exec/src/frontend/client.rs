@@ -255,7 +255,7 @@ impl GangExec {
         verbose: bool,
         keeps_rows: bool,
         admission: Option<Arc<Admission>>,
-    ) -> Result<Explained> {
+    ) -> Result<ExplainedPlan> {
         let turn = match admission.filter(|_| kind == RequestKind::Analyze) {
             Some(admission) => admission.0.admit(self.bytes).await?,
             None => Admitted::default(),
@@ -264,7 +264,7 @@ impl GangExec {
         let request = request.with_limits(turn.limits);
         let (mut stream, _running) = self.link.send(&request).await?;
         let mut decoder = StreamDecoder::new();
-        let mut explained = Explained::default();
+        let mut explained = ExplainedPlan::default();
         loop {
             match read_frame(&mut stream).await? {
                 Some((kind::ROWS, bytes)) => {
@@ -284,7 +284,7 @@ impl GangExec {
 
 /// The result of [`GangExec::explain`].
 #[derive(Debug, Default)]
-pub struct Explained {
+pub struct ExplainedPlan {
     pub lines: Vec<String>,
     pub batches: Vec<datafusion::arrow::array::RecordBatch>,
 }

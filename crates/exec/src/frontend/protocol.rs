@@ -86,7 +86,7 @@ pub struct Lines {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Failure {
+pub struct StatementFailure {
     #[prost(string, tag = "1")]
     pub sqlstate: String,
     #[prost(string, tag = "2")]
@@ -211,8 +211,8 @@ pub(super) fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M> {
 }
 
 pub(super) fn decode_failure(bytes: &[u8]) -> DataFusionError {
-    match Failure::decode(bytes) {
-        Ok(Failure { sqlstate, message }) => {
+    match StatementFailure::decode(bytes) {
+        Ok(StatementFailure { sqlstate, message }) => {
             let state = SqlState::parse(&sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
             harrier_sqlstate::remote(state, message)
         }

@@ -32,14 +32,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::distribution::gang_planner;
 use crate::formats::atomic_sinks::AtomicSinkFiles;
-use crate::frontend::protocol::{Failure, Lines, RankStatus, Request, RequestKind, Status, kind};
+use crate::frontend::protocol::{Lines, RankStatus, Request, RequestKind, StatementFailure, Status, kind};
 use crate::functions;
 use crate::gang::ledger::Audit;
-use crate::gang::{Gang, StatementOptions, Transport};
+use crate::gang::{Gang, RowTransport, StatementOptions};
 use crate::monitor::plan_snapshot;
 use crate::monitor::resource_usage::{ResourceUsage, UsageBaseline};
 use crate::monitor::running_slices;
-use crate::monitor::slice_tree::{RankMetrics, Slice, copy_descriptions, slices, with_metrics};
+use crate::monitor::slice_tree::{RankMetrics, SliceNode, copy_descriptions, slices, with_metrics};
 use crate::operators::cancelable_joins;
 use crate::transport::messages::RankReport;
 use crate::transport::plan_codec;
@@ -73,7 +73,7 @@ const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 const FAILED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Formats a plan, and its resource usage if it ran. The last argument: verbose.
-pub type FormatPlan = fn(&[Slice], Option<&ResourceUsage>, bool) -> Vec<String>;
+pub type FormatPlan = fn(&[SliceNode], Option<&ResourceUsage>, bool) -> Vec<String>;
 
 /// The service that accepts plans for a gang.
 #[derive(Clone)]
@@ -229,11 +229,15 @@ impl PlanService {
                 Ok(Ok(())) => return write_frame(&mut out, kind::END, &[]).await,
                 Ok(Err(error)) => {
                     let failure = to_failure(&error);
-                    Failure { sqlstate: failure.sqlstate.to_string(), message: failure.message.to_string() }
+                    StatementFailure {
+                        sqlstate: failure.sqlstate.to_string(),
+                        message: failure.message.to_string(),
+                    }
                 }
-                Err(_) => {
-                    Failure { sqlstate: "XX000".to_string(), message: "query code panicked".to_string() }
-                }
+                Err(_) => StatementFailure {
+                    sqlstate: "XX000".to_string(),
+                    message: "query code panicked".to_string(),
+                },
             };
             write_frame(&mut out, kind::FAILURE, &failure.encode_to_vec()).await
         };
@@ -313,7 +317,7 @@ impl PlanService {
     }
 
     /// All its times are by this rank's clock.
-    async fn snapshot_of(&self, slices: &[Slice], run: &RunningStatement) -> QueryProfile {
+    async fn snapshot_of(&self, slices: &[SliceNode], run: &RunningStatement) -> QueryProfile {
         let mut snapshot = plan_snapshot::of(slices, &run.members);
         snapshot.memory = run.memory.by_process(Some(0));
         plan_snapshot::align(&mut snapshot, self.gang.clocks().await);
@@ -340,7 +344,7 @@ impl PlanService {
 
     async fn send_lines(
         &self,
-        slices: &[Slice],
+        slices: &[SliceNode],
         usage: Option<&ResourceUsage>,
         verbose: bool,
         out: &mut (impl AsyncWriteExt + Unpin),
@@ -388,7 +392,7 @@ impl PlanService {
     /// Decodes the plan of a request and distributes it over the gang.
     async fn plan(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SessionState)> {
         let options = StatementOptions {
-            transport: Transport::Mpi,
+            transport: RowTransport::Mpi,
             distribute_bytes_min: request.distribute_bytes_min as usize,
             run: (request.run > 0).then_some(request.run),
         };

@@ -8,7 +8,7 @@ use harrier_session_api::query_profile::{self, QueryProfile, Scan, Share, Stream
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::monitor::slice_tree::{Motion, MotionKind, Operator, Slice, slices};
+use crate::monitor::slice_tree::{Motion, MotionKind, OperatorNode, SliceNode, slices};
 use crate::transport::clock_offset;
 use crate::transport::stream_metrics::StreamMeasured;
 
@@ -40,8 +40,8 @@ pub fn at(plan: &Arc<dyn ExecutionPlan>) -> QueryProfile {
 }
 
 /// `members`: the rank at each place of a slice, [`crate::Gang::members`]; empty: identical.
-pub fn of(slices: &[Slice], members: &[usize]) -> QueryProfile {
-    let of_slice = |slice: &Slice| query_profile::Slice {
+pub fn of(slices: &[SliceNode], members: &[usize]) -> QueryProfile {
+    let of_slice = |slice: &SliceNode| query_profile::Slice {
         number: slice.number as u64,
         ranks: slice.ranks as u64,
         operators: slice.operators.iter().map(|operator| operator_snapshot(operator, members)).collect(),
@@ -49,7 +49,7 @@ pub fn of(slices: &[Slice], members: &[usize]) -> QueryProfile {
     QueryProfile { slices: slices.iter().map(of_slice).collect(), memory: vec![] }
 }
 
-fn operator_snapshot(operator: &Operator, members: &[usize]) -> query_profile::Operator {
+fn operator_snapshot(operator: &OperatorNode, members: &[usize]) -> query_profile::Operator {
     let (name, detail) = match &operator.motion {
         Some(motion) => motion_text(motion),
         None => {

@@ -1,11 +1,11 @@
 //! Assigns the metrics of running tasks to the slices of a plan.
 
-use crate::monitor::slice_tree::Slice;
+use crate::monitor::slice_tree::SliceNode;
 use crate::transport::metrics_codec;
 use crate::transport::running_tasks::RunningTaskMetrics;
 
 /// Adds the metrics of a task to its slice.
-pub fn fill(slices: &mut [Slice], task: &RunningTaskMetrics) {
+pub fn fill(slices: &mut [SliceNode], task: &RunningTaskMetrics) {
     let slice = match task.slice {
         Some(number) => slices.iter_mut().find(|slice| slice.number as u64 == number),
         // Slices with identical operators do the same work; the first without metrics of this rank will do.
@@ -28,7 +28,7 @@ pub fn fill(slices: &mut [Slice], task: &RunningTaskMetrics) {
 
 /// Maps the operators of a task to those of the slice: a task may omit union inputs that other ranks have.
 /// `None`: it does not belong to this slice.
-fn places(slice: &Slice, task: &RunningTaskMetrics) -> Option<Vec<(usize, usize)>> {
+fn places(slice: &SliceNode, task: &RunningTaskMetrics) -> Option<Vec<(usize, usize)>> {
     let mut next = 0;
     let mut places = Vec::with_capacity(task.operators.len());
     for (number, operator) in task.operators.iter().enumerate() {

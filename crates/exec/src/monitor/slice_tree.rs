@@ -26,17 +26,17 @@ use std::sync::Arc;
 
 /// The part of a plan between motions.
 #[derive(Debug, Clone)]
-pub struct Slice {
+pub struct SliceNode {
     pub number: usize,
     /// Ranks that run it; slice 0 runs on the coordinator alone.
     pub ranks: usize,
     /// Set for direct dispatch: it runs only on the rank that owns its bucket.
     pub dispatch: Option<(Bucket, Owner)>,
     /// In pre-order.
-    pub operators: Vec<Operator>,
+    pub operators: Vec<OperatorNode>,
 }
 
-impl Slice {
+impl SliceNode {
     /// The place among the gang's members of its first rank.
     pub fn first_place(&self) -> usize {
         self.dispatch.map_or(0, |(_, owner)| owner.place)
@@ -44,7 +44,7 @@ impl Slice {
 }
 
 #[derive(Debug, Clone)]
-pub struct Operator {
+pub struct OperatorNode {
     /// Distance from the top of the slice.
     pub depth: usize,
     pub name: String,
@@ -55,14 +55,14 @@ pub struct Operator {
     /// Set at the receiving end of a motion.
     pub motion: Option<Motion>,
     /// Set for a file scan.
-    pub scan: Option<Scan>,
+    pub scan: Option<ScanFiles>,
     /// Estimated rows over all ranks, if known and requested.
     pub expected_rows: Option<u64>,
     /// Metrics of each rank; empty before the plan has run.
     pub measured: RankMetrics,
 }
 
-impl Operator {
+impl OperatorNode {
     /// Busy time in nanoseconds, by rank that reports it: for a scan, the time spent opening, reading and
     /// decoding files.
     pub fn busy_ns(&self) -> Vec<(usize, u64)> {
@@ -82,7 +82,7 @@ impl Operator {
 
 /// The files of a scan, over all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scan {
+pub struct ScanFiles {
     /// The name of the folder or file, for display.
     pub name: String,
     pub files: usize,
@@ -238,13 +238,13 @@ impl RankMetrics {
 
 /// The slices of `plan`, the coordinator's first, each before those that feed it. A plan that runs on one
 /// rank is one slice.
-pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
+pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<SliceNode> {
     slices_expecting(plan, &|_| None)
 }
 
 /// The same, with the estimated rows of each operator by `expected`. Estimates below a row-level security
 /// barrier are hidden.
-pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &RowEstimator<'_>) -> Vec<Slice> {
+pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &RowEstimator<'_>) -> Vec<SliceNode> {
     let mut slices = Vec::new();
     describe(&one_rank_plan(plan), 0, 1, expected, &mut slices);
     slices
@@ -252,7 +252,7 @@ pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &RowEstimator<'
 
 /// Replaces the descriptions in the slices of an executed plan by those of the plan before it was prepared
 /// for execution.
-pub fn copy_descriptions(measured: &mut [Slice], planned: &[Slice]) {
+pub fn copy_descriptions(measured: &mut [SliceNode], planned: &[SliceNode]) {
     for (measured, planned) in measured.iter_mut().zip(planned) {
         for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
             if measured.name == planned.name {
@@ -264,7 +264,7 @@ pub fn copy_descriptions(measured: &mut [Slice], planned: &[Slice]) {
 }
 
 /// Adds the estimates of a plan to the slices of its execution.
-pub fn copy_estimates(measured: &mut [Slice], planned: &[Slice]) {
+pub fn copy_estimates(measured: &mut [SliceNode], planned: &[SliceNode]) {
     for (measured, planned) in measured.iter_mut().zip(planned) {
         for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
             measured.expected_rows = planned.expected_rows;
@@ -298,11 +298,11 @@ fn describe(
     number: usize,
     ranks: usize,
     expected: &RowEstimator<'_>,
-    slices: &mut Vec<Slice>,
+    slices: &mut Vec<SliceNode>,
 ) {
     let dispatch = top.downcast_ref::<DispatchExec>();
     let dispatch = dispatch.and_then(|dispatch| Some((dispatch.bucket(), dispatch.owner()?)));
-    let mut slice = Slice { number, ranks, dispatch, operators: Vec::new() };
+    let mut slice = SliceNode { number, ranks, dispatch, operators: Vec::new() };
     let mut feeders = Vec::new();
     visit(top, 0, &mut slice, expected, &mut feeders);
     slices.push(slice);
@@ -316,7 +316,7 @@ type Feeder = (Arc<dyn ExecutionPlan>, usize, usize);
 fn visit(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    slice: &mut Slice,
+    slice: &mut SliceNode,
     expected: &RowEstimator<'_>,
     feeders: &mut Vec<Feeder>,
 ) {
@@ -331,7 +331,7 @@ fn visit(
         None => scan_of(std::slice::from_ref(plan)),
     };
     let full_text = displayable(shown.as_ref()).one_line().to_string().trim_end().to_string();
-    let mut operator = Operator {
+    let mut operator = OperatorNode {
         depth,
         name: shown.name().to_string(),
         text: scan.as_ref().map_or_else(|| full_text.clone(), |scan| without_files(&full_text, scan)),
@@ -370,7 +370,7 @@ fn visit(
     }
 }
 
-fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
+fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<ScanFiles> {
     let mut paths = BTreeSet::new();
     let mut splits = 0;
     let mut extent = Extent { bytes: 0, rows: Some(0) };
@@ -389,11 +389,11 @@ fn scan_of(plans: &[Arc<dyn ExecutionPlan>]) -> Option<Scan> {
         let name = if paths.len() == 1 { of_one(1) } else { of_one(2).or_else(|| of_one(1)) };
         name.unwrap_or_default()
     });
-    Some(Scan { name: folder.unwrap_or_default(), files: paths.len(), splits, extent })
+    Some(ScanFiles { name: folder.unwrap_or_default(), files: paths.len(), splits, extent })
 }
 
 /// Replaces the list of files by their number.
-fn without_files(text: &str, scan: &Scan) -> String {
+fn without_files(text: &str, scan: &ScanFiles) -> String {
     let Some((before, rest)) = text.split_once("file_groups={") else {
         return text.to_string();
     };

@@ -11,7 +11,7 @@
 
 use crate::gang::Gang;
 use crate::monitor::plan_snapshot;
-use crate::monitor::slice_tree::{Slice, slices, with_metrics};
+use crate::monitor::slice_tree::{SliceNode, slices, with_metrics};
 use crate::transport::clock_offset::now_ns;
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -53,7 +53,7 @@ pub type Listener = Arc<dyn Fn(&PastStatement) + Send + Sync>;
 
 /// The statement history. Cheap to clone.
 #[derive(Clone)]
-pub struct History {
+pub struct StatementHistory {
     inner: Arc<Inner>,
 }
 
@@ -70,19 +70,19 @@ struct Records {
     statements: VecDeque<Arc<PastStatement>>,
 }
 
-impl fmt::Debug for History {
+impl fmt::Debug for StatementHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "History(of {} statements)", self.inner.past.lock().last)
     }
 }
 
-impl Default for History {
+impl Default for StatementHistory {
     fn default() -> Self {
         Self::new(None)
     }
 }
 
-impl History {
+impl StatementHistory {
     pub fn new(listener: Option<Listener>) -> Self {
         let inner = Inner { past: Mutex::default(), pending: watch::channel(0).0, listener };
         Self { inner: Arc::new(inner) }
@@ -123,7 +123,7 @@ impl History {
     }
 
     /// Records a statement with known metrics, such as one run by EXPLAIN ANALYZE.
-    pub async fn add(&self, text: &str, began_ns: u64, gang: Option<&Gang>, measured: &[Slice]) {
+    pub async fn add(&self, text: &str, began_ns: u64, gang: Option<&Gang>, measured: &[SliceNode]) {
         let snapshot = take_snapshot(gang, measured, &gang.map(Gang::members).unwrap_or_default()).await;
         self.record(text.to_string(), false, began_ns, now_ns(), snapshot);
     }
@@ -146,7 +146,7 @@ impl History {
     }
 }
 
-async fn take_snapshot(gang: Option<&Gang>, slices: &[Slice], members: &[usize]) -> QueryProfile {
+async fn take_snapshot(gang: Option<&Gang>, slices: &[SliceNode], members: &[usize]) -> QueryProfile {
     let mut snapshot = plan_snapshot::of(slices, members);
     if let Some(gang) = gang {
         plan_snapshot::align(&mut snapshot, gang.clocks().await);
@@ -156,7 +156,7 @@ async fn take_snapshot(gang: Option<&Gang>, slices: &[Slice], members: &[usize])
 
 /// A running statement.
 struct RunningStatement {
-    history: History,
+    history: StatementHistory,
     text: String,
     began_ns: u64,
     plan: Arc<dyn ExecutionPlan>,
@@ -190,11 +190,11 @@ impl RunningStatement {
     }
 }
 
-/// A statement that [`History::settle`] waits for.
-struct PendingMetrics(History);
+/// A statement that [`StatementHistory::settle`] waits for.
+struct PendingMetrics(StatementHistory);
 
 impl PendingMetrics {
-    fn new(history: History) -> Self {
+    fn new(history: StatementHistory) -> Self {
         history.inner.pending.send_modify(|pending| *pending += 1);
         PendingMetrics(history)
     }

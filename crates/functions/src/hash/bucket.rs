@@ -28,22 +28,22 @@ use uuid::Uuid;
 
 /// The function as plans name it.
 pub fn bucket() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(Bucket::default()))
+    Arc::new(ScalarUDF::new_from_impl(BucketFunction::default()))
 }
 
 /// (number of buckets as a literal, value) → bucket from 0, Int32; NULL for NULL.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Bucket {
+pub struct BucketFunction {
     signature: Signature,
 }
 
-impl Default for Bucket {
+impl Default for BucketFunction {
     fn default() -> Self {
         Self { signature: Signature::any(2, Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Bucket {
+impl ScalarUDFImpl for BucketFunction {
     fn name(&self) -> &str {
         "harrier_bucket"
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use futures::TryStreamExt;
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
-use harrier_session_api::session::Identity;
+use harrier_session_api::session::SessionIdentity;
 
 use crate::output::{Format, row_writer};
 use crate::serve::Additions;
@@ -40,7 +40,7 @@ impl Scratch {
         let runtime = runtime(1, "harrier-reference")?;
         let done = runtime.block_on(async {
             let session = engine.session();
-            let identity = Identity {
+            let identity = SessionIdentity {
                 role: "maria".to_string(),
                 database: "warehouse".to_string(),
                 process: 1,

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use harrier_engine::{Access, Engine};
 use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
-use harrier_server::auth::ldap::Ldap;
+use harrier_server::auth::ldap::LdapDirectory;
 use harrier_server::auth::peer::{self, Peer, RoleExistence};
-use harrier_server::auth::scram::{self, Challenge, Mock, Scram, Verifier};
+use harrier_server::auth::scram::{self, Challenge, Mock, Scram, ScramVerifier};
 use harrier_server::auth::tls;
 use harrier_server::flight::{Attempt, Authenticate};
 use harrier_server::pg::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};
@@ -32,7 +32,7 @@ const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 ///
 /// Errors: not usable as a password.
 pub(crate) fn password_verifier(password: &str) -> Result<String, String> {
-    let made = Verifier::of_password(password, ITERATIONS);
+    let made = ScramVerifier::of_password(password, ITERATIONS);
     made.map(|verifier| verifier.to_text()).map_err(|failure| failure.message)
 }
 
@@ -185,7 +185,7 @@ impl Authenticator {
 /// A password checked against the catalog's verifier.
 struct CatalogPassword {
     authenticator: Authenticator,
-    verifier: Option<Verifier>,
+    verifier: Option<ScramVerifier>,
     role: String,
 }
 
@@ -198,7 +198,7 @@ impl CheckPassword for CatalogPassword {
 
 /// A password checked by an LDAP directory.
 struct DirectoryPassword {
-    ldap: Arc<Ldap>,
+    ldap: Arc<LdapDirectory>,
     role: String,
 }
 
@@ -235,10 +235,10 @@ fn check_foreign(role: &str, access: &Access) -> Result<(), SqlError> {
 }
 
 /// The verifier of a role's password, if it has a valid one.
-fn verifier(role: &str, access: &Access) -> Option<Verifier> {
+fn verifier(role: &str, access: &Access) -> Option<ScramVerifier> {
     let (_, role) = access.role(role)?;
     let kept = role.verifier.as_ref().filter(|_| !role.is_expired())?;
-    Verifier::parse(kept.as_str())
+    ScramVerifier::parse(kept.as_str())
 }
 
 /// State of a SCRAM exchange.

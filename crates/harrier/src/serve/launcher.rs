@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harrier_engine::{EngineOptions, memory_size};
-use harrier_server::config::values::Launcher;
+use harrier_server::config::values::GangLauncher;
 use harrier_server::config::{Config, on_path};
 use tokio::process::{Child, Command};
 
@@ -23,8 +23,8 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Configuration of the gang.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// Never [`Launcher::Auto`].
-    pub(super) launcher: Launcher,
+    /// Never [`GangLauncher::Auto`].
+    pub(super) launcher: GangLauncher,
     /// Number of working ranks; 1: statements run in the server's process.
     pub(super) ranks: usize,
     pub(super) spares: usize,
@@ -52,16 +52,18 @@ impl Plan {
         let threads = gang.threads_per_rank.get().map(|threads| *threads as usize);
         // A single rank has nobody to share the work with; this process does it.
         let ranks = match launcher {
-            Launcher::None | Launcher::Auto => 1,
+            GangLauncher::None | GangLauncher::Auto => 1,
             _ => match (gang.ranks.get(), launcher) {
                 (Some(ranks), _) => *ranks as usize,
-                (None, Launcher::Srun) => allocated_ranks().unwrap_or(cores),
+                (None, GangLauncher::Srun) => allocated_ranks().unwrap_or(cores),
                 (None, _) => cores,
             },
         };
         let spares = if ranks > 1 { gang.spares as usize } else { 0 };
         let hosts = match launcher {
-            Launcher::Srun => slurm("SLURM_JOB_NUM_NODES").and_then(|nodes| nodes.parse().ok()).unwrap_or(1),
+            GangLauncher::Srun => {
+                slurm("SLURM_JOB_NUM_NODES").and_then(|nodes| nodes.parse().ok()).unwrap_or(1)
+            }
             _ => 1_usize,
         };
         // Ranks on the server's host.
@@ -101,12 +103,12 @@ impl Plan {
         let desk = folder.join(format!("desk-{name}"));
         let _ = std::fs::remove_file(&desk);
         let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let binary = executable_path(binary, self.hosts.is_none() && self.launcher == Launcher::Mpirun);
+        let binary = executable_path(binary, self.hosts.is_none() && self.launcher == GangLauncher::Mpirun);
         let ranks = self.count().to_string();
         let mut words: Vec<OsString> = match self.launcher {
-            Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
-            Launcher::Srun => srun_command(&ranks, &self.arguments),
-            Launcher::Mpirun => {
+            GangLauncher::None | GangLauncher::Auto => return Err("there is to be none".to_string()),
+            GangLauncher::Srun => srun_command(&ranks, &self.arguments),
+            GangLauncher::Mpirun => {
                 let mpirun = Mpirun::find()?;
                 let path = folder.join("hosts");
                 let placed = match &self.hosts {
@@ -160,31 +162,31 @@ pub(super) struct StartCommand {
 }
 
 /// Chooses the launcher. With automatic choice and no launcher available, there are no ranks.
-fn launcher(config: &Config) -> Result<Launcher, String> {
+fn launcher(config: &Config) -> Result<GangLauncher, String> {
     let gang = &config.gang;
     match gang.launcher {
-        Launcher::Auto => {}
-        Launcher::None => return Ok(Launcher::None),
+        GangLauncher::Auto => {}
+        GangLauncher::None => return Ok(GangLauncher::None),
         named if on_path(named.word()).is_some() => return Ok(named),
         named => {
             let (word, hint) = (named.word(), "install it, or choose another with --launcher");
             return Err(format!("ERROR F0000: launcher {word} is not in PATH\nHINT: {hint}"));
         }
     }
-    let is_slurm = std::env::var_os("SLURM_JOB_ID").is_some() && on_path(Launcher::Srun.word()).is_some();
+    let is_slurm = std::env::var_os("SLURM_JOB_ID").is_some() && on_path(GangLauncher::Srun.word()).is_some();
     // Slurm chooses the hosts itself.
     if is_slurm && gang.hostfile.get().is_none() {
-        return Ok(Launcher::Srun);
+        return Ok(GangLauncher::Srun);
     }
-    if on_path(Launcher::Mpirun.word()).is_some() {
-        return Ok(Launcher::Mpirun);
+    if on_path(GangLauncher::Mpirun.word()).is_some() {
+        return Ok(GangLauncher::Mpirun);
     }
     if gang.ranks.get() != Some(&1) {
         tracing::warn!(
             "there is no mpirun in PATH and no Slurm allocation: statements run in this process alone"
         );
     }
-    Ok(Launcher::None)
+    Ok(GangLauncher::None)
 }
 
 /// A launcher process, ended with all its children.

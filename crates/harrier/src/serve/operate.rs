@@ -17,7 +17,7 @@ use datafusion::error::DataFusionError;
 use harrier_engine::{ServerFunction, SqlState, Viewer};
 use harrier_error::SqlError;
 use harrier_server::registry::{Registry, Stop};
-use harrier_session_api::session::Identity;
+use harrier_session_api::session::SessionIdentity;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
@@ -209,7 +209,7 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
             name,
             arguments: arguments.to_vec(),
             returns: DataType::Boolean,
-            call: Arc::new(move |caller: &Identity, viewer: &Viewer, values: &[ScalarValue]| {
+            call: Arc::new(move |caller: &SessionIdentity, viewer: &Viewer, values: &[ScalarValue]| {
                 may_operate(viewer.is_superuser()).map_err(sql_error)?;
                 let number = match values.first() {
                     Some(ScalarValue::Int64(Some(number))) => usize::try_from(*number).unwrap_or(usize::MAX),
@@ -233,7 +233,7 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
             name: "harrier_reload_outcome",
             arguments: vec![],
             returns: DataType::Utf8,
-            call: Arc::new(move |_: &Identity, viewer: &Viewer, _: &[ScalarValue]| {
+            call: Arc::new(move |_: &SessionIdentity, viewer: &Viewer, _: &[ScalarValue]| {
                 may_operate(viewer.is_superuser()).map_err(sql_error)?;
                 let (times, outcome) = &*controls.reloaded.read();
                 Ok(ScalarValue::Utf8(Some(format!("{times} {outcome}"))))

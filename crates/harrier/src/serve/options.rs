@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use harrier_server::config::Config;
-use harrier_server::config::values::{Address, Launcher, OrAuto, OrOff, Period, Size};
+use harrier_server::config::values::{Address, GangLauncher, OrAuto, OrOff, Period, Size};
 
 use crate::option_values::{key_value, memory_size};
 use crate::warehouse_args::WarehouseArgs;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     hostfile: Option<PathBuf>,
     /// What starts the ranks: auto, mpirun, srun or none [default: auto]
     #[arg(long, value_name = "NAME")]
-    launcher: Option<Launcher>,
+    launcher: Option<GangLauncher>,
     /// Threads a statement may keep busy on a rank [default: the cores, divided by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<u32>,

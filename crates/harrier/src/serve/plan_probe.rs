@@ -2,13 +2,13 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use harrier_engine::Progress;
+use harrier_engine::PlanProgress;
 use harrier_server::probe::Probe;
 use harrier_session_api::query_profile::{Memory, QueryProfile};
 
 /// Samples the plan of one statement, and keeps it until the statement has ended.
 #[derive(Debug)]
-pub(super) struct PlanProbe(pub(super) Progress);
+pub(super) struct PlanProbe(pub(super) PlanProgress);
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Probe for PlanProbe {

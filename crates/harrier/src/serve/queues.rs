@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use harrier_engine::{Access, Engine, SqlError};
-use harrier_server::queues::{Priority, QueueDefinition, Queues};
+use harrier_server::queues::{QueueDefinition, QueuePriority, Queues};
 use parking_lot::Mutex;
 
 /// Name of the queue of roles without one.
@@ -83,7 +83,7 @@ impl RoleQueues {
             .map(|queue| QueueDefinition {
                 active_statements: queue.active_statements.map(|count| count as usize),
                 memory_limit: queue.memory_limit,
-                priority: Priority::parse(queue.priority.name()).unwrap_or_default(),
+                priority: QueuePriority::parse(queue.priority.name()).unwrap_or_default(),
                 max_cost: queue.max_cost,
                 ..QueueDefinition::new(&queue.name)
             })

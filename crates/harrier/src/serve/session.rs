@@ -31,7 +31,7 @@ use harrier_server::backend::{
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use harrier_session_api::command::{Discard, SessionCommand};
 use harrier_session_api::named_objects::NamedObjects;
-use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::session::{SessionIdentity, TimeLimits, TransactionState};
 use harrier_session_api::statement::{Completion, Description, StatementPart};
 use harrier_sql::parser::session_command;
 use harrier_sql::splitter;
@@ -70,11 +70,11 @@ pub(super) struct Sessions {
 impl Sessions {
     fn boxed_open(
         &self,
-        identity: Identity,
+        identity: SessionIdentity,
         mut settings: Vec<(String, String)>,
     ) -> BoxFuture<'_, Result<Arc<dyn BackendSession>, SqlError>> {
         async move {
-            let Identity { role, database, process, .. } = &identity;
+            let SessionIdentity { role, database, process, .. } = &identity;
             let access = self.engine.access().await;
             let access = access.map_err(|error| SqlError { is_fatal: true, ..with_context(error) })?;
             self.controls.admit(access.is_superuser(role), *process, &mut settings)?;
@@ -126,7 +126,7 @@ impl Sessions {
 impl Backend for Sessions {
     fn open<'a: 'f, 'f>(
         &'a self,
-        identity: Identity,
+        identity: SessionIdentity,
         settings: Vec<(String, String)>,
     ) -> BoxFuture<'f, Result<Arc<dyn BackendSession>, SqlError>> {
         self.boxed_open(identity, settings)

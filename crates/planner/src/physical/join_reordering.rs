@@ -37,7 +37,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::cardinality::relation_rows::{self, RelationSize};
 use crate::join_order::cardinality::ColumnStatistics;
 use crate::join_order::{
-    Column, CostModel, Estimator, JoinShape, Limits, RelationRows, RelationSet, order_joins,
+    Column, CostModel, Estimator, JoinShape, RelationRows, RelationSet, SearchLimits, order_joins,
 };
 
 use island::Island;
@@ -110,7 +110,7 @@ fn ordered_island(
         return Ok(None);
     };
     let model = Model::new(island, relations, &sizes);
-    let Some(order) = order_joins(&island.written, &model, &Limits::default()) else {
+    let Some(order) = order_joins(&island.written, &model, &SearchLimits::default()) else {
         return Ok(None);
     };
     let rebuild = Rebuild { island, relations, model: &model, config };

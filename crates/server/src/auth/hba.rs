@@ -2,8 +2,8 @@
 //!
 //! Supported: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`,
 //! `sameuser`, `samerole` and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the
-//! methods of [`Method`]; the options `clientcert` and those of [`Ldap`]. Everything else that PostgreSQL
-//! supports is reported as an error, never ignored.
+//! methods of [`Method`]; the options `clientcert` and those of [`LdapDirectory`]. Everything else that
+//! PostgreSQL supports is reported as an error, never ignored.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use harrier_error::{SqlError, SqlState};
 
-use super::ldap::Ldap;
+use super::ldap::LdapDirectory;
 use super::peer;
 
 /// Rules, in order.
@@ -23,7 +23,7 @@ pub struct Rules(Vec<Rule>);
 pub struct Rule {
     /// Line number, from 1; 0 for built-in rules.
     pub line: usize,
-    pub transport: Transport,
+    pub transport: ConnectionTransport,
     databases: Vec<Database>,
     users: Vec<User>,
     /// For connections over TCP.
@@ -31,12 +31,12 @@ pub struct Rule {
     pub method: Method,
     pub client_certificate: ClientCertificate,
     /// For [`Method::Ldap`].
-    pub ldap: Option<Arc<Ldap>>,
+    pub ldap: Option<Arc<LdapDirectory>>,
 }
 
 /// The required transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum ConnectionTransport {
     /// A Unix-domain socket.
     Local,
     Host,
@@ -160,7 +160,7 @@ impl Default for Rules {
             client_certificate: ClientCertificate::None,
             ldap: None,
         };
-        Self(vec![rule(Transport::Local), rule(Transport::Host)])
+        Self(vec![rule(ConnectionTransport::Local), rule(ConnectionTransport::Host)])
     }
 }
 
@@ -231,11 +231,11 @@ impl Rules {
 impl Rule {
     fn matches(&self, connection: &Connection<'_>, is_member: &impl Fn(&str) -> bool) -> bool {
         let is_transport = match (self.transport, connection.origin) {
-            (Transport::Local, Origin::Local) => true,
-            (Transport::Local, _) | (_, Origin::Local) => false,
-            (Transport::Host, Origin::Tcp(_)) => true,
-            (Transport::HostTls, Origin::Tcp(_)) => connection.is_tls,
-            (Transport::HostNoTls, Origin::Tcp(_)) => !connection.is_tls,
+            (ConnectionTransport::Local, Origin::Local) => true,
+            (ConnectionTransport::Local, _) | (_, Origin::Local) => false,
+            (ConnectionTransport::Host, Origin::Tcp(_)) => true,
+            (ConnectionTransport::HostTls, Origin::Tcp(_)) => connection.is_tls,
+            (ConnectionTransport::HostNoTls, Origin::Tcp(_)) => !connection.is_tls,
         };
         let user = connection.user;
         is_transport
@@ -258,7 +258,7 @@ impl Rule {
 
     /// Whether the rule admits clients from other machines.
     pub fn is_remote(&self) -> bool {
-        self.transport != Transport::Local && !self.address.is_this_machine()
+        self.transport != ConnectionTransport::Local && !self.address.is_this_machine()
     }
 }
 
@@ -380,10 +380,10 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
     let mut fields = fields.iter();
     let mut next = |what: &str| fields.next().ok_or_else(|| format!("the rule ends before its {what}"));
     let transport = match single(next("connection type")?, "connection type")?.text.as_str() {
-        "local" => Transport::Local,
-        "host" => Transport::Host,
-        "hostssl" => Transport::HostTls,
-        "hostnossl" => Transport::HostNoTls,
+        "local" => ConnectionTransport::Local,
+        "host" => ConnectionTransport::Host,
+        "hostssl" => ConnectionTransport::HostTls,
+        "hostnossl" => ConnectionTransport::HostNoTls,
         other @ ("hostgssenc" | "hostnogssenc") => {
             return Err(format!("connection type \"{other}\" is not supported: there is no GSSAPI"));
         }
@@ -397,7 +397,7 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
     let databases = next("database")?.iter().map(database).collect::<Result<_, _>>()?;
     let users = next("user")?.iter().map(user).collect::<Result<_, _>>()?;
     let mut address = Address::Loopback;
-    if transport != Transport::Local {
+    if transport != ConnectionTransport::Local {
         let word = single(next("address")?, "address")?;
         address = match self::address(word)? {
             Parsed::Whole(address) => address,
@@ -428,26 +428,29 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
         }
     }
     let ldap = match method {
-        Method::Ldap => Some(Arc::new(Ldap::parse(&directory)?)),
+        Method::Ldap => Some(Arc::new(LdapDirectory::parse(&directory)?)),
         _ => None,
     };
     match method {
-        Method::Cert if transport != Transport::HostTls => {
+        Method::Cert if transport != ConnectionTransport::HostTls => {
             return Err("method \"cert\" is for hostssl rules only".to_string());
         }
         Method::Cert => client_certificate = ClientCertificate::OfRole,
-        Method::Password if !matches!(transport, Transport::HostTls | Transport::Local) => {
+        Method::Password
+            if !matches!(transport, ConnectionTransport::HostTls | ConnectionTransport::Local) =>
+        {
             return Err("method \"password\" would send passwords as they are: it is for hostssl and local rules only"
                 .to_string());
         }
         Method::Ldap
-            if !matches!(transport, Transport::HostTls | Transport::Local) && !address.is_loopback() =>
+            if !matches!(transport, ConnectionTransport::HostTls | ConnectionTransport::Local)
+                && !address.is_loopback() =>
         {
             return Err("method \"ldap\" would send passwords as they are: it is for hostssl and local rules, and for loopback \
                         addresses"
                 .to_string());
         }
-        Method::Peer if transport != Transport::Local && !address.is_loopback() => {
+        Method::Peer if transport != ConnectionTransport::Local && !address.is_loopback() => {
             return Err(
                 "method \"peer\" is for local rules and loopback addresses only: nobody can tell who runs a client \
                  on another machine"
@@ -564,8 +567,8 @@ fn prefix(net: IpAddr, mask: &str) -> Result<u8, String> {
     check_host_bits(net, ones).map(|_| ones)
 }
 
-fn certificate(value: &str, transport: Transport) -> Result<ClientCertificate, String> {
-    if transport != Transport::HostTls {
+fn certificate(value: &str, transport: ConnectionTransport) -> Result<ClientCertificate, String> {
+    if transport != ConnectionTransport::HostTls {
         return Err("option \"clientcert\" is for hostssl rules only".to_string());
     }
     match value {

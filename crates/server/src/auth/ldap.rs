@@ -24,7 +24,7 @@ use harrier_error::{SqlError, SqlState};
 use ldap3::{LdapError, LdapResult, SearchEntry, SearchOptions, dn_escape, ldap_escape};
 
 use self::link::Link;
-pub use self::options::Ldap;
+pub use self::options::LdapDirectory;
 use self::options::{Find, Secret, Server};
 
 mod link;
@@ -61,7 +61,7 @@ enum AuthFailure {
     Unavailable(String),
 }
 
-impl Ldap {
+impl LdapDirectory {
     /// Checks a role's password against the directory.
     ///
     /// Errors: 28P01 the password is empty; 28000 it is wrong, the role is unknown, or no server is

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use super::hba::{Method, Rules, Transport};
+use super::hba::{ConnectionTransport, Method, Rules};
 
 /// Why the server refuses to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn warnings(rules: &Rules, is_public: bool) -> Vec<String> {
                 "the hba rule in line {line} lets every user of this machine in as any role that it names"
             ));
         }
-        let is_plain = matches!(rule.transport, Transport::Host | Transport::HostNoTls);
+        let is_plain = matches!(rule.transport, ConnectionTransport::Host | ConnectionTransport::HostNoTls);
         if is_public && is_plain && rule.is_remote() && rule.method != Method::Reject {
             warnings.push(format!(
                 "the hba rule in line {line} lets clients on other machines in without TLS: hostssl asks for it"

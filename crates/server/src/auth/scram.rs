@@ -38,20 +38,20 @@ const MESSAGE_BYTES_MAX: usize = 8 << 10;
 /// A password verifier. The password cannot be recovered from it, but it suffices to check proofs and to
 /// impersonate the server.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Verifier {
+pub struct ScramVerifier {
     iterations: NonZeroU32,
     salt: Vec<u8>,
     stored_key: [u8; KEY_BYTES],
     server_key: [u8; KEY_BYTES],
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for ScramVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").field("iterations", &self.iterations).finish_non_exhaustive()
     }
 }
 
-impl Verifier {
+impl ScramVerifier {
     /// Parses PostgreSQL's form: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
     pub fn parse(text: &str) -> Option<Self> {
         let (iterations, rest) = text.strip_prefix("SCRAM-SHA-256$")?.split_once(':')?;
@@ -125,11 +125,11 @@ impl Mock {
     }
 
     /// The mock verifier of `user`: the same each time; no password matches.
-    pub fn verifier(&self, user: &str) -> Verifier {
+    pub fn verifier(&self, user: &str) -> ScramVerifier {
         let salt = mac(&self.key, &[b"salt ", user.as_bytes()].concat())[..SALT_BYTES].to_vec();
         let stored_key = mac(&self.key, &[b"stored ", user.as_bytes()].concat());
         let server_key = mac(&self.key, &[b"server ", user.as_bytes()].concat());
-        Verifier { iterations: self.iterations, salt, stored_key, server_key }
+        ScramVerifier { iterations: self.iterations, salt, stored_key, server_key }
     }
 }
 
@@ -137,7 +137,7 @@ impl Mock {
 /// milliseconds.
 pub fn check_password(
     user: &str,
-    verifier: Option<&Verifier>,
+    verifier: Option<&ScramVerifier>,
     mock: &Mock,
     password: &str,
 ) -> Result<(), SqlError> {
@@ -153,7 +153,7 @@ pub fn check_password(
 #[derive(Debug)]
 pub struct Scram {
     user: String,
-    verifier: Verifier,
+    verifier: ScramVerifier,
     is_mock: bool,
     binding: Option<Vec<u8>>,
 }
@@ -162,7 +162,7 @@ pub struct Scram {
 #[derive(Debug)]
 pub struct Challenge {
     user: String,
-    verifier: Verifier,
+    verifier: ScramVerifier,
     is_mock: bool,
     /// The channel-binding data that the client must repeat.
     channel: Vec<u8>,
@@ -174,7 +174,7 @@ pub struct Challenge {
 impl Scram {
     /// `verifier`: `None` if the role does not exist, has no password, or has an expired one. `binding`: of a
     /// TLS connection, see `tls::LoadedTls::binding`.
-    pub fn new(user: &str, verifier: Option<Verifier>, mock: &Mock, binding: Option<&[u8]>) -> Self {
+    pub fn new(user: &str, verifier: Option<ScramVerifier>, mock: &Mock, binding: Option<&[u8]>) -> Self {
         let is_mock = verifier.is_none();
         // Computed in any case, for constant time.
         let instead = mock.verifier(user);
@@ -263,7 +263,7 @@ impl Scram {
             channel.extend(self.binding.unwrap_or_default());
         }
         let nonce = format!("{nonce}{own_nonce}");
-        let Verifier { iterations, salt, .. } = &self.verifier;
+        let ScramVerifier { iterations, salt, .. } = &self.verifier;
         let server_first = format!("r={nonce},s={},i={iterations}", BASE64.encode(salt));
         let challenge = Challenge {
             user: self.user,

@@ -1,6 +1,6 @@
 //! Validation of values beyond their type, alone and in combination.
 
-use super::values::Launcher;
+use super::values::GangLauncher;
 use super::{Config, Problem};
 
 const LEASE_MIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Config {
         if let Some(threads) = gang.threads_per_rank.get() {
             check.range("gang.threads_per_rank", *threads, 1, THREADS_MAX);
         }
-        if gang.launcher == Launcher::None {
+        if gang.launcher == GangLauncher::None {
             if gang.ranks.get().is_some_and(|ranks| *ranks > 1) {
                 check.add("gang.ranks", "launcher \"none\" starts no ranks", "allowed: 1, or \"auto\"");
             }
@@ -147,9 +147,9 @@ impl Config {
                 );
             }
         }
-        if matches!(gang.launcher, Launcher::None | Launcher::Srun) && gang.hostfile.get().is_some() {
+        if matches!(gang.launcher, GangLauncher::None | GangLauncher::Srun) && gang.hostfile.get().is_some() {
             let hint = match gang.launcher {
-                Launcher::Srun => "Slurm says which hosts there are; leave it \"off\"",
+                GangLauncher::Srun => "Slurm says which hosts there are; leave it \"off\"",
                 _ => "leave it \"off\", or choose another launcher",
             };
             check.add("gang.hostfile", format!("launcher {:?} takes none", gang.launcher.word()), hint);

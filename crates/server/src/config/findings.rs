@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Config;
 use super::secrets::is_secret;
-use super::values::Launcher;
+use super::values::GangLauncher;
 
 mod authentication;
 
@@ -173,7 +173,7 @@ impl Config {
 
     fn find_gang(&self, found: &mut Found) {
         let gang = &self.gang;
-        if let Launcher::Mpirun | Launcher::Srun = gang.launcher
+        if let GangLauncher::Mpirun | GangLauncher::Srun = gang.launcher
             && on_path(gang.launcher.word()).is_none()
         {
             found.wrong(
@@ -201,7 +201,7 @@ impl Config {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         if let Some(ranks) = gang.ranks.get()
             && gang.hostfile.get().is_none()
-            && gang.launcher != Launcher::Srun
+            && gang.launcher != GangLauncher::Srun
         {
             let threads = u64::from(*ranks) * u64::from(*gang.threads_per_rank.get().unwrap_or(&1));
             if threads > 2 * cores {

@@ -115,7 +115,7 @@ datafusion.optimizer.enable_dynamic_filter_pushdown = false
     assert_eq!(server.authentication_timeout.0.as_millis(), 500);
     assert_eq!(server.drain_timeout, Period::seconds(60));
     assert_eq!((config.gang.ranks.get(), config.gang.spares), (Some(&4), 2));
-    assert_eq!(config.gang.launcher, Launcher::Mpirun);
+    assert_eq!(config.gang.launcher, GangLauncher::Mpirun);
     assert_eq!(config.gang.launcher_arguments, ["--bind-to", "none"]);
     assert_eq!(config.gang.memory.get(), Some(&Size(2 << 30)));
     assert_eq!(config.gang.spill_dirs, [PathBuf::from("/etc/harrier/spill")]);

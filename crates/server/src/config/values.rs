@@ -285,7 +285,7 @@ impl Kind for HostName {
 /// How the ranks of the gang are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-pub enum Launcher {
+pub enum GangLauncher {
     /// `srun` in a Slurm allocation, else `mpirun` where available, else none.
     Auto,
     Mpirun,
@@ -294,7 +294,7 @@ pub enum Launcher {
     None,
 }
 
-impl Launcher {
+impl GangLauncher {
     const ALL: [Self; 4] = [Self::Auto, Self::Mpirun, Self::Srun, Self::None];
 
     pub fn word(self) -> &'static str {
@@ -307,7 +307,7 @@ impl Launcher {
     }
 }
 
-impl FromStr for Launcher {
+impl FromStr for GangLauncher {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -316,7 +316,7 @@ impl FromStr for Launcher {
     }
 }
 
-impl TryFrom<Value> for Launcher {
+impl TryFrom<Value> for GangLauncher {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
@@ -324,7 +324,7 @@ impl TryFrom<Value> for Launcher {
     }
 }
 
-impl Kind for Launcher {
+impl Kind for GangLauncher {
     fn allowed_values() -> String {
         let [others @ .., last] = Self::ALL.map(|launcher| launcher.to_toml());
         format!("{} or {last}", others.join(", "))

@@ -42,7 +42,7 @@ pub struct Flight {
     pub encryption: Encryption,
     /// Default database.
     pub database: String,
-    pub limits: Limits,
+    pub limits: FlightLimits,
 }
 
 /// TLS of connections; once set, unencrypted connections are rejected. Clones share it.
@@ -64,9 +64,9 @@ impl Encryption {
     }
 }
 
-/// Limits on resources and time.
+/// FlightLimits on resources and time.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct FlightLimits {
     /// Maximum number of logins.
     pub sessions_max: usize,
     /// Maximum concurrent statements of a client beside its first, outside of transactions.
@@ -87,7 +87,7 @@ pub struct Limits {
     pub busy: Duration,
 }
 
-impl Default for Limits {
+impl Default for FlightLimits {
     fn default() -> Self {
         Self {
             sessions_max: 1000,

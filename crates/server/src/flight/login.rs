@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
-use harrier_session_api::session::{Identity, TransactionState};
+use harrier_session_api::session::{SessionIdentity, TransactionState};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -358,7 +358,7 @@ impl Site {
     ) -> Result<Arc<HostedSession>, SqlError> {
         let registry = &self.flight.registry;
         let process = registry.next_session();
-        let identity = Identity {
+        let identity = SessionIdentity {
             role: role.to_string(),
             database: database.to_string(),
             process,

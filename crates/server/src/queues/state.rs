@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Priority, QueueDefinition, Refusal};
+use super::{QueueDefinition, QueuePriority, Refusal};
 
 /// Maximum small statements that overtake a larger one waiting for the gang. Without a bound they could hold
 /// its queue's slots in turn, so that it finds none whenever the gang has one.
@@ -286,7 +286,7 @@ impl<T> Queue<T> {
     }
 }
 
-impl Priority {
+impl QueuePriority {
     /// Its relative share of contended slots on the gang.
     pub(super) fn weight(self) -> u32 {
         match self {

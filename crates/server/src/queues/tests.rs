@@ -11,8 +11,8 @@ use super::state::OVERTAKES_MAX;
 use super::*;
 use crate::registry::Registry;
 
-const PRIORITIES: [Priority; 5] =
-    [Priority::Min, Priority::Low, Priority::Medium, Priority::High, Priority::Max];
+const PRIORITIES: [QueuePriority; 5] =
+    [QueuePriority::Min, QueuePriority::Low, QueuePriority::Medium, QueuePriority::High, QueuePriority::Max];
 const SMALL: f64 = 10.0;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers for the same seed on every machine.
@@ -336,7 +336,7 @@ fn random_histories_respect_limits_without_starvation() {
 
 /// Upper bound on other admissions to the gang while one queue's head is ready: each other queue's share of
 /// turns per turn of this queue, plus one that was due.
-fn overtakes_bound(of: Priority, others: &[Priority]) -> u32 {
+fn overtakes_bound(of: QueuePriority, others: &[QueuePriority]) -> u32 {
     others.iter().map(|other| other.weight().div_ceil(of.weight()) + 1).sum()
 }
 
@@ -344,7 +344,7 @@ fn overtakes_bound(of: Priority, others: &[Priority]) -> u32 {
 fn gang_admission_is_fair_by_weight() {
     for seed in 0..200 {
         let random = &mut Random(seed);
-        let priorities: Vec<Priority> =
+        let priorities: Vec<QueuePriority> =
             (0..random.between(2..6)).map(|_| random.one_of(&PRIORITIES)).collect();
         let definitions = priorities.iter().enumerate();
         let definitions =
@@ -398,8 +398,8 @@ fn entry() -> Arc<StatementEntry> {
     registry.begin(&session.entry, "SELECT 1")
 }
 
-fn limits(gang_statements: Option<usize>, wait: Option<Duration>) -> Limits {
-    Limits { gang_statements, small_cost: SMALL, wait }
+fn limits(gang_statements: Option<usize>, wait: Option<Duration>) -> QueueLimits {
+    QueueLimits { gang_statements, small_cost: SMALL, wait }
 }
 
 /// Waits until this many statements wait in the only queue.
@@ -499,7 +499,7 @@ async fn concurrent_cancellation_respects_limits() {
     let definitions = ["a", "b", "c"].map(|name| {
         queue(name, |q| {
             (q.active_statements, q.memory_limit) = (Some(3), Some(40));
-            q.priority = if name == "a" { Priority::Max } else { Priority::Low };
+            q.priority = if name == "a" { QueuePriority::Max } else { QueuePriority::Low };
         })
     });
     let queues = Queues::new(definitions.to_vec(), limits(Some(4), None));

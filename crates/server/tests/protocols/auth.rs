@@ -9,7 +9,7 @@ use std::sync::Arc;
 use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{ClientCertificate, Connection, Method, Origin, Rules};
 use harrier_server::auth::peer::{self, RoleExistence};
-use harrier_server::auth::scram::{self, Mock, Scram, Verifier};
+use harrier_server::auth::scram::{self, Mock, Scram, ScramVerifier};
 use harrier_server::auth::tls::{self, Tls, TlsFiles};
 use harrier_server::auth::wrong_certificate;
 use rustls::pki_types::CertificateDer;
@@ -25,7 +25,7 @@ struct ListenerConfig {
     rules: Rules,
     tls: Option<Tls>,
     mock: Mock,
-    verifier: Verifier,
+    verifier: ScramVerifier,
 }
 
 /// A connection, encrypted or not.
@@ -171,9 +171,9 @@ async fn admit(
 }
 
 async fn start_listener(rules: &str, tls: Option<TlsFiles>) -> u16 {
-    let verifier = Verifier::of_password(PASSWORD, 5000.try_into().unwrap()).unwrap();
+    let verifier = ScramVerifier::of_password(PASSWORD, 5000.try_into().unwrap()).unwrap();
     // The verifier's stored form.
-    let verifier = Verifier::parse(&verifier.to_text()).unwrap();
+    let verifier = ScramVerifier::parse(&verifier.to_text()).unwrap();
     let mock = Mock::new(scram::ITERATIONS).unwrap();
     let tls = tls.map(|files| Tls::load(files).unwrap());
     let config = Arc::new(ListenerConfig { rules: Rules::parse(rules).unwrap(), tls, mock, verifier });

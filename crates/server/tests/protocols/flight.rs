@@ -29,7 +29,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, Limits, serve};
+use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, FlightLimits, serve};
 use harrier_server::registry::{Phase, Registry, Stop};
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
@@ -88,7 +88,7 @@ async fn start(change: impl FnOnce(&mut Flight)) -> TestServer {
         authenticate: Arc::new(PasswordCheck { allows_anonymous: false }),
         encryption: Encryption::default(),
         database: "toy".to_string(),
-        limits: Limits::default(),
+        limits: FlightLimits::default(),
     };
     change(&mut flight);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

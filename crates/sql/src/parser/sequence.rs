@@ -41,12 +41,12 @@ pub struct SequenceOptions {
 
 /// Whether an identity column accepts explicit values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
+pub enum IdentityKind {
     Always,
     ByDefault,
 }
 
-impl Identity {
+impl IdentityKind {
     /// As the `GENERATED` clause names it, in lower case.
     pub fn name(self) -> &'static str {
         match self {
@@ -59,9 +59,9 @@ impl Identity {
 /// A change of an identity column by ALTER COLUMN.
 #[derive(Debug, Clone)]
 pub enum IdentityChange {
-    Add(Identity, SequenceOptions),
+    Add(IdentityKind, SequenceOptions),
     Drop { if_exists: bool },
-    Set(Option<Identity>, SequenceOptions),
+    Set(Option<IdentityKind>, SequenceOptions),
 }
 
 /// A serial or identity column of CREATE TABLE or ADD COLUMN.
@@ -69,7 +69,7 @@ pub enum IdentityChange {
 pub struct GeneratedColumn {
     pub column: String,
     /// `None`: a serial column.
-    pub identity: Option<Identity>,
+    pub identity: Option<IdentityKind>,
     pub options: SequenceOptions,
 }
 
@@ -229,13 +229,13 @@ fn alter_table(words: &mut StatementWords<'_>) -> Result<Option<SequenceStatemen
     Ok(Some(SequenceStatement::AlterIdentity { table, if_exists, column, change }))
 }
 
-fn identity_kind(words: &mut StatementWords<'_>) -> Result<Identity> {
+fn identity_kind(words: &mut StatementWords<'_>) -> Result<IdentityKind> {
     if words.take("always") {
-        return Ok(Identity::Always);
+        return Ok(IdentityKind::Always);
     }
     words.expect("by")?;
     words.expect("default")?;
-    Ok(Identity::ByDefault)
+    Ok(IdentityKind::ByDefault)
 }
 
 /// First keywords of options.

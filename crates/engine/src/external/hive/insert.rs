@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::object_store::ObjectMeta;
 use harrier_committer::local::{FileVersion, Root, Statement};
-use harrier_committer::object_store::{CancelFlag, Statement as StoreStatement};
+use harrier_committer::object_store::{Statement as StoreStatement, WriteCancelFlag};
 use harrier_committer::work::{MergedFile, StagedFile, Work};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{
@@ -290,7 +290,7 @@ impl FolderWrite {
 }
 
 /// Cancels a publication when dropped.
-struct CancelOnDrop(CancelFlag);
+struct CancelOnDrop(WriteCancelFlag);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

@@ -9,12 +9,12 @@ use harrier_sql::parser::copy::Header;
 use crate::SqlError;
 use crate::copy_format::encode::{encode, encode_json, header};
 use crate::copy_format::layout::Layout;
-use crate::runtime::progress::Progress;
+use crate::runtime::progress::PlanProgress;
 
 /// A COPY TO STDOUT; returns its text in chunks. Dropping it cancels the statement.
 pub struct CopyOut {
     stream: SendableRecordBatchStream,
-    pub progress: Progress,
+    pub progress: PlanProgress,
     /// `None`: one JSON object per line.
     layout: Option<Layout>,
     text: String,
@@ -25,7 +25,7 @@ pub struct CopyOut {
 impl CopyOut {
     pub(crate) fn new(
         stream: SendableRecordBatchStream,
-        progress: Progress,
+        progress: PlanProgress,
         layout: Option<Layout>,
         text: String,
     ) -> Self {

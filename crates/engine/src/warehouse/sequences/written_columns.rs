@@ -18,7 +18,7 @@ use crate::warehouse::name_resolver::NameResolver;
 use crate::warehouse::relation::reference;
 use harrier_sql::identifier::last_part;
 use harrier_sql::on_conflict;
-use harrier_sql::parser::sequence::{Identity, Overriding};
+use harrier_sql::parser::sequence::{IdentityKind, Overriding};
 
 const ALWAYS: SqlState = SqlState::GENERATED_ALWAYS;
 
@@ -87,7 +87,7 @@ fn with_identity(name: &ObjectName, names: &NameResolver) -> Result<Option<Arc<T
 
 fn is_always(table: &Table, name: &str) -> bool {
     let column = table.columns.iter().find(|column| column.name == name);
-    column.and_then(identity_of) == Some(Identity::Always)
+    column.and_then(identity_of) == Some(IdentityKind::Always)
 }
 
 /// The columns that the values are for, in order.

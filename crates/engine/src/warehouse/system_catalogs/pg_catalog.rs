@@ -22,7 +22,7 @@ use harrier_pgcatalog::{
     postgres_type_of_field,
 };
 use harrier_session_api::named_objects::{Cursor, NamedObjects, PreparedStatement};
-use harrier_session_api::session::Identity;
+use harrier_session_api::session::SessionIdentity;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::{Mutex, RwLock};
 
@@ -88,7 +88,7 @@ pub(crate) struct SessionSource {
     parameters: Arc<Parameters>,
     /// The session's state, for its other settings. It holds this value, hence weak.
     session: Weak<RwLock<SessionState>>,
-    identity: Arc<Identity>,
+    identity: Arc<SessionIdentity>,
     /// `None` for a session without a client.
     server: Option<Arc<dyn ServerContext>>,
     since: SystemTime,
@@ -115,7 +115,7 @@ impl SessionSource {
         names: Option<&Arc<NameResolver>>,
         parameters: Arc<Parameters>,
         session: Weak<RwLock<SessionState>>,
-        identity: Arc<Identity>,
+        identity: Arc<SessionIdentity>,
         server: Option<Arc<dyn ServerContext>>,
         type_names: TypeNames,
     ) -> Self {
@@ -379,7 +379,7 @@ impl SessionSource {
                     relation: owner.table,
                     column: column.name.clone(),
                     identity: sequences::identity_of(column)
-                        .map(|identity| identity == harrier_sql::parser::sequence::Identity::Always),
+                        .map(|identity| identity == harrier_sql::parser::sequence::IdentityKind::Always),
                 })
             });
             let column = |(name, kind): (&str, DataType)| Column {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::random_trees::{Random, make_statement};
 use crate::join_order::{
-    Column, CostModel, HashJoinCost, JoinKind, JoinOrder, JoinShape, JoinTree, Limits, Method, Predicate,
-    RelationSet, WrittenTree, order_joins,
+    Column, CostModel, HashJoinCost, JoinKind, JoinOrder, JoinShape, JoinTree, Method, Predicate,
+    RelationSet, SearchLimits, WrittenTree, order_joins,
 };
 
 /// Rows of relations, and shares that predicates between two of them keep.
@@ -93,8 +93,8 @@ fn random_edges(random: &mut Random, count: usize) -> Vec<(usize, usize)> {
 }
 
 /// The limits under which the cheapest tree wins even if it wins little.
-fn exact(pair_max: usize) -> Limits {
-    Limits { pair_max, cost_share_max: 1.0 }
+fn exact(pair_max: usize) -> SearchLimits {
+    SearchLimits { pair_max, cost_share_max: 1.0 }
 }
 
 fn is_near(one: f64, other: f64) -> bool {
@@ -168,7 +168,7 @@ fn check_large(count: usize, edges: &[(usize, usize)]) -> JoinOrder {
     let model = random_model(&mut random, count, edges);
     let sequence: Vec<usize> = (0..count).collect();
     let tree = left_deep(&sequence, edges);
-    let order = order_joins(&tree, &model, &Limits::default()).expect("an order");
+    let order = order_joins(&tree, &model, &SearchLimits::default()).expect("an order");
     assert_eq!(order.tree.relations(), RelationSet::first(count));
     assert_eq!(predicate_count(&order.tree), edges.len());
     assert!(order.cost <= order.written_cost);
@@ -231,7 +231,7 @@ fn written_order_stays_without_enough_gain() {
     rows[0] = 98.0;
     let model = PairModel { rows, shares: shares(0.01) };
     assert!(!order_joins(&tree, &model, &exact(10_000)).expect("an order").is_written);
-    assert!(order_joins(&tree, &model, &Limits::default()).expect("an order").is_written);
+    assert!(order_joins(&tree, &model, &SearchLimits::default()).expect("an order").is_written);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn implied_equalities_connect_relations() {
     let pair = |one: usize, other: usize| RelationSet::from_iter([one, other]);
     let shares = vec![(pair(0, 1), 0.1), (pair(1, 2), 0.1), (pair(0, 2), 0.01)];
     let model = PairModel { rows: vec![10.0, 1e6, 10.0], shares };
-    let order = order_joins(&tree, &model, &Limits::default()).expect("an order");
+    let order = order_joins(&tree, &model, &SearchLimits::default()).expect("an order");
     let JoinTree::Join { left, right, predicates, .. } = order.tree else { panic!("no join") };
     assert_eq!((left.relations(), right.relations()), (pair(0, 2), RelationSet::single(1)));
     // One equality suffices, as the other follows.
@@ -272,7 +272,7 @@ fn implied_equalities_connect_relations() {
 #[test]
 fn trees_with_gaps_in_numbering_are_refused() {
     let model = PairModel { rows: vec![1.0; 4], shares: Vec::new() };
-    let order = |tree: &WrittenTree| order_joins(tree, &model, &Limits::default());
+    let order = |tree: &WrittenTree| order_joins(tree, &model, &SearchLimits::default());
     assert_eq!(order(&WrittenTree::Leaf(0)), None);
     for relations in [[0, 2], [1, 1], [0, 500]] {
         let [left, right] = relations.map(WrittenTree::Leaf);

@@ -34,7 +34,7 @@ const NAMES: [&str; 12] = [
 
 /// An LDAP directory, and how a role's entry is found in it.
 #[derive(Debug, PartialEq)]
-pub struct Ldap {
+pub struct LdapDirectory {
     /// Tried in turn; at least one.
     pub(super) servers: Vec<Server>,
     pub(super) encryption: Encryption,
@@ -42,7 +42,7 @@ pub struct Ldap {
     pub(super) trust: Trust,
 }
 
-impl Eq for Ldap {}
+impl Eq for LdapDirectory {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Server {
@@ -112,7 +112,7 @@ struct UrlOptions {
     filter: Option<String>,
 }
 
-impl Ldap {
+impl LdapDirectory {
     /// Parses options and their values, in any order.
     ///
     /// Errors, as text: an option is unknown, missing, or conflicts with another. They contain no passwords.
@@ -290,9 +290,9 @@ fn parse_url(text: &str) -> Result<UrlOptions, String> {
 mod tests {
     use super::*;
 
-    fn parse(options: &[(&str, &str)]) -> Result<Ldap, String> {
+    fn parse(options: &[(&str, &str)]) -> Result<LdapDirectory, String> {
         let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
-        Ldap::parse(&options.iter().map(owned).collect::<Vec<_>>())
+        LdapDirectory::parse(&options.iter().map(owned).collect::<Vec<_>>())
     }
 
     #[test]

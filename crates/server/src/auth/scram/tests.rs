@@ -10,8 +10,8 @@ const SERVER_FIRST: &str =
 const CLIENT_FINAL: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 const SERVER_FINAL: &str = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
-fn pencil() -> Verifier {
-    Verifier::hash_with_salt("pencil", BASE64.decode(SALT).unwrap(), ITERATIONS)
+fn pencil() -> ScramVerifier {
+    ScramVerifier::hash_with_salt("pencil", BASE64.decode(SALT).unwrap(), ITERATIONS)
 }
 
 fn mock() -> Mock {
@@ -145,20 +145,20 @@ fn malformed_messages_are_refused() {
 
 #[test]
 fn verifiers_are_compatible_with_postgresql() {
-    let verifier = Verifier::of_password("pencil", NonZeroU32::new(5000).unwrap()).unwrap();
+    let verifier = ScramVerifier::of_password("pencil", NonZeroU32::new(5000).unwrap()).unwrap();
     let text = verifier.to_text();
     assert!(text.starts_with("SCRAM-SHA-256$5000:"), "{text}");
-    assert_eq!(Verifier::parse(&text).unwrap(), verifier);
-    assert_ne!(Verifier::of_password("pencil", ITERATIONS).unwrap(), verifier);
+    assert_eq!(ScramVerifier::parse(&text).unwrap(), verifier);
+    assert_ne!(ScramVerifier::of_password("pencil", ITERATIONS).unwrap(), verifier);
     for (password, is_right) in [("pencil", true), ("Pencil", false), ("", false), ("pencil ", false)] {
         assert_eq!(verifier.check(password), is_right, "{password}");
     }
     assert!(!mock().verifier("anna").check("pencil"));
-    assert_eq!(Verifier::of_password("", ITERATIONS).unwrap_err().sqlstate, "22023");
+    assert_eq!(ScramVerifier::of_password("", ITERATIONS).unwrap_err().sqlstate, "22023");
     // Equal after SASLprep: a soft hyphen is removed, and a fullwidth I is an I.
-    assert!(Verifier::of_password("I\u{ad}X", ITERATIONS).unwrap().check("\u{ff29}X"));
+    assert!(ScramVerifier::of_password("I\u{ad}X", ITERATIONS).unwrap().check("\u{ff29}X"));
     // Prohibited characters are left unchanged.
-    assert!(Verifier::of_password("a\u{7}", ITERATIONS).unwrap().check("a\u{7}"));
+    assert!(ScramVerifier::of_password("a\u{7}", ITERATIONS).unwrap().check("a\u{7}"));
     assert!(!format!("{verifier:?} {:?} {:?}", mock(), scram(Some(b"x"))).contains(&text[25..40]));
     for bad in [
         "",
@@ -169,6 +169,6 @@ fn verifiers_are_compatible_with_postgresql() {
         "SCRAM-SHA-256$4096:YWJj$YWJj:YWJj",
         "SCRAM-SHA-256$-1:YWJj$YWJj:YWJj",
     ] {
-        assert!(Verifier::parse(bad).is_none(), "{bad}");
+        assert!(ScramVerifier::parse(bad).is_none(), "{bad}");
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread;
 
 use super::{Config, Found};
-use crate::auth::hba::{ClientCertificate, Rules, Transport};
-use crate::auth::ldap::Ldap;
+use crate::auth::hba::{ClientCertificate, ConnectionTransport, Rules};
+use crate::auth::ldap::LdapDirectory;
 use crate::auth::listen;
 
 const KEY: &str = "server.hba_file";
@@ -75,7 +75,7 @@ impl Config {
         for rule in rules.rules() {
             let line = rule.line;
             let asks = rule.client_certificate != ClientCertificate::None;
-            if rule.transport == Transport::HostTls && server.tls_certificate.get().is_none() {
+            if rule.transport == ConnectionTransport::HostTls && server.tls_certificate.get().is_none() {
                 let message =
                     format!("the rule in line {line} is for TLS, and there is none: set tls_certificate");
                 found.note(KEY, message);
@@ -85,7 +85,7 @@ impl Config {
                 );
                 found.wrong(KEY, message);
             }
-            if rule.transport == Transport::Local && server.unix_socket.get().is_none() {
+            if rule.transport == ConnectionTransport::Local && server.unix_socket.get().is_none() {
                 let message = format!(
                     "the rule in line {line} is for a local socket, and there is none: set unix_socket"
                 );
@@ -106,7 +106,7 @@ fn find_readers(path: &Path, rules: &Rules, found: &mut Found) {
 }
 
 /// Probes the servers of a directory.
-fn find_directory(line: usize, ldap: &Ldap, found: &mut Found) {
+fn find_directory(line: usize, ldap: &LdapDirectory, found: &mut Found) {
     let ask = || -> std::io::Result<_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(runtime.block_on(ldap.probe()))

@@ -16,7 +16,7 @@ use harrier_server::backend::{
 };
 use harrier_server::registry::StatementEntry;
 use harrier_session_api::command::Discard;
-use harrier_session_api::session::{Identity, TimeLimits, TransactionState};
+use harrier_session_api::session::{SessionIdentity, TimeLimits, TransactionState};
 use harrier_session_api::statement::{Completion, Description, StatementKind, StatementPart};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -51,7 +51,7 @@ struct SessionState {
 impl Backend for MockBackend {
     async fn open(
         &self,
-        identity: Identity,
+        identity: SessionIdentity,
         settings: Vec<(String, String)>,
     ) -> Result<Arc<dyn BackendSession>, SqlError> {
         if identity.database == "nowhere" {

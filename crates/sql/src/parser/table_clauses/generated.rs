@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::super::sequence::{GeneratedColumn, Identity, Overriding, SequenceOptions, options_of};
+use super::super::sequence::{GeneratedColumn, IdentityKind, Overriding, SequenceOptions, options_of};
 use crate::tokens::{Edit, Tokens, word};
 
 /// Serial types, with the integer type that replaces each.
@@ -114,11 +114,11 @@ impl Tokens<'_> {
     }
 
     /// Parses `GENERATED … AS IDENTITY` at `at`. Returns it with the index after it.
-    fn identity(&self, at: usize, end: usize) -> Result<Option<(Identity, SequenceOptions, usize)>> {
+    fn identity(&self, at: usize, end: usize) -> Result<Option<(IdentityKind, SequenceOptions, usize)>> {
         let (identity, next) = if self.is(at, "generated") && self.is(at + 1, "always") {
-            (Identity::Always, at + 2)
+            (IdentityKind::Always, at + 2)
         } else if self.is(at, "generated") && self.is(at + 1, "by") && self.is(at + 2, "default") {
-            (Identity::ByDefault, at + 3)
+            (IdentityKind::ByDefault, at + 3)
         } else {
             return Ok(None);
         };
