@@ -1,7 +1,9 @@
 //! Names of functions, types, fields and variants: verbs for actions, nouns for things. A bare participle
 //! (`kept`, `asked`) is neither, and a search for the words of the field does not find it.
 
-use super::{root, rust_files};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{MAY_USE, root, rust_files};
 
 /// Functions that a participle alone names nevertheless: the crate, the name, and why.
 const EXCEPTIONS: [(&str, &str, &str); 8] = [
@@ -166,4 +168,75 @@ fn fields_and_variants_are_found() {
                 struct Join {\n    left: Row,\n    right: Row,\n}\n\
                 fn of(given: u8) {\n    let said: u8 = given;\n}\n";
     assert_eq!(fields_and_variants(text), ["kept", "Told", "begun"]);
+}
+
+/// Crates that stand aside: tools and tests, which see few of the others, and the library of keys and values.
+const ASIDE: [&str; 8] = ["bench", "generate", "launch", "mpid", "mpid-c", "servers", "sim", "testkit"];
+
+/// Names that public types of several crates have, although a third crate, or one of them, may use both; each
+/// group with the reason why their sense is clear nevertheless.
+const SHARED_NAMES: [(&str, &[&str]); 5] = [
+    (
+        "words that a module has for its own, and that are written with it (`queues::Ticket`)",
+        &[
+            "Codec",
+            "Error",
+            "Folder",
+            "Format",
+            "Header",
+            "Key",
+            "Kind",
+            "Operation",
+            "Options",
+            "Place",
+            "Result",
+            "Side",
+            "Statement",
+            "Step",
+            "Target",
+            "Ticket",
+        ],
+    ),
+    (
+        "what a warehouse has, and the same as the system catalogs show it (`pgcatalog::source`)",
+        &["Column", "ColumnStatistics", "Grant", "Object", "Role", "Schema", "Sequence", "SequenceOwner"],
+    ),
+    (
+        "what is written in a statement, and the same as it is stored",
+        &["DividedBy", "RoleOptions", "SequenceType", "Transform"],
+    ),
+    ("the same at two levels: MPI's and a stream's", &["InFlight", "Piece", "Progress", "Published"]),
+    ("statistics of files, as they are written and as the catalog has them", &["FileStats"]),
+];
+
+/// The names of a source's public types that are declared at its outermost level.
+fn public_types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("pub ")?.split_whitespace();
+        let is_type = ["struct", "enum", "trait", "type"].contains(&words.next()?);
+        let name = words.next()?.split(|char: char| !char.is_alphanumeric()).next();
+        name.filter(|_| is_type)
+    })
+}
+
+#[test]
+fn public_types_of_crates_that_meet_have_different_names() {
+    let names = |text: &str| public_types(text).map(str::to_owned).collect::<Vec<_>>();
+    let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (krate, name, file) in found_in("src", &names) {
+        if !ASIDE.contains(&krate.as_str()) && !file.contains("/bin/") && !file.contains("/tests") {
+            types.entry(krate).or_default().insert(name);
+        }
+    }
+    let mut shared: BTreeSet<&str> = BTreeSet::new();
+    for (krate, uses) in MAY_USE {
+        let names = std::iter::once(&krate).chain(uses).map(|name| name.trim_start_matches("harrier-"));
+        let near: Vec<&BTreeSet<String>> = names.filter_map(|name| types.get(name)).collect();
+        for (at, one) in near.iter().enumerate() {
+            shared
+                .extend(near[at + 1..].iter().flat_map(|other| one.intersection(other)).map(String::as_str));
+        }
+    }
+    let known: BTreeSet<&str> = SHARED_NAMES.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    assert_eq!(shared, known, "public types of two crates that have one name");
 }
