@@ -267,11 +267,11 @@ impl Emitter {
         let Rejected(mut why) = combine_error.for_key(key);
         let held = self.table.as_ref().and_then(|table| table.place_of(hash, key));
         match (combine_error, held) {
-            (CombineError::InvalidHeld(_), held) => {
+            (CombineError::Existing(_), held) => {
                 let unknown = (self.origin.o_task, "at a place that is not known".to_string());
                 self.blamed.get_or_insert(held.unwrap_or(unknown));
             }
-            (CombineError::InvalidEither(_), Some((o_task, place))) => {
+            (CombineError::Either(_), Some((o_task, place))) => {
                 why.push_str(&format!("; the other one is from O task {o_task}"));
                 if !place.is_empty() {
                     why.push_str(&format!(", {place}"));

@@ -249,7 +249,7 @@ where
 {
     #[inline]
     fn join(&self, held: &[u8], value: &[u8]) -> Result<W, Box<CombineError>> {
-        let held = V::decode(held).map_err(CombineError::invalid_held)?;
+        let held = V::decode(held).map_err(CombineError::invalid_existing)?;
         Ok((self.combine)(held, V::decode(value).map_err(CombineError::invalid_new)?))
     }
 

@@ -96,9 +96,9 @@ impl BytesCombiner {
     fn blame(&self, key: &[u8], held: &[u8], value: &[u8], rejected: Rejected) -> Box<CombineError> {
         let accepts = |one: &[u8]| (self.0)(key, one, one, &mut Vec::new()).is_ok();
         Box::new(match (accepts(held), accepts(value)) {
-            (false, true) => CombineError::InvalidHeld(rejected),
-            (true, false) => CombineError::InvalidNew(rejected),
-            _ => CombineError::InvalidEither(rejected),
+            (false, true) => CombineError::Existing(rejected),
+            (true, false) => CombineError::New(rejected),
+            _ => CombineError::Either(rejected),
         })
     }
 }

@@ -457,7 +457,7 @@ mod tests {
                 bytes.try_into().map(u64::from_be_bytes).map_err(|_| Rejected("no number".to_string()))
             };
             let (held, value) = (
-                number(held).map_err(CombineError::invalid_held)?,
+                number(held).map_err(CombineError::invalid_existing)?,
                 number(value).map_err(CombineError::invalid_new)?,
             );
             out.extend_from_slice(&(held + value).to_be_bytes());

@@ -21,40 +21,40 @@ use crate::origin::{Origin, format_key};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CombineError {
     /// The value in the table is invalid.
-    InvalidHeld(Rejected),
+    Existing(Rejected),
     /// The new value is invalid.
-    InvalidNew(Rejected),
+    New(Rejected),
     /// One of the two is invalid.
-    InvalidEither(Rejected),
+    Either(Rejected),
     /// The combiner's result is invalid.
-    InvalidResult(Rejected),
+    Result(Rejected),
 }
 
 /// Boxed, so that a combiner's successful result fits into registers.
 impl CombineError {
     #[cold]
-    pub fn invalid_held(why: Rejected) -> Box<CombineError> {
-        Box::new(CombineError::InvalidHeld(why))
+    pub fn invalid_existing(why: Rejected) -> Box<CombineError> {
+        Box::new(CombineError::Existing(why))
     }
 
     #[cold]
     pub fn invalid_new(why: Rejected) -> Box<CombineError> {
-        Box::new(CombineError::InvalidNew(why))
+        Box::new(CombineError::New(why))
     }
 
     #[cold]
     pub fn invalid_result(why: Rejected) -> Box<CombineError> {
-        Box::new(CombineError::InvalidResult(why))
+        Box::new(CombineError::Result(why))
     }
 
     /// Converts the error to one that names the key.
     #[cold]
     pub fn for_key(&self, key: &[u8]) -> Rejected {
         let (what, Rejected(why)) = match self {
-            CombineError::InvalidHeld(why) => ("the value that was there before", why),
-            CombineError::InvalidNew(why) => ("the value that came", why),
-            CombineError::InvalidEither(why) => ("one of two values", why),
-            CombineError::InvalidResult(why) => ("what the combiner made of two values", why),
+            CombineError::Existing(why) => ("the value that was there before", why),
+            CombineError::New(why) => ("the value that came", why),
+            CombineError::Either(why) => ("one of two values", why),
+            CombineError::Result(why) => ("what the combiner made of two values", why),
         };
         Rejected(format!("{what} of key {}: {why}", format_key(key)))
     }
