@@ -99,15 +99,13 @@ pub(crate) fn reads(index: &Index, view: &Relation) -> Vec<i32> {
     }
     let Some(statement) = view.definition.as_deref().and_then(statement) else { return vec![] };
     let mut found = vec![];
-    for statement in [&statement] {
-        let mut common = Common(HashSet::new());
-        let _ = Visit::visit(statement, &mut common);
-        let _ = visit_relations(statement, |name| {
-            let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect();
-            found.extend(find(index, &common.0, &parts));
-            ControlFlow::<()>::Continue(())
-        });
-    }
+    let mut common = Common(HashSet::new());
+    let _ = Visit::visit(&statement, &mut common);
+    let _ = visit_relations(&statement, |name| {
+        let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect();
+        found.extend(find(index, &common.0, &parts));
+        ControlFlow::<()>::Continue(())
+    });
     found.sort_unstable();
     found.dedup();
     found

@@ -58,7 +58,7 @@ fn is_decimal(text: &str) -> bool {
         None => (text, "0"),
     };
     let (whole, rest) = digits.split_once('.').unwrap_or((digits, ""));
-    let is_number = !(whole.is_empty() && rest.is_empty()) && !exponent.is_empty();
+    let is_number = !(exponent.is_empty() || whole.is_empty() && rest.is_empty());
     is_number && [whole, rest, exponent].into_iter().all(unsigned)
 }
 

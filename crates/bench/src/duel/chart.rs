@@ -8,7 +8,7 @@ use crate::chart::{self, all};
 pub fn svg(result: &Value) -> Result<String, String> {
     let mut drawn = result.clone();
     match all(result, "sets") {
-        [] => return Err("a duel has sets".to_owned()),
+        [] => Err("a duel has sets".to_owned()),
         [one] => {
             drawn["title"] = one["title"].clone();
             drawn["configurations"] = one["configurations"].clone();

@@ -261,7 +261,7 @@ fn other_word(at: u64) -> &'static str {
 }
 
 fn host(at: u64) -> String {
-    format!("{}{at}.{}", other_word(at % 30), if at % 3 == 0 { "com" } else { "ru" })
+    format!("{}{at}.{}", other_word(at % 30), if at.is_multiple_of(3) { "com" } else { "ru" })
 }
 
 /// Texts have numbers from 1; 0 is the empty one.

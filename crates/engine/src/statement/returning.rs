@@ -361,7 +361,7 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
         }
     }
     let name = dml.table_name.table();
-    Err(unsupported_error(&format!(
+    Err(unsupported_error(format!(
         "RETURNING is for tables of the warehouse and of the session, and \"{name}\" is none"
     )))
 }

@@ -146,7 +146,7 @@ fn scan_filters(
             && filter.expression_id().is_some_and(|id| producers.contains(&id))
     };
     let live = split_conjunction(&predicate).into_iter().filter(is_live);
-    let over_output = live.map(|filter| over_columns(filter, &output)).collect::<Result<Vec<_>>>()?;
+    let over_output = live.map(|filter| over_columns(filter, output)).collect::<Result<Vec<_>>>()?;
     Ok(over_output.into_iter().flatten().collect())
 }
 

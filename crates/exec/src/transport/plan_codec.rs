@@ -101,7 +101,7 @@ struct VersionedScan {
 }
 
 impl Kind {
-    fn to_bytes(self) -> Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
         TaggedExtension { codec: OWN, bytes: OwnNode { kind: Some(self) }.encode_to_vec() }.encode_to_vec()
     }
 
@@ -202,7 +202,7 @@ impl PlanConverter {
                 PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)?;
             return Ok(match series::Series::of(generator, node) {
                 Some(series) => {
-                    let node = Kind::Series(series).to_bytes();
+                    let node = Kind::Series(series).into_bytes();
                     extension_plan(PhysicalExtensionNode { node, inputs: vec![] })
                 }
                 None => return internal_err!("{} cannot be sent to ranks", plan.name()),
@@ -225,14 +225,14 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         if let Some(tags) = file_versions::tags(plan) {
             let scan = VersionedScan { scan: node.encode_to_vec(), tags };
             return Ok(extension_plan(PhysicalExtensionNode {
-                node: Kind::Scan(scan).to_bytes(),
+                node: Kind::Scan(scan).into_bytes(),
                 inputs: vec![],
             }));
         }
         if !is_new {
             return Ok(node);
         }
-        let node = Kind::Nested(node.encode_to_vec()).to_bytes();
+        let node = Kind::Nested(node.encode_to_vec()).into_bytes();
         Ok(extension_plan(PhysicalExtensionNode { node, inputs: vec![] }))
     }
 
@@ -247,7 +247,7 @@ impl PhysicalProtoConverterExtension for PlanConverter {
         if !is_new {
             return Ok(node);
         }
-        let expr = Kind::Nested(node.encode_to_vec()).to_bytes();
+        let expr = Kind::Nested(node.encode_to_vec()).into_bytes();
         let extension = PhysicalExtensionExprNode { expr, inputs: vec![] };
         Ok(PhysicalExprNode { expr_id: None, expr_type: Some(ExprType::Extension(extension)) })
     }

@@ -253,12 +253,12 @@ impl Player<'_> {
             LastOutput::Client => {
                 let client = self.client.as_mut().ok_or("there is no client")?;
                 client.wait_until_idle()?;
-                let output = client.running.new();
+                let output = client.running.take_output();
                 compare(expected, &without_marks(&output), varies)
             }
             LastOutput::Server => {
                 let server = self.server.as_mut().ok_or("there is no server")?;
-                compare(expected, &server.new(), varies)
+                compare(expected, &server.take_output(), varies)
             }
         }
     }
@@ -269,7 +269,7 @@ impl Player<'_> {
             return Ok(());
         }
         let Some(client) = &mut self.client else { return Ok(()) };
-        let output = client.running.new();
+        let output = client.running.take_output();
         let is_error =
             |line: &str| ["ERROR", "FATAL", "psql: error"].iter().any(|word| line.starts_with(word));
         match output.lines().any(is_error) {
@@ -299,7 +299,7 @@ struct Running {
 
 impl Running {
     /// Unread output.
-    fn new(&mut self) -> String {
+    fn take_output(&mut self) -> String {
         let output = read(&self.output);
         let new = output.get(self.compared..).unwrap_or_default().to_owned();
         self.compared = output.len();

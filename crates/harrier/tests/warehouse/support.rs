@@ -124,15 +124,15 @@ impl Mount {
     /// A tmpfs with `bytes` of space on a new folder; `None`, with a message, if this process may not mount.
     pub fn in_memory(folder: &Path, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(folder).unwrap();
-        Self::mount(folder, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "harrier-test"])
+        Self::try_mount(folder, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "harrier-test"])
     }
 
     /// A bind mount of the folder itself, so that it can be made read-only.
     pub fn bind(folder: &Path) -> Option<Self> {
-        Self::mount(folder, &["--bind", folder.to_str().unwrap()])
+        Self::try_mount(folder, &["--bind", folder.to_str().unwrap()])
     }
 
-    fn mount(folder: &Path, arguments: &[&str]) -> Option<Self> {
+    fn try_mount(folder: &Path, arguments: &[&str]) -> Option<Self> {
         let output = Command::new("mount").args(arguments).arg(folder).output();
         match output {
             Ok(output) if output.status.success() => Some(Self(folder.to_path_buf())),

@@ -85,13 +85,13 @@ fn rewrite_expr(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
             if is_order(*op) && is_nested(left, schema) && is_nested(right, schema) =>
         {
-            expr = compare_order(std::mem::take(left), *op, std::mem::take(right));
+            expr = compare_order(std::mem::take(left.as_mut()), *op, std::mem::take(right.as_mut()));
             true
         }
         Expr::Between(Between { expr: value, negated, low, high })
             if is_nested(value, schema) && is_nested(low, schema) && is_nested(high, schema) =>
         {
-            let (value, low, high) = (std::mem::take(value), std::mem::take(low), std::mem::take(high));
+            let [value, low, high] = [value, low, high].map(|side| std::mem::take(side.as_mut()));
             expr = match negated {
                 false => compare_order(value.clone(), Operator::GtEq, low).and(compare_order(
                     value,
@@ -126,8 +126,8 @@ fn is_order(op: Operator) -> bool {
     matches!(op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
 }
 
-fn compare_order(left: Box<Expr>, op: Operator, right: Box<Expr>) -> Expr {
-    let order = ScalarFunction::new_udf(compare(), vec![*left, *right]);
+fn compare_order(left: Expr, op: Operator, right: Expr) -> Expr {
+    let order = ScalarFunction::new_udf(compare(), vec![left, right]);
     binary_expr(Expr::ScalarFunction(order), op, lit(0_i32))
 }
 

@@ -28,7 +28,10 @@ impl ExprPlanner for DecimalDivisionPlanner {
         let RawBinaryExpr { op, left, right } = expr;
         Ok(match rounding_call(computation, left, right, schema) {
             Ok(computed) => PlannerResult::Planned(computed),
-            Err((left, right)) => PlannerResult::Original(RawBinaryExpr { op, left, right }),
+            Err(operands) => {
+                let (left, right) = *operands;
+                PlannerResult::Original(RawBinaryExpr { op, left, right })
+            }
         })
     }
 }
@@ -43,8 +46,8 @@ pub(crate) fn replan_decimal(expr: Expr, schema: &DFSchema) -> Transformed<Expr>
     };
     match rounding_call(computation, *left, *right, schema) {
         Ok(computed) => Transformed::yes(computed),
-        Err((left, right)) => {
-            let (left, right) = (Box::new(left), Box::new(right));
+        Err(operands) => {
+            let (left, right) = (Box::new(operands.0), Box::new(operands.1));
             Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))
         }
     }
@@ -56,14 +59,16 @@ fn rounding_call(
     left: Expr,
     right: Expr,
     schema: &DFSchema,
-) -> std::result::Result<Expr, (Expr, Expr)> {
+) -> std::result::Result<Expr, Box<(Expr, Expr)>> {
     let (Ok(one), Ok(other)) = (left.get_type(schema), right.get_type(schema)) else {
-        return Err((left, right));
+        return Err(Box::new((left, right)));
     };
-    let (Some(first), Some(second)) = (decimal(&one), decimal(&other)) else { return Err((left, right)) };
+    let (Some(first), Some(second)) = (decimal(&one), decimal(&other)) else {
+        return Err(Box::new((left, right)));
+    };
     let is_decimal = one.is_decimal() || other.is_decimal();
     if !is_decimal || computation.kind(&first, &second).is_none() {
-        return Err((left, right));
+        return Err(Box::new((left, right)));
     }
     let argument = |expr: Expr, kind: &DataType, decimal: DataType| match *kind == decimal {
         true => expr,

@@ -103,7 +103,7 @@ fn is_computed(key: &Expr, schema: &DFSchema) -> bool {
                 }
                 _ => true,
             };
-            !is_known && !(is_plain(&binary.left) && is_plain(&binary.right))
+            !(is_known || is_plain(&binary.left) && is_plain(&binary.right))
         }
         // It is rewritten to two comparisons.
         Expr::Between(_) => true,

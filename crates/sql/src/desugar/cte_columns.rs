@@ -17,6 +17,6 @@ pub(super) fn rewrite(query: &mut Query) {
         let columns = std::mem::take(&mut table.alias.columns);
         let alias = TableAlias { columns, ..table.alias.clone() };
         let query = std::mem::replace(&mut table.query, Box::new(query_of(vec![], vec![])));
-        table.query = Box::new(select_star(vec![derived_table(*query, alias)]));
+        *table.query = select_star(vec![derived_table(*query, alias)]);
     }
 }

@@ -77,11 +77,10 @@ impl Keys {
                 }
                 Expr::Value(ValueWithSpan { value: Value::Number(place, _), .. }) => {
                     let item = place.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-                    match item.and_then(|at| select.projection.get(at)) {
-                        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
-                            keys.columns.push(expr.clone());
-                        }
-                        _ => {}
+                    let item = item.and_then(|at| select.projection.get(at));
+                    if let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item
+                    {
+                        keys.columns.push(expr.clone());
                     }
                 }
                 other => keys.columns.push(other.clone()),

@@ -18,7 +18,8 @@ use super::calls::numeric_of;
 pub(super) fn rewrite(statement: &mut Statement) {
     match statement {
         Statement::Query(query) => {
-            if query.visit(&mut Recursive).is_continue() {
+            let is_recursive = query.visit(&mut Recursive).is_break();
+            if !is_recursive {
                 let _ = query.visit(&mut Constants);
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
             if matches!(inner.as_ref(), Expr::Interval(_)) =>
         {
-            *inner = Box::new(Expr::Nested(inner.clone()));
+            **inner = Expr::Nested(inner.clone());
         }
         Expr::UnaryOp { op, expr: inner } => {
             let inner = || Expr::clone(inner);

@@ -35,7 +35,7 @@ fn parenthesize(query: &mut Query) {
     query.limit_clause = None;
     query.fetch = None;
     query.locks = Vec::new();
-    query.body = Box::new(SetExpr::Query(inner));
+    *query.body = SetExpr::Query(inner);
 }
 
 /// Whether a common table expression is a UNION that refers to itself.

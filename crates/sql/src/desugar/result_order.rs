@@ -3,9 +3,10 @@
 //! A bare name refers to a result column by its PostgreSQL name: `SELECT sum(x) … ORDER BY sum` becomes
 //! `ORDER BY 1`. A name of several different columns is ambiguous.
 //!
-//! The planner resolves an unnamed expression that is sorted by its number against the result: `SELECT max(x)
-//! + 1 … ORDER BY 1` would read a column x that is not a grouping key, and `SELECT abs(x) … GROUP BY x ORDER
-//! BY 1` one that is not in the groups. So such an expression gets an alias.
+//! The planner resolves an unnamed expression that is sorted by its number against the result:
+//! `SELECT max(x) + 1 … ORDER BY 1` would read a column x that is not a grouping key, and
+//! `SELECT abs(x) … GROUP BY x ORDER BY 1` one that is not in the groups. So such an expression gets an
+//! alias.
 
 use std::ops::ControlFlow;
 

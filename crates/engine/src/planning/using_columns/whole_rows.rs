@@ -311,7 +311,7 @@ impl<'r> RowRewriter<'r> {
                 }
             }
             Expr::Identifier(_) if self.row(expr).is_some() => {
-                return Err(unsupported_error(&format!("the whole row {expr} is not supported here")));
+                return Err(unsupported_error(format!("the whole row {expr} is not supported here")));
             }
             _ => {}
         }

@@ -163,7 +163,7 @@ fn project_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
         let mut replace = |expr: Expr| {
             let name = names.save(&expr);
             let replaced = guard_arguments(expr)?.transform_down(|part| {
-                if !is_correlated_value(&part)? && !(is_lazy(&part) && has_correlated_value(&part)?) {
+                if !(is_correlated_value(&part)? || is_lazy(&part) && has_correlated_value(&part)?) {
                     return Ok(Transformed::no(part));
                 }
                 let column = match moved.iter().find(|(one, _)| *one == part && !part.is_volatile()) {
