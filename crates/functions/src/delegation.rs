@@ -95,6 +95,15 @@ macro_rules! delegate_scalar {
     };
 }
 
+/// Shows a call as its first argument: a part of a cast, which has no name in SQL, or what a planner adds.
+macro_rules! show_as_argument {
+    () => {
+        fn schema_name(&self, arguments: &[::datafusion::logical_expr::Expr]) -> Result<String> {
+            Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
+        }
+    };
+}
+
 /// Methods of `AggregateUDFImpl`; `inner` is an `Arc<AggregateUDF>`.
 macro_rules! delegate_aggregate {
     (@name) => {
@@ -218,4 +227,4 @@ macro_rules! delegate_accumulator {
     };
 }
 
-pub(crate) use {delegate_accumulator, delegate_aggregate, delegate_scalar};
+pub(crate) use {delegate_accumulator, delegate_aggregate, delegate_scalar, show_as_argument};

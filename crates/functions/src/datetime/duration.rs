@@ -10,8 +10,10 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::delegation::show_as_argument;
 
 use harrier_error::{SqlError, SqlState};
 
@@ -66,10 +68,7 @@ impl ScalarUDFImpl for DayTimes {
         }
     }
 
-    /// The column is named as if the call were absent.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 /// An interval of so many seconds, or fractions of them.

@@ -6,9 +6,10 @@ use datafusion::arrow::array::{Array, AsArray, PrimitiveArray, StringArray, Stri
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::delegation::show_as_argument;
 use crate::parse::interval::IntervalStyle;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -55,10 +56,7 @@ impl ScalarUDFImpl for Shown {
         }
     }
 
-    /// Part of a cast, which has no name.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 /// Formats intervals.

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::datetime::zone_offset;
+use crate::delegation::show_as_argument;
 use crate::parse;
 
 /// Order of the numbers of an ambiguous date: the part of the parameter `DateStyle` besides ISO.
@@ -177,10 +178,7 @@ impl ScalarUDFImpl for Reading {
         Ok(arguments.first().map(ToString::to_string).unwrap_or_default())
     }
 
-    /// Part of a cast, which has no name.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 impl Reading {

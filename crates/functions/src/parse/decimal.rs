@@ -8,8 +8,10 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::delegation::show_as_argument;
 
 /// No number of more digits fits into a NUMERIC.
 const EXPONENT_MAX: i32 = 100;
@@ -70,10 +72,7 @@ impl ScalarUDFImpl for PlainNumber {
         }
     }
 
-    /// A part of a cast, which has no name.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 fn plain_all(texts: &ArrayRef) -> Result<ArrayRef> {

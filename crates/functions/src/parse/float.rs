@@ -8,10 +8,12 @@ use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
+
+use crate::delegation::show_as_argument;
 
 /// (text) → double precision; `None`: the type is not a float.
 pub fn function(kind: &DataType) -> Option<Arc<ScalarUDF>> {
@@ -63,10 +65,7 @@ impl ScalarUDFImpl for FloatOfText {
         }
     }
 
-    /// Part of a cast, which has no name.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 /// Errors: a text is not a number (22P02), or one that is too large or too small (22003).

@@ -8,8 +8,10 @@ use datafusion::arrow::array::{ArrayRef, AsArray, LargeStringArray, StringArray,
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::delegation::show_as_argument;
 
 /// (text) → the same in DataFusion's syntax. Ranks know it by its name.
 pub fn function() -> Arc<ScalarUDF> {
@@ -96,10 +98,7 @@ impl ScalarUDFImpl for Replacement {
         })
     }
 
-    /// The column is named as if the call were absent.
-    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
-    }
+    show_as_argument!();
 }
 
 #[cfg(test)]
