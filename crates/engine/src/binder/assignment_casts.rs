@@ -5,7 +5,6 @@
 //! more: the parsed statement distinguishes them.
 
 use crate::types::names::type_name;
-use harrier_planner::rewrite::strip_alias;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -19,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
 use harrier_planner::binder::on_conflict::inserted_rows;
+use harrier_planner::rewrite::strip_alias;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::json;
