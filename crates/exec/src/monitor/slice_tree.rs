@@ -189,8 +189,20 @@ impl RankMetrics {
             }
             return;
         }
-        *self.ranks.entry(rank).or_default().entry(value.name().to_string()).or_default() +=
-            value.as_usize() as u64;
+        let metrics = self.ranks.entry(rank).or_default();
+        let mut add = |name: String, value: usize| *metrics.entry(name).or_default() += value as u64;
+        // DataFusion has no single number for these two.
+        match value {
+            MetricValue::PruningMetrics { name, pruning_metrics } => {
+                add(name.to_string(), pruning_metrics.pruned());
+                add(format!("{name}_matched"), pruning_metrics.matched());
+            }
+            MetricValue::Ratio { name, ratio_metrics } => {
+                add(format!("{name}_part"), ratio_metrics.part());
+                add(format!("{name}_total"), ratio_metrics.total());
+            }
+            value => add(value.name().to_string(), value.as_usize()),
+        }
     }
 
     /// The metrics of each rank, in rank order.
@@ -412,5 +424,39 @@ fn hash_keys(plan: &Arc<dyn ExecutionPlan>) -> String {
             keys.iter().map(text).collect::<Vec<_>>().join(", ")
         }
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_plan::metrics::{PruningMetrics, RatioMetrics};
+
+    use super::*;
+
+    #[test]
+    fn pruning_and_ratios_have_two_numbers_each() {
+        let (pruning_metrics, ratio_metrics) = (PruningMetrics::new(), RatioMetrics::new());
+        pruning_metrics.add_pruned(4);
+        pruning_metrics.add_matched(2);
+        ratio_metrics.add_part(10);
+        ratio_metrics.add_total(50);
+        let mut set = MetricsSet::new();
+        for value in [
+            MetricValue::PruningMetrics { name: "row_groups_pruned_statistics".into(), pruning_metrics },
+            MetricValue::Ratio { name: "selectivity".into(), ratio_metrics },
+        ] {
+            set.push(Arc::new(Metric::new(value, None)));
+        }
+        let mut metrics = RankMetrics::default();
+        metrics.add_of(0, &set);
+        metrics.add_of(1, &set);
+        let totals: Vec<_> = metrics.names().into_iter().map(|name| (name, metrics.total(name))).collect();
+        let expected = [
+            ("row_groups_pruned_statistics", Some(8)),
+            ("row_groups_pruned_statistics_matched", Some(4)),
+            ("selectivity_part", Some(20)),
+            ("selectivity_total", Some(100)),
+        ];
+        assert_eq!(totals, expected);
     }
 }
