@@ -221,7 +221,7 @@ async fn open(
                 format!("cannot tell the format of file \"{}\" from its name", relative_name(name)),
             )
             .with_hint(
-                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, ndjson, avro, arrow",
+                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, jsonl, ndjson, avro, arrow, feather, ipc",
             )
         }
         .into_datafusion());
