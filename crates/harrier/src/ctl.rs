@@ -77,7 +77,7 @@ enum Action {
     RankDown { rank: i64 },
     /// Have a rank that was marked down take part again
     RankUp { rank: i64 },
-    /// Have a rank run on another host of the hosts file, when the statements that run have ended
+    /// Have a rank run on another host of the hosts file, when the statements that run have ended.
     ///
     /// MPI cannot add a rank to a gang that runs: all ranks are started again. Sessions and queues live on,
     /// and statements run in the server's process meanwhile.
