@@ -323,7 +323,7 @@ states! {
          another build, a data folder of another warehouse, a table that is not analyzed",
         "see the hint";
     OBJECT_IN_USE "55006"
-        "it is in use: a warehouse that is restored, a role that is connected",
+        "it is in use: a warehouse that is restored, a role that is connected, a folder that `harrier generate` fills",
         "wait until it is free";
     CANT_CHANGE_RUNTIME_PARAM "55P02"
         "the setting cannot be changed, or not in a session",
