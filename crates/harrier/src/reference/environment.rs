@@ -41,8 +41,9 @@ pub(super) fn page() -> String {
         "This page lists every environment variable that Harrier reads, with its meaning and default.",
     );
     page.paragraph(
-        "Options of the command line go before variables, unless a row says otherwise. In the first two sections, an \
-         empty value counts as not set.",
+        "Options of the command line go before variables, unless a row says otherwise, and so do a setting by `SET` \
+         and a key of the [configuration file](configuration.md) of a server. A variable goes before the default \
+         alone. In the first two sections, an empty value counts as not set.",
     );
     for section in SECTIONS {
         if !section.title.is_empty() {

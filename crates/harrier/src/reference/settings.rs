@@ -25,6 +25,8 @@ pub(super) fn page(session: &Session) -> String {
          [configuration file](configuration.md) have all sessions begin with it. In the file, names with a dot need a \
          restart of the server.",
         "A client can give values when it connects: `PGOPTIONS='-c statement_timeout=10s'`.",
+        "Of these, `SET LOCAL` goes before `SET`, that before `PGOPTIONS`, that before `ALTER ROLE`, and that before \
+         what all sessions begin with, where `--set` goes before the file.",
         "Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB and TiB, which all count in 1024s; without a unit they are bytes.",
     ]);
     page.paragraph("What the settings are now, as a list:");
