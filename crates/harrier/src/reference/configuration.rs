@@ -17,8 +17,8 @@ pub(super) fn page() -> String {
          file. [Run a server](../how-to/server.md) has the steps.",
     );
     page.paragraph(
-        "Where several places say the same, the first of these counts: an option of the command line, this \
-         file, an environment variable, the default. So `gang.spill_dirs` goes before `TMPDIR`, `gang.ranks` \
+        "Where several places say the same, the first of these counts (precedence): an option of the command line, \
+         this file, an environment variable, the default. So `gang.spill_dirs` goes before `TMPDIR`, `gang.ranks` \
          before `SLURM_NTASKS`, and `s3.…` in `settings` before `AWS_…`. One exception: with \
          `gang.remote_shell = \"ssh\"`, which is the default, `OMPI_MCA_plm_rsh_agent` counts if it is set. Of settings, `SET` \
          goes before what the client gave when it connected (`PGOPTIONS`), that before `ALTER ROLE … SET`, \
