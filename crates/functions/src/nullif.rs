@@ -1,4 +1,4 @@
-//! `nullif` of an array and a quoted literal, which DataFusion's finds no common type for.
+//! `nullif` of an array, an interval or a boolean and a quoted literal, which DataFusion's finds no common type for.
 
 use std::sync::Arc;
 
@@ -34,10 +34,11 @@ impl ScalarUDFImpl for NullIf {
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         match given {
             // A literal takes the type of the other.
-            [list @ DataType::List(_), other] | [other, list @ DataType::List(_)]
+            [kind @ (DataType::List(_) | DataType::Interval(_) | DataType::Boolean), other]
+            | [other, kind @ (DataType::List(_) | DataType::Interval(_) | DataType::Boolean)]
                 if other.is_string() || other.is_null() =>
             {
-                Ok(vec![list.clone(), list.clone()])
+                Ok(vec![kind.clone(), kind.clone()])
             }
             _ => plain_types(given, &self.inner),
         }
@@ -53,8 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_is_an_array_beside_one() {
+    fn a_literal_takes_the_other_type() {
         let list = || DataType::new_list(DataType::Int32, true);
+        let flags = function().coerce_types(&[DataType::Utf8, DataType::Boolean]).unwrap();
+        assert_eq!(flags, [DataType::Boolean, DataType::Boolean]);
         for given in [[list(), DataType::Utf8], [DataType::Utf8View, list()], [list(), DataType::Null]] {
             assert_eq!(function().coerce_types(&given).unwrap(), [list(), list()]);
         }

@@ -15,10 +15,11 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner, TypePlanner};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -40,7 +41,7 @@ use crate::analyzer::like_escape::LikeEscapes;
 use crate::analyzer::linear_sums::LinearSums;
 use crate::analyzer::negative_zero::{NegativeZeros, ZeroJoinKeys};
 use crate::analyzer::nested_order::NestedOrder;
-use crate::analyzer::outer_level_aggregate::OuterLevelAggregates;
+use crate::analyzer::outer_level_aggregate::{OuterAggregatePlanner, OuterLevelAggregates};
 use crate::analyzer::outer_reference_names::OuterReferenceNames;
 use crate::analyzer::outer_reference_types::OuterReferenceTypes;
 use crate::analyzer::scalar_subquery::ScalarSubqueries;
@@ -138,6 +139,17 @@ pub struct TableRules {
     pub json_operators: Arc<dyn ExprPlanner>,
     pub time_differences: Arc<dyn ExprPlanner>,
     pub types: Arc<dyn TypePlanner>,
+    pub literals: LiteralTypes,
+}
+
+/// Coercion of quoted literals to the types of values beside them, before the planner computes the types of
+/// expressions above.
+#[derive(Debug, Clone, Copy)]
+pub struct LiteralTypes {
+    /// In the rows of VALUES.
+    pub coerce_rows: fn(&mut [Vec<Expr>]) -> Result<()>,
+    /// In the set operations of a relation.
+    pub coerce_columns: fn(LogicalPlan) -> Result<LogicalPlan>,
 }
 
 /// Adds rules, expression and relation planners, and cardinality estimates to a session.
@@ -150,7 +162,9 @@ pub fn install(
     let given = builder.expr_planners().get_or_insert_default();
     planners.append(given);
     *given = planners;
-    builder = builder.with_type_planner(tables.types).with_relation_planners(rules_of(relation_planners()));
+    builder = builder
+        .with_type_planner(tables.types)
+        .with_relation_planners(rules_of(relation_planners(tables.literals)));
 
     let mut analyzer = Analyzer::new();
     let before = before_coercion(context, tables.json_values, tables.declared_types, tables.unknown_literals);
@@ -207,17 +221,19 @@ fn expr_planners(
         (Arc::new(MapSubscriptPlanner), Fixes(&[25201])),
         (Arc::new(ArraySubscriptPlanner), Standard("PostgreSQL 8.15.3")),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
+        (Arc::new(OuterAggregatePlanner), Standard("PostgreSQL 4.2.7")),
     ]
 }
 
-fn relation_planners() -> RuleList<Arc<dyn RelationPlanner>> {
+fn relation_planners(literals: LiteralTypes) -> RuleList<Arc<dyn RelationPlanner>> {
+    let LiteralTypes { coerce_rows, coerce_columns } = literals;
     vec![
         // First: it plans a relation again, and changes the result.
-        (Arc::new(KeyedRelations), Fixes(&[])),
+        (Arc::new(KeyedRelations { coerce_columns }), Fixes(&[])),
         (Arc::new(ColumnAliasPlanner), Standard("PostgreSQL 7.2.1.2")),
         (Arc::new(PivotPlanner), Standard("DuckDB and Snowflake: PIVOT and UNPIVOT")),
         (Arc::new(TableSamplePlanner), Standard("PostgreSQL, SELECT: TABLESAMPLE")),
-        (Arc::new(ValuesPlanner), Fixes(&[])),
+        (Arc::new(ValuesPlanner { coerce_rows }), Fixes(&[])),
         (Arc::new(TableFunctionPlanner), Standard("PostgreSQL 7.2.1.4")),
     ]
 }
@@ -231,9 +247,10 @@ fn before_coercion(
 ) -> RuleList<AnalyzerRuleRef> {
     let takes_sequence_value = context.takes_sequence_value;
     vec![
+        // First: the other rules see aggregates where they belong.
+        (Arc::new(OuterLevelAggregates), Standard("PostgreSQL 4.2.7")),
         (Arc::new(SubqueryOrderBy), Standard("PostgreSQL 7.5")),
         (json_values, Standard("PostgreSQL 8.14")),
-        (Arc::new(OuterLevelAggregates), Standard("PostgreSQL 4.2.7")),
         // Rows with subqueries become queries here; the rules below visit these subqueries.
         (Arc::new(ValuesSubqueries { takes_sequence_value }), Fixes(&[])),
         (declared_types, Standard("PostgreSQL 8.3")),
@@ -424,7 +441,8 @@ mod tests {
         let any: fn() -> Arc<dyn ExprPlanner> = || Arc::new(ExtractPlanner);
         let mut reasons: Vec<Reason> = Vec::new();
         reasons.extend(expr_planners(any(), any()).iter().map(|(_, reason)| reason));
-        reasons.extend(relation_planners().iter().map(|(_, reason)| reason));
+        let literals = LiteralTypes { coerce_rows: |_| Ok(()), coerce_columns: Ok };
+        reasons.extend(relation_planners(literals).iter().map(|(_, reason)| reason));
         reasons.extend(analyzer_rules().iter().map(|(_, reason)| reason));
         reasons.extend(optimizer_guards().iter().map(|(_, reason)| reason));
         reasons.extend(optimizer_rules().iter().map(|(_, reason)| reason));

@@ -6,6 +6,7 @@
 mod aggregate_order;
 mod alter_column_using;
 mod any_array_literal;
+pub mod array_elements;
 mod boolean_literals;
 mod calls;
 mod collations;
@@ -23,6 +24,7 @@ mod java_patterns;
 mod json;
 mod like_escape;
 mod limit;
+mod literal_distinct;
 mod multi_column_assignment;
 mod named_window;
 pub mod nested_case;
@@ -165,6 +167,8 @@ impl VisitorMut for Dialect {
         like_escape::rewrite(expr);
         slices::rewrite(expr);
         any_array_literal::rewrite(expr);
+        literal_distinct::rewrite(expr);
+        array_elements::rewrite(expr);
         match expr {
             Expr::Interval(interval) => plain_interval(interval),
             Expr::Value(ValueWithSpan { value: value @ Value::UnicodeStringLiteral(_), .. }) => {

@@ -157,8 +157,7 @@ fn check_rows(dml: &DmlStatement) -> Result<()> {
     Ok(())
 }
 
-/// Checks the VALUES lists of an INSERT: the planner casts their values to the table's columns wherever the
-/// lists stand.
+/// Checks the VALUES lists of an INSERT, whose values the planner casts to the table's columns.
 fn check_listed(dml: &DmlStatement, insert: &ast::Insert) -> Result<()> {
     let schema = dml.target.schema();
     let named = |name: &ast::ObjectName| {
@@ -172,7 +171,12 @@ fn check_listed(dml: &DmlStatement, insert: &ast::Insert) -> Result<()> {
     let no_columns = DFSchema::empty();
     let rows = inserted_rows(&dml.input).unwrap_or(&dml.input);
     rows.apply(|node| {
-        let LogicalPlan::Values(values) = node else { return Ok(TreeNodeRecursion::Continue) };
+        let values = match node {
+            LogicalPlan::Values(values) => values,
+            // VALUES in FROM are rows of their own.
+            LogicalPlan::SubqueryAlias(_) => return Ok(TreeNodeRecursion::Jump),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
         for (row, listed) in values.values.iter().enumerate() {
             for (at, (field, value)) in fields.iter().zip(listed).enumerate() {
                 let checked = check_value(field, strip_cast(value), &no_columns);

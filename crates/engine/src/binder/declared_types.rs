@@ -156,8 +156,13 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         }
         let mut changed = Ok(false);
         let mut level = |sides: &mut [&mut Expr]| {
-            changed = normalize_literals(sides, named);
-            matches!(changed, Ok(true))
+            let own = normalize_literals(sides, named);
+            let is_changed = matches!(own, Ok(true));
+            // The operand of a CASE and its results are compared one after the other.
+            if let Ok(before) = changed {
+                changed = own.map(|own| own | before);
+            }
+            is_changed
         };
         map_comparison_sides(&mut expr, &mut level);
         match &mut expr {

@@ -6,27 +6,34 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue, internal_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::functions_nested::planner::NestedFunctionPlanner;
+use datafusion::logical_expr::expr::{InSubquery, ScalarFunction, SetComparison};
 use datafusion::logical_expr::logical_plan::Join;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawDictionaryExpr};
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, binary_expr, cast,
+    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, binary_expr, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::array_elements;
+use harrier_functions::cast::declared_type::DeclaredType;
 use harrier_functions::datetime::duration;
 use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
+use harrier_sql::desugar::array_elements::ELEMENT;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::types::names::type_name;
+use crate::binder::type_names;
+use crate::types::names::{field_type_name, type_name};
 use harrier_planner::analyzer::set_operation_types::is_set_operation;
 use harrier_planner::analyzer::text_constants;
+
+/// The declared type's name.
+const UUID: &str = "uuid";
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -78,6 +85,7 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     let plan = match plan {
         LogicalPlan::Union(union) => return rewrite_union(union),
         LogicalPlan::Join(join) if is_set_operation(&join) => rewrite_set_difference(join)?,
+        LogicalPlan::Projection(projection) => rewrite_assigned_arrays(projection)?,
         other => other,
     };
     let schema = input_schema(&plan)?;
@@ -93,7 +101,7 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
             Expr::Case(case) => {
                 let mut is_changed = false;
                 if let Some(Ok(kind)) = case.expr.as_ref().map(|base| base.get_type(&schema))
-                    && is_of_literal(&kind)
+                    && is_of_column(&kind)
                 {
                     for (when, _) in &mut case.when_then_expr {
                         is_changed |= coerce_value(when, &kind);
@@ -103,10 +111,53 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
                 let results = thens.chain(case.else_expr.as_deref_mut());
                 is_changed | match_all("CASE", results, &schema)?
             }
+            Expr::InSubquery(InSubquery { expr: value, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr: value, subquery, .. }) => {
+                let kind = subquery.subquery.schema().field(0).data_type();
+                is_of_column(kind) && coerce_value(value, kind)
+            }
             other => map_comparison_sides(other, |sides| coerce_compared(sides, &schema)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
+}
+
+/// Coerces the literals in the rows of VALUES.
+///
+/// Errors: as [`rewrite_node`].
+pub(crate) fn coerce_rows(rows: &mut [Vec<Expr>]) -> Result<()> {
+    let nothing = DFSchema::empty();
+    for at in 0..rows.first().map_or(0, Vec::len) {
+        match_all("VALUES", rows.iter_mut().filter_map(|row| row.get_mut(at)), &nothing)?;
+    }
+    Ok(())
+}
+
+/// Coerces the literals in the set operations of a relation, whose column types are needed to plan the
+/// expressions above: `x + 1` of `SELECT '1' AS x UNION SELECT 2`.
+pub(crate) fn coerce_columns(relation: LogicalPlan) -> Result<LogicalPlan> {
+    let (LogicalPlan::SubqueryAlias(_) | LogicalPlan::Projection(_)) = &relation else {
+        return coerce_below(relation).map(|coerced| coerced.data);
+    };
+    let coerced = relation.map_children(coerce_below)?;
+    if coerced.transformed { coerced.data.recompute_schema() } else { Ok(coerced.data) }
+}
+
+/// Relations inside of this one are coerced already.
+fn coerce_below(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let below = match plan {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::TableScan(_) => return Ok(Transformed::no(plan)),
+        other => other.map_children(coerce_below)?,
+    };
+    let is_changed = below.transformed;
+    let plan = if is_changed { below.data.recompute_schema()? } else { below.data };
+    let mut coerced = match plan {
+        LogicalPlan::Union(union) => rewrite_union(union)?,
+        LogicalPlan::Join(join) if is_set_operation(&join) => Transformed::yes(rewrite_set_difference(join)?),
+        other => Transformed::no(other),
+    };
+    coerced.transformed |= is_changed;
+    Ok(coerced)
 }
 
 /// Coerces the literals of a UNION to the column types of its other inputs.
@@ -115,6 +166,10 @@ fn rewrite_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     for at in 0..union.schema.fields().len() {
         let kinds: Vec<DataType> =
             union.inputs.iter().map(|input| input.schema().field(at).data_type().clone()).collect();
+        if kinds.iter().all(|kind| kind.is_string() || kind.is_null()) {
+            is_changed |= rewrite_uuids(&mut union, at)?;
+            continue;
+        }
         let mut typed = kinds.iter().filter(|kind| is_of_column(kind));
         let Some(kind) = typed.next().filter(|kind| typed.all(|other| other == *kind)) else { continue };
         for (input, _) in union.inputs.iter_mut().zip(&kinds).filter(|(_, kind)| kind.is_string()) {
@@ -128,6 +183,36 @@ fn rewrite_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
         true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
         false => Ok(Transformed::no(LogicalPlan::Union(union))),
     }
+}
+
+/// UUIDs are texts, which their columns tell by the declared type.
+fn rewrite_uuids(union: &mut Union, at: usize) -> Result<bool> {
+    let is_uuid =
+        |input: &Arc<LogicalPlan>| type_names::of(input).get(at).cloned().flatten().as_deref() == Some(UUID);
+    if !union.inputs.iter().any(is_uuid) {
+        return Ok(false);
+    }
+    let mut is_changed = false;
+    for input in &mut union.inputs {
+        if let Some(changed) = with_column(input, at, &normalize_uuid)? {
+            *input = Arc::new(changed);
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// Writes a quoted literal as UUIDs are. Returns whether that changed it.
+///
+/// Errors: it is none (22P02).
+fn normalize_uuid(expr: &mut Expr) -> Result<bool> {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = expr else {
+        return Ok(false);
+    };
+    let normal = DeclaredType::Uuid.normal(text)?.into_owned();
+    let is_changed = normal != *text;
+    *text = normal;
+    Ok(is_changed)
 }
 
 /// The same for EXCEPT and INTERSECT, which are planned as joins.
@@ -152,15 +237,41 @@ fn rewrite_set_difference(mut join: Join) -> Result<LogicalPlan> {
     if is_changed { plan.recompute_schema() } else { Ok(plan) }
 }
 
+/// Coerces the literals below casts to arrays: those that INSERT … SELECT '{1,2}' assigns to its columns.
+fn rewrite_assigned_arrays(mut assigned: Projection) -> Result<LogicalPlan> {
+    for expr in &assigned.expr {
+        let Expr::Cast(cast) = expr.clone().unalias() else { continue };
+        let (Expr::Column(column), kind @ DataType::List(_)) = (cast.expr.as_ref(), cast.field.data_type())
+        else {
+            continue;
+        };
+        if let Some(at) = assigned.input.schema().maybe_index_of_column(column)
+            && let Some(changed) = with_column_of(&assigned.input, at, kind)?
+        {
+            assigned.input = Arc::new(changed);
+        }
+    }
+    Ok(LogicalPlan::Projection(assigned))
+}
+
 /// The input with column `at` cast to `kind`, if it is a quoted literal.
 fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Option<LogicalPlan>> {
+    with_column(plan, at, &|literal| Ok(coerce_value(literal, kind) || coerce_literal(literal, kind)))
+}
+
+/// The input with a literal that `coerce` changes as column `at`; `None`: it has not changed.
+pub(crate) fn with_column(
+    plan: &LogicalPlan,
+    at: usize,
+    coerce: &dyn Fn(&mut Expr) -> Result<bool>,
+) -> Result<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Projection(projection) => {
             let mut columns = projection.expr.clone();
             let Some(column) = columns.get_mut(at) else { return Ok(None) };
             let (relation, name) = column.qualified_name();
             let mut literal = std::mem::take(column).unalias();
-            if !coerce_value(&mut literal, kind) && !coerce_literal(&mut literal, kind) {
+            if !coerce(&mut literal)? {
                 return Ok(None);
             }
             *column = literal.alias_qualified(relation, name);
@@ -168,7 +279,7 @@ fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Opti
             Ok(Some(LogicalPlan::Projection(changed)))
         }
         LogicalPlan::Distinct(Distinct::All(input)) => {
-            let changed = with_column_of(input, at, kind)?;
+            let changed = with_column(input, at, coerce)?;
             Ok(changed.map(|input| LogicalPlan::Distinct(Distinct::All(Arc::new(input)))))
         }
         _ => Ok(None),
@@ -180,6 +291,9 @@ fn with_column_of(plan: &LogicalPlan, at: usize, kind: &DataType) -> Result<Opti
 fn match_default(arguments: &mut [Expr], schema: &DFSchema) -> bool {
     let [value, _, default] = arguments else { return false };
     let Ok(kind) = value.get_type(schema) else { return false };
+    if is_quoted(default) && (matches!(kind, DataType::List(_)) || kind.is_binary()) {
+        return coerce_value(default, &kind);
+    }
     if !is_decimal(&kind) && !kind.is_integer() {
         return false;
     }
@@ -244,6 +358,26 @@ impl ExprPlanner for LiteralOperators {
         Ok(PlannerResult::Original(expr))
     }
 
+    /// `ARRAY[o.day]`, which was rewritten to a dictionary.
+    fn plan_dictionary_literal(
+        &self,
+        RawDictionaryExpr { keys, values }: RawDictionaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawDictionaryExpr>> {
+        let element = lit(ELEMENT);
+        if keys.is_empty() || keys.iter().any(|key| *key != element) {
+            return Ok(PlannerResult::Original(RawDictionaryExpr { keys, values }));
+        }
+        let elements = match self.plan_array_literal(values, schema)? {
+            PlannerResult::Original(elements) => elements,
+            PlannerResult::Planned(array) => return Ok(PlannerResult::Planned(array)),
+        };
+        match NestedFunctionPlanner.plan_array_literal(elements, schema)? {
+            PlannerResult::Planned(array) => Ok(PlannerResult::Planned(array)),
+            PlannerResult::Original(_) => internal_err!("an array was not planned"),
+        }
+    }
+
     /// `ARRAY[day, '9999-12-31']`.
     fn plan_array_literal(
         &self,
@@ -251,7 +385,19 @@ impl ExprPlanner for LiteralOperators {
         schema: &DFSchema,
     ) -> Result<PlannerResult<Vec<Expr>>> {
         match_all("ARRAY", elements.iter_mut(), schema)?;
+        type_nulls(&mut elements, schema);
         Ok(PlannerResult::Original(elements))
+    }
+}
+
+/// Gives the NULLs of an array of bytes their type: DataFusion has no common type for them.
+fn type_nulls(elements: &mut [Expr], schema: &DFSchema) {
+    let kinds = elements.iter().filter_map(|element| element.get_type(schema).ok());
+    let Some(bytes) = kinds.into_iter().find(DataType::is_binary) else { return };
+    for element in elements {
+        if matches!(element, Expr::Literal(ScalarValue::Null, _)) {
+            *element = cast(std::mem::take(element), bytes.clone());
+        }
     }
 }
 
@@ -444,12 +590,29 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
         return Ok(false);
     }
     let others: Vec<&DataType> = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).collect();
+    if others.is_empty() {
+        return match_uuids(&mut values, schema);
+    }
     if others.iter().all(|kind| kind.is_numeric()) && others.iter().any(|kind| is_decimal(kind)) {
         return Ok(values.iter_mut().fold(false, |is_changed, value| {
             coerce_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
         }));
     }
-    let Some(kind) = literal_type(&kinds) else { return Ok(false) };
+    if others.iter().all(|kind| kind.is_numeric()) {
+        let others: Vec<DataType> = others.into_iter().cloned().collect();
+        let Some(common) = type_union_resolution(&others) else { return Ok(false) };
+        return Ok(values
+            .iter_mut()
+            .fold(false, |is_changed, value| coerce_literal(value, &common) | is_changed));
+    }
+    let is_list = matches!(word, "ARRAY" | "VALUES");
+    let time = match others.as_slice() {
+        [kind @ DataType::Timestamp(..), more @ ..] if is_list && more.iter().all(|other| other == kind) => {
+            Some((*kind).clone())
+        }
+        _ => None,
+    };
+    let Some(kind) = time.or_else(|| literal_type(&kinds)) else { return Ok(false) };
     let mut is_changed = false;
     for (value, own) in values.iter_mut().zip(&kinds) {
         if coerce_literal(value, &kind) {
@@ -463,7 +626,23 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     Ok(is_changed)
 }
 
-fn is_quoted(expr: &Expr) -> bool {
+/// Writes the literals beside UUIDs, which are texts, as these are.
+///
+/// Errors: one is no UUID (22P02).
+fn match_uuids(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
+    let below: Vec<_> = schema.fields().iter().map(|field| field_type_name(field)).collect();
+    let is_uuid = |value: &Expr| type_names::of_expr(value, schema, &below).as_deref() == Some(UUID);
+    if !values.iter().any(|value| is_quoted(value)) || !values.iter().any(|value| is_uuid(value)) {
+        return Ok(false);
+    }
+    let mut is_changed = false;
+    for value in values {
+        is_changed |= normalize_uuid(value)?;
+    }
+    Ok(is_changed)
+}
+
+pub(crate) fn is_quoted(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 

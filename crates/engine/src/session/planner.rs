@@ -6,13 +6,13 @@ use std::sync::Arc;
 use datafusion::execution::SessionStateBuilder;
 use harrier_exec::distribution::logical_planner;
 use harrier_planner::physical::compact_string_views::CompactStringViews;
-use harrier_planner::rules::{self, RuleContext, TableRules};
+use harrier_planner::rules::{self, LiteralTypes, RuleContext, TableRules};
 
 use crate::binder::declared_types::DeclaredTypes;
 use crate::binder::json::{JsonOperators, JsonValues};
 use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
-use crate::planning::unknown_literals::{LiteralOperators, UnknownLiterals};
+use crate::planning::unknown_literals::{LiteralOperators, UnknownLiterals, coerce_columns, coerce_rows};
 use crate::settings::{date_order, interval_style, session_memory, shares_subplans};
 use crate::warehouse::sequences::contains_call;
 
@@ -37,6 +37,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         json_operators: Arc::new(JsonOperators),
         time_differences: Arc::new(LiteralOperators),
         types: Arc::new(SqlTypes),
+        literals: LiteralTypes { coerce_rows, coerce_columns },
     };
     let builder = rules::install(builder, &context, tables);
     let builder = match (engine.gang(), engine.link()) {

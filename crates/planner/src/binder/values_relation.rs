@@ -5,7 +5,8 @@
 //! INSERT INTO t SELECT … FROM (VALUES (1, 2)) AS v (a, b)  ─►  SubqueryAlias: v
 //!                                                                Values: (1, 2)
 //! ```
-//! The values keep their own types. DataFusion would give them the columns and types of t.
+//! The values keep their own types. DataFusion would give them the columns and types of t. Quoted literals take
+//! the type of the other values of their column, where DataFusion has no common type.
 //!
 //! `ValuesPlanner` can go when VALUES in FROM of an INSERT is planned without the schema of the target table;
 //! no issue found.
@@ -14,15 +15,18 @@ use std::sync::Arc;
 
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
-use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, TableFactor, Values};
 
 /// Plans `(VALUES …)` in FROM.
 #[derive(Debug)]
-pub struct ValuesPlanner;
+pub struct ValuesPlanner {
+    /// Coerces the quoted literals among the rows.
+    pub coerce_rows: fn(&mut [Vec<Expr>]) -> Result<()>,
+}
 
 impl RelationPlanner for ValuesPlanner {
     fn plan_relation(
@@ -41,7 +45,9 @@ impl RelationPlanner for ValuesPlanner {
             let row = row.content.iter().map(|value| context.sql_to_expr(value.clone(), &nothing));
             row.collect::<Result<Vec<_>>>()
         });
-        let plan = LogicalPlanBuilder::values(rows.collect::<Result<Vec<_>>>()?)?.build()?;
+        let mut rows = rows.collect::<Result<Vec<_>>>()?;
+        (self.coerce_rows)(&mut rows)?;
+        let plan = LogicalPlanBuilder::values(rows)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }

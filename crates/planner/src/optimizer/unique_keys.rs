@@ -63,7 +63,10 @@ impl OptimizerRule for UniqueKeys {
 
 /// Plans relations with correct keys: the planner adds all functionally dependent columns to a GROUP BY.
 #[derive(Debug)]
-pub(crate) struct KeyedRelations;
+pub(crate) struct KeyedRelations {
+    /// Changes the types of a relation's columns, before expressions above it are planned.
+    pub(crate) coerce_columns: fn(LogicalPlan) -> Result<LogicalPlan>,
+}
 
 thread_local! {
     /// Set before a relation is planned again, so that the nested call skips it.
@@ -82,7 +85,7 @@ impl RelationPlanner for KeyedRelations {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         }
         IS_PLANNED.set(true);
-        let plan = context.plan(relation)?;
+        let plan = (self.coerce_columns)(context.plan(relation)?)?;
         let plan = if has_wrong_keys(&plan)? { correct_keys(plan)? } else { plan };
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, None))))
     }

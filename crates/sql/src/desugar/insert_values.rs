@@ -4,11 +4,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, Value, VisitMut,
-    VisitorMut,
+    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, Value, Values,
+    VisitMut, VisitorMut,
 };
 
-use crate::ast_builder::{derived_table, select_star, table_alias, values_of_rows};
+use crate::ast_builder::{derived_table, select_star, table_alias, text_of, values_of_rows};
 
 /// Whether an INSERT has rows of known width and no column list.
 pub fn has_bare_rows(insert: &Insert) -> bool {
@@ -42,21 +42,24 @@ pub fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
 }
 
 /// Rewrites VALUES in subqueries of INSERT and CREATE TABLE AS to derived tables: the planner would take
-/// their rows for rows of the table.
+/// their rows for rows of the table. So it does VALUES with literals in quotes beside values of other types:
+/// the planner of relations knows what these become.
 pub(super) fn values_to_derived_tables(statement: &mut Statement) {
-    let writes = match statement {
-        Statement::Insert(_) => true,
-        Statement::CreateTable(create) => create.query.is_some(),
+    let (writes, rows_are_of_table) = match statement {
+        Statement::Insert(_) => (true, true),
+        Statement::CreateTable(create) => (create.query.is_some(), false),
         Statement::Prepare { statement, .. } => return values_to_derived_tables(statement),
-        _ => false,
+        _ => (false, false),
     };
-    if writes {
-        let _ = statement.visit(&mut Subqueries { depth: 0 });
-    }
+    let _ = statement.visit(&mut Subqueries { depth: 0, writes, rows_are_of_table });
 }
 
 struct Subqueries {
     depth: usize,
+    /// The statement writes the rows of its query.
+    writes: bool,
+    /// The outermost VALUES take the types of the table.
+    rows_are_of_table: bool,
 }
 
 impl VisitorMut for Subqueries {
@@ -70,21 +73,24 @@ impl VisitorMut for Subqueries {
     // After visiting its children: VALUES in a derived table is a subquery, too.
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.depth -= 1;
-        if self.depth > 0 {
-            as_relation(&mut query.body);
+        match self.depth {
+            0 if self.rows_are_of_table => {}
+            0 => as_relation(&mut query.body, &is_mixed),
+            _ if self.writes => as_relation(&mut query.body, &|_| true),
+            _ => as_relation(&mut query.body, &is_mixed),
         }
         ControlFlow::Continue(())
     }
 }
 
 /// Rewrites `VALUES …` to `SELECT * FROM (VALUES …) AS rows`.
-fn as_relation(body: &mut SetExpr) {
+fn as_relation(body: &mut SetExpr, which: &dyn Fn(&Values) -> bool) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
-            as_relation(left);
-            as_relation(right);
+            as_relation(left, which);
+            as_relation(right, which);
         }
-        SetExpr::Values(values) => {
+        SetExpr::Values(values) if which(values) => {
             let mut rows = values_of_rows([]);
             *rows.body = SetExpr::Values(values.clone());
             let rows = derived_table(rows, table_alias(Ident::new("rows")));
@@ -92,6 +98,17 @@ fn as_relation(body: &mut SetExpr) {
         }
         _ => {}
     }
+}
+
+/// Whether a column of VALUES has literals in quotes beside other expressions than literals.
+fn is_mixed(values: &Values) -> bool {
+    let is_literal = |value: &Expr| match value {
+        Expr::Value(value) => !matches!(value.value, Value::Boolean(_) | Value::Placeholder(_)),
+        _ => false,
+    };
+    let column = |at: usize| values.rows.iter().filter_map(move |row| row.content.get(at));
+    (0..values.rows.first().map_or(0, |row| row.content.len()))
+        .any(|at| column(at).any(|value| text_of(value).is_some()) && !column(at).all(is_literal))
 }
 
 /// The number of values per row.

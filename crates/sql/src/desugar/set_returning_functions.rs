@@ -46,6 +46,9 @@ const SET_FUNCTIONS: [(&str, &[&str]); 16] = [
     ("unnest", &[]),
 ];
 
+/// Functions of the planner that give relations.
+const TABLE_FUNCTIONS: [&str; 2] = ["range", "pg_get_keywords"];
+
 /// Catalog columns of type int2vector and oidvector, whose subscripts begin at 0.
 const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes", "tgattr"];
 
@@ -584,9 +587,51 @@ fn name_series_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, 
     }
 }
 
+/// Rewrites a call of another function in FROM with columns in its arguments to a lateral subquery of one row.
+/// Without columns the planner of relations knows it.
+fn unfold_scalar(factor: &mut TableFactor) -> Option<(String, String)> {
+    let TableFactor::Table { name, args: Some(args), with_ordinality: false, alias, .. } = &*factor else {
+        return None;
+    };
+    let names_column = |part: &Expr| match part {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let arguments = positional_arguments(&args.args)?;
+    let function = plain(name.0.last()?.as_ident()?);
+    let is_scalar = set_function(name).is_none() && !TABLE_FUNCTIONS.contains(&function.as_str());
+    if !is_scalar || visit_expressions(&arguments, names_column).is_continue() {
+        return None;
+    }
+    let mut call = function_call(&function, arguments);
+    call.name = name.clone();
+    let own = || TableAlias {
+        explicit: true,
+        name: Ident::with_quote('"', function.clone()),
+        columns: vec![],
+        at: None,
+    };
+    let mut alias = alias.clone().unwrap_or_else(own);
+    if alias.columns.len() > 1 {
+        return None;
+    }
+    let relation = plain(&alias.name);
+    let column = alias.columns.pop().map_or_else(|| alias.name.clone(), |column| column.name);
+    let only = plain(&column);
+    let item = SelectItem::ExprWithAlias { expr: Expr::Function(call), alias: column };
+    let subquery = Box::new(query_of(vec![item], vec![]));
+    *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
+    (only != relation).then_some((relation, only))
+}
+
 /// Rewrites a call in FROM to a subquery. Returns its name and its column's, if it has a single column with
 /// another name.
 fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
+    if let TableFactor::Table { name, args: Some(_), .. } = factor
+        && set_function(name).is_none()
+    {
+        return unfold_scalar(factor);
+    }
     let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
         TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
             let known = set_function(name)?;
@@ -700,6 +745,11 @@ mod tests {
             ("SELECT array_length(generate_series(1, 3))", "SELECT array_length(generate_series(1, 3))"),
             ("SELECT * FROM generate_series(1, 3) AS g", "SELECT * FROM generate_series(1, 3) AS g"),
             ("SELECT a FROM t", "SELECT a FROM t"),
+            ("SELECT * FROM lower('A') AS l", "SELECT * FROM lower('A') AS l"),
+            (
+                "SELECT * FROM t, lower(t.a) AS l(x), range(t.b)",
+                "SELECT * FROM t, LATERAL (SELECT lower(t.a) AS x) AS l, range(t.b)",
+            ),
         ] {
             assert_eq!(rewritten(sql).unwrap(), expected);
         }

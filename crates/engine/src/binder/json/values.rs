@@ -14,8 +14,8 @@ use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Cast, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
-    SortExpr, Subquery, cast, lit,
+    Aggregate, BinaryExpr, Cast, Distinct, Expr, Join, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    SortExpr, Subquery, binary_expr, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
@@ -24,7 +24,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open, key, parse_text};
 use crate::binder::type_names;
+use crate::planning::unknown_literals::{is_quoted, with_column};
 use crate::types::names::type_name;
+use harrier_planner::analyzer::set_operation_types::is_set_operation;
 use harrier_planner::rewrite::{is_comparison, rewrite_expressions};
 
 /// The rule. Must run before type coercion.
@@ -72,6 +74,10 @@ fn has_json(plan: &LogicalPlan) -> Result<bool> {
 ///
 /// Errors: an operator or a cast does not exist for these types (42883, 42846).
 pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = match plan {
+        LogicalPlan::Join(join) if is_set_operation(&join) => parse_set_difference(join)?,
+        other => other,
+    };
     let types = Types::below(&plan)?;
     let is_plain = !types.names.iter().flatten().any(|name| name.contains("json"));
     if is_plain && plan.expressions().is_empty() {
@@ -324,6 +330,9 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
         Expr::Between(mut between) => {
             let Between { expr, low, high, .. } = &mut between;
             let is_json = [&*expr, &*low, &*high].iter().any(|side| types.kind(side).is_some());
+            if is_json && types.kind(expr).is_none() {
+                return literal_between(between, types).map(Transformed::yes);
+            }
             if is_json {
                 let mut same = expr.clone();
                 replace_in_comparison(expr, ">=", low, types)?;
@@ -347,6 +356,9 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
         Expr::InSubquery(InSubquery { mut expr, subquery, negated }) => {
             let inner = type_names::of(&subquery.subquery).into_iter().next().flatten();
             let inner = inner.and_then(|name| Kind::of_name(&name));
+            if inner == Some(Kind::Jsonb) && types.kind(&expr).is_none() && is_open(&expr) {
+                *expr = parse_text(Kind::Jsonb, *expr)?;
+            }
             match (types.kind(&expr), inner) {
                 (None, None) => Ok(Transformed::no(Expr::InSubquery(InSubquery { expr, subquery, negated }))),
                 (Some(Kind::Jsonb), Some(Kind::Jsonb)) => {
@@ -407,6 +419,44 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
         Expr::ScalarFunction(function) => in_function(function, types),
         other => Ok(Transformed::no(other)),
     }
+}
+
+/// Compares a literal with each bound by itself, as it takes that one's type: it is text beside text.
+fn literal_between(Between { expr, negated, low, high }: Between, types: &Types) -> Result<Expr> {
+    let compare = |operator: Operator, mut bound: Box<Expr>| {
+        let mut value = expr.clone();
+        replace_in_comparison(&mut value, &operator.to_string(), &mut bound, types)?;
+        Ok::<_, datafusion::error::DataFusionError>(binary_expr(*value, operator, *bound))
+    };
+    let both = compare(Operator::GtEq, low)?.and(compare(Operator::LtEq, high)?);
+    Ok(if negated { !both } else { both })
+}
+
+/// Parses a column of literals opposite JSON in EXCEPT and INTERSECT.
+fn parse_set_difference(mut join: Join) -> Result<LogicalPlan> {
+    let kinds = [&join.left, &join.right].map(|side| {
+        let names = type_names::of(side).into_iter();
+        names.map(|name| Kind::of_name(&name?)).collect::<Vec<_>>()
+    });
+    let mut is_changed = false;
+    for (own, other, side) in [(0, 1, &mut join.left), (1, 0, &mut join.right)] {
+        for at in 0..join.on.len() {
+            if (kinds[own][at], kinds[other][at]) == (None, Some(Kind::Jsonb))
+                && let Some(parsed) = with_column(side, at, &|literal| {
+                    let is_text = is_quoted(literal);
+                    if is_text {
+                        *literal = parse_text(Kind::Jsonb, std::mem::take(literal))?;
+                    }
+                    Ok(is_text)
+                })?
+            {
+                *side = Arc::new(parsed);
+                is_changed = true;
+            }
+        }
+    }
+    let plan = LogicalPlan::Join(join);
+    if is_changed { plan.recompute_schema() } else { Ok(plan) }
 }
 
 /// Rewrites casts to and from JSON.
@@ -530,7 +580,10 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
             if let [left, right] = function.args.as_slice() {
                 let (mut one, mut other) = (left.clone(), right.clone());
                 if replace_in_comparison(&mut one, "=", &mut other, types)? {
-                    let left = left.clone();
+                    let left = match types.kind(left) {
+                        Some(_) => left.clone(),
+                        None => parse_text(Kind::Jsonb, left.clone())?,
+                    };
                     let mut case = datafusion::logical_expr::when(
                         one.eq(other).is_true(),
                         lit(datafusion::common::ScalarValue::Utf8View(None)),

@@ -71,7 +71,7 @@ pub(super) fn count_subqueries_in(plan: &LogicalPlan) -> Result<usize> {
 }
 
 /// Replaces the plan of a subquery expression.
-pub(super) fn with_plan(expr: Expr, plan: LogicalPlan) -> Result<Expr> {
+pub(crate) fn with_plan(expr: Expr, plan: LogicalPlan) -> Result<Expr> {
     let outer_ref_columns = free_references(&plan)?;
     let outer_ref_columns = outer_ref_columns.into_iter().map(outer_reference).collect();
     let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() };
