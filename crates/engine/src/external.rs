@@ -3,5 +3,6 @@
 pub(crate) mod file_kinds;
 pub(crate) mod file_names;
 pub(crate) mod file_tables;
+mod hidden_columns;
 pub(crate) mod hive;
 pub(crate) mod store_urls;

@@ -39,6 +39,7 @@ use crate::external::file_kinds::{check_endings, files_of_one_kind, list_matchin
 use crate::external::file_names::{
     FileKind, about_file, file_url, matches, no_match, object_store, parse_url, relative_name,
 };
+use crate::external::hidden_columns::{HIDDEN, without_hidden};
 use crate::external::hive::{FolderLocation, FolderOptions, FolderTable};
 use crate::external::store_urls;
 use crate::object_stores::data_files::is_hidden;
@@ -241,8 +242,9 @@ async fn open(
             );
         }
     };
+    let is_empty = config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty());
     let config = without_key_columns(config, kind.format);
-    if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
+    if is_empty {
         let name = match files.as_slice() {
             [file] => format!("/{}", file.location),
             _ => name.to_string(),
@@ -255,20 +257,28 @@ async fn open(
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
-    match writable_location(&first)?.filter(|_| is_one && first.is_collection()) {
-        Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
-        None => Ok(Arc::new(table)),
-    }
+    Ok(without_hidden(match writable_location(&first)?.filter(|_| is_one && first.is_collection()) {
+        Some(place) => Arc::new(FolderTable::new(table, Some(place), FolderOptions::default())),
+        None => Arc::new(table),
+    }))
 }
 
 /// Removes file columns that are also partition keys: the folder's value wins, as in Hive and Spark. CSV
-/// columns are positional, so none can be removed.
+/// columns are positional: they get names that [`without_hidden`] knows.
 fn without_key_columns(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
     let keys = config.options.as_ref().map_or(&[][..], |options| options.table_partition_cols.as_slice());
     let is_key = |field: &FieldRef| keys.iter().any(|(key, _)| key == field.name());
     let schema = config.file_schema.as_ref().filter(|schema| schema.fields().iter().any(is_key));
-    if let Some(schema) = schema.filter(|_| format != "csv") {
-        let fields: Fields = schema.fields().iter().filter(|field| !is_key(field)).map(Arc::clone).collect();
+    if let Some(schema) = schema {
+        let visible = |field: &FieldRef| match (is_key(field), format) {
+            (false, _) => Some(Arc::clone(field)),
+            (true, "csv") => {
+                let name = format!("{HIDDEN}{}", field.name());
+                Some(Arc::new(field.as_ref().clone().with_name(name)))
+            }
+            (true, _) => None,
+        };
+        let fields: Fields = schema.fields().iter().filter_map(visible).collect();
         let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
         config.file_schema = Some(Arc::new(schema));
     }
@@ -623,7 +633,11 @@ impl ExternalTables {
                     if is_text {
                         delimited::check(&table.schema())?;
                     }
-                    into_folder_table(table, &command.locations, options)
+                    let table = match has_columns {
+                        true => table,
+                        false => with_keys_of_folders(table, &command)?,
+                    };
+                    into_folder_table(table, &command.locations, options).map(without_hidden)
                 }
                 // DataFusion has a different message for the same condition.
                 Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
@@ -670,6 +684,27 @@ fn new_location(location: &str) -> Result<String> {
     }
     let url = std::path::absolute(is_local).ok().and_then(|path| Url::from_directory_path(path).ok());
     Ok(url.map_or_else(|| location.to_string(), String::from))
+}
+
+/// Removes the columns of files that are keys of folders as well from a table whose columns are the files'.
+fn with_keys_of_folders(
+    table: Arc<dyn TableProvider>,
+    command: &CreateExternalTable,
+) -> Result<Arc<dyn TableProvider>> {
+    let Some(listing) = table.downcast_ref::<ListingTable>() else { return Ok(table) };
+    let keys = &listing.options().table_partition_cols;
+    let schema = table.schema();
+    let of_files = schema.fields().len() - keys.len();
+    let fields = &schema.fields()[..of_files];
+    if !fields.iter().any(|field| keys.iter().any(|(key, _)| key == field.name())) {
+        return Ok(table);
+    }
+    let config = ListingTableConfig::new_with_multi_paths(listing.table_paths().clone())
+        .with_listing_options(listing.options().clone())
+        .with_schema(Arc::new(Schema::new_with_metadata(fields.to_vec(), schema.metadata().clone())));
+    let config = without_key_columns(config, &command.file_type.to_ascii_lowercase());
+    let listing = ListingTable::try_new(config)?.with_definition(command.definition.clone());
+    Ok(Arc::new(listing))
 }
 
 /// Makes a folder's table one with consistent reads and atomic writes.
