@@ -9,7 +9,8 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
 use crate::datetime::{
-    clock, date_part, date_trunc, duration, epoch, interval_span, time_unit, time_zone, zoned_interval,
+    clock, date_part, date_trunc, difference, duration, epoch, interval_span, midnight, time_unit, time_zone,
+    zoned_interval,
 };
 use crate::guard::{check_constraint, never_true, opaque, repeated_key, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
@@ -81,6 +82,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(rounding::functions())
         .chain(time_unit::functions())
         .chain(zoned_interval::functions())
+        .chain([difference::function(), midnight::function()])
 }
 
 /// The scalar function of this name, if it is one of these.

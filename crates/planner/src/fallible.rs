@@ -21,7 +21,6 @@ const INFALLIBLE: &[&str] = &[
     "harrier_as_is",
     "harrier_bucket",
     "harrier_checked",
-    "harrier_extract",
     "harrier_nearest_double",
     "harrier_never",
     "harrier_only",

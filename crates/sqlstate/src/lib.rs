@@ -485,6 +485,8 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("cannot coexist with", SqlState::SYNTAX_ERROR),
     ("returned more than one row", SqlState::CARDINALITY_VIOLATION),
     ("more than one row", SqlState::CARDINALITY_VIOLATION),
+    // A date, or a timestamp of another unit, that timestamps do not reach.
+    ("converted value exceeds the representable", SqlState::DATETIME_FIELD_OVERFLOW),
     ("requested length too large", SqlState::PROGRAM_LIMIT_EXCEEDED),
     ("verflow", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
     ("out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),

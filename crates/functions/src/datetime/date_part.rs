@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, PrimitiveArray,
 };
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{cast, nullif};
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
     IntervalUnit, TimeUnit, TimestampMicrosecondType,
@@ -23,6 +23,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::datetime::duration::day_time;
+use crate::datetime::infinity::{counts_of, infinite_rows};
 use crate::datetime::zone_offset::{offset_then, zone_of};
 use crate::delegation::delegate_scalar;
 use harrier_error::{SqlError, SqlState};
@@ -140,6 +141,12 @@ impl Part {
             Self::IsoYear => "isoyear",
             _ => return None,
         })
+    }
+
+    /// Whether it is larger the later the moment is, for all moments.
+    fn grows(self) -> bool {
+        use Part::{Century, Decade, Epoch, IsoYear, Julian, Millennium, Year};
+        matches!(self, Epoch | Year | IsoYear | Decade | Century | Millennium | Julian)
     }
 
     /// Whether it is a part of dates; `date_part` converts them to timestamps.
@@ -370,13 +377,32 @@ impl ScalarUDFImpl for DatePart {
         let kind = moment.data_type();
         let part = self.part(&name, &kind)?;
         let is_value = matches!(moment, ColumnarValue::Scalar(_));
-        let moments = moment.to_array(if is_value { 1 } else { arguments.number_rows })?;
+        let mut moments = moment.to_array(if is_value { 1 } else { arguments.number_rows })?;
+        // Parts of infinity are infinite, if they grow with time, and NULL.
+        let infinite = infinite_rows(moments.as_ref());
+        let counts = infinite.as_ref().map(|_| counts_of(moments.as_ref())).transpose()?;
+        if let Some(rows) = &infinite {
+            moments = nullif(&moments, rows)?;
+        }
+        let ends = counts.filter(|_| part.grows()).zip(infinite);
         let Units { values, scale } = self.values(part, &moments, &arguments)?;
+        if ends.is_some() && self.is_exact {
+            let message =
+                format!("{} of infinity is infinite, which numeric is not here", name.to_lowercase());
+            return Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
+                .with_hint("date_part(…) is a double precision")
+                .into_datafusion());
+        }
         let values: ArrayRef = match self.kind(part, &kind) {
             exact @ DataType::Decimal128(..) => Arc::new(Decimal128Array::from(values).with_data_type(exact)),
             _ => {
                 let one = 10_f64.powi(scale.into());
-                let values = values.into_iter().map(|value| value.map(|value| value as f64 / one));
+                let values = values.into_iter().enumerate().map(|(row, value)| match &ends {
+                    Some((counts, infinite)) if infinite.value(row) => {
+                        Some(f64::INFINITY.copysign(counts.value(row) as f64))
+                    }
+                    _ => value.map(|value| value as f64 / one),
+                });
                 Arc::new(values.collect::<Float64Array>())
             }
         };

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::datetime::infinity::infinity_of;
+use crate::datetime::infinity::{infinite_rows, infinity_of, with_finite};
 use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 use crate::delegation::delegate_scalar;
@@ -231,6 +231,22 @@ impl ScalarUDFImpl for AnyYear {
         };
         if timestamps.data_type() == INTERVAL {
             return of_intervals(&arguments.args[0], timestamps, arguments.number_rows);
+        }
+        let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
+        let rows = if is_scalar { 1 } else { arguments.number_rows };
+        if matches!(moments.data_type(), DataType::Timestamp(..)) {
+            let moments = moments.to_array(rows)?;
+            if infinite_rows(moments.as_ref()).is_some() {
+                let whole = with_finite(&moments, |moments| {
+                    arguments.args[1] = ColumnarValue::Array(Arc::clone(moments));
+                    arguments.number_rows = rows;
+                    self.invoke_with_args(arguments)?.into_array(rows)
+                })?;
+                return Ok(match is_scalar {
+                    true => ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?),
+                    false => ColumnarValue::Array(whole),
+                });
+            }
         }
         if let (ColumnarValue::Scalar(unit), DataType::Timestamp(_, Some(_))) =
             (&arguments.args[0], timestamps.data_type())

@@ -2,10 +2,15 @@
 //! 1 or after 9999.
 
 use chrono::{NaiveDate, NaiveTime};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, StringArray,
+};
 use datafusion::arrow::compute::kernels::zip::zip;
-use datafusion::arrow::compute::{cast, is_null};
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::compute::{cast, is_null, nullif};
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType,
+};
 use datafusion::common::{Result, ScalarValue};
 
 use crate::datetime::time_unit::in_a_second;
@@ -52,6 +57,49 @@ pub fn infinity_of(kind: &DataType) -> Option<i64> {
         DataType::Date32 => Some(i32::MAX.into()),
         DataType::Timestamp(unit, _) => Some(infinity(*unit)),
         _ => None,
+    }
+}
+
+/// The rows of dates or timestamps that are infinite; `None`: there are none.
+pub fn infinite_rows(values: &dyn Array) -> Option<BooleanArray> {
+    fn rows<T: ArrowPrimitiveType>(
+        values: &dyn Array,
+        is_infinite: impl Fn(T::Native) -> bool,
+    ) -> Option<BooleanArray> {
+        let values = values.as_primitive::<T>();
+        // Also of what stands at the place of a NULL.
+        if !values.values().iter().any(|value| is_infinite(*value)) {
+            return None;
+        }
+        let found = BooleanArray::from_iter(values.iter().map(|value| Some(value.is_some_and(&is_infinite))));
+        (found.true_count() > 0).then_some(found)
+    }
+    let infinity = infinity_of(values.data_type())?;
+    let is_infinite = |count: i64| count == infinity || count == -infinity;
+    match values.data_type() {
+        DataType::Date32 => rows::<Date32Type>(values, |day| is_infinite(day.into())),
+        DataType::Timestamp(TimeUnit::Second, _) => rows::<TimestampSecondType>(values, is_infinite),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            rows::<TimestampMillisecondType>(values, is_infinite)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            rows::<TimestampMicrosecondType>(values, is_infinite)
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => rows::<TimestampNanosecondType>(values, is_infinite),
+        _ => None,
+    }
+}
+
+/// Applies `compute` to the finite values; infinite ones stay as they are.
+///
+/// Errors: those of `compute`, whose result has the type of the values.
+pub fn with_finite(
+    values: &ArrayRef,
+    compute: impl FnOnce(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ArrayRef> {
+    match infinite_rows(values.as_ref()) {
+        None => compute(values),
+        Some(rows) => Ok(zip(&rows, values, &compute(&nullif(values, &rows)?)?)?),
     }
 }
 

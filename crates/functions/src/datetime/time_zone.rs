@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::datetime::infinity::infinity_of;
 use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 use crate::parse::datetime::{DateOrder, Kind};
@@ -129,6 +130,7 @@ fn convert<'a>(
     let second = in_a_second(*unit);
     let counts = cast(times, &DataType::Int64)?;
     let counts = counts.as_primitive::<Int64Type>();
+    let infinity = infinity_of(times.data_type());
     let mut last: Option<(&str, Tz)> = None;
     let found: Result<Int64Array> = counts
         .iter()
@@ -140,6 +142,9 @@ fn convert<'a>(
                 _ => zone_of(name)?,
             };
             last = Some((name, zone));
+            if infinity.is_some_and(|infinity| count == infinity || count == -infinity) {
+                return Ok(Some(count));
+            }
             let seconds = count.div_euclid(second);
             let ahead = match other {
                 Some(_) => offset_then(&zone, seconds),

@@ -1,7 +1,8 @@
-//! `+` and `-` of a timestamptz and an interval, as PostgreSQL computes them: months and days are counted by
-//! the clocks of the session's zone, and the time is added afterwards. A local time that clocks never show is
-//! taken with the offset before the change, and of two the later one is meant. DataFusion's operators fail on
-//! both.
+//! `+` and `-` of a date or timestamp and an interval, as PostgreSQL computes them: infinite ones stay what they
+//! are. For a timestamptz months and days are counted by the clocks of the session's zone, and the time is
+//! added afterwards. A local time that clocks never show is taken with the offset before the change, and of two
+//! the later one is meant. DataFusion's operators fail on both, and compute with the number that stands for
+//! infinity.
 //!
 //! Ranks know them by their names ([`functions`]).
 
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Months};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::kernels::numeric::{add, sub};
+use datafusion::arrow::compute::{cast, is_null, nullif};
 use datafusion::arrow::datatypes::{
     DataType, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
 };
@@ -21,7 +23,7 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::datetime::infinity::infinity_of;
+use crate::datetime::infinity::{infinity_of, with_finite};
 use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 
@@ -32,22 +34,29 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [true, false].into_iter().map(function)
 }
 
-/// (timestamptz, interval) or (interval, timestamptz) → timestamptz, the sum; or, if not `adds`,
-/// (timestamptz, interval) → timestamptz, the difference.
+/// (moment, interval) or (interval, moment) → moment, the sum; or, if not `adds`, (moment, interval) → moment,
+/// the difference. A moment is a date or a timestamp.
 fn function(adds: bool) -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shifted { adds, signature }))
 }
 
-/// The function in place of an operator, for the types of its operands; `None`: the operator is right. In UTC
-/// clocks are never changed.
+/// The function in place of an operator, for the types of its operands; `None`: the operator is right.
 pub fn in_place_of(adds: bool, left: &DataType, right: &DataType) -> Option<Arc<ScalarUDF>> {
-    let changes = |kind: &DataType| match kind {
+    let is_one = is_moment(left) && is_interval(right) || adds && is_interval(left) && is_moment(right);
+    is_one.then(|| function(adds))
+}
+
+fn is_moment(kind: &DataType) -> bool {
+    matches!(kind, DataType::Date32 | DataType::Timestamp(..))
+}
+
+/// Whether the clocks of a zone are changed. In UTC they never are.
+fn changes_clocks(kind: &DataType) -> bool {
+    match kind {
         DataType::Timestamp(_, Some(zone)) => !zone.eq_ignore_ascii_case("UTC") && zone.as_ref() != "+00:00",
         _ => false,
-    };
-    let is_one = changes(left) && is_interval(right) || adds && is_interval(left) && changes(right);
-    is_one.then(|| function(adds))
+    }
 }
 
 fn is_interval(kind: &DataType) -> bool {
@@ -77,10 +86,8 @@ impl ScalarUDFImpl for Shifted {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [moment @ DataType::Timestamp(_, Some(_)), interval] if is_interval(interval) => {
-                Ok(moment.clone())
-            }
-            [interval, moment @ DataType::Timestamp(_, Some(_))] if self.adds && is_interval(interval) => {
+            [moment, interval] if is_moment(moment) && is_interval(interval) => Ok(moment.clone()),
+            [interval, moment] if self.adds && is_moment(moment) && is_interval(interval) => {
                 Ok(moment.clone())
             }
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
@@ -95,7 +102,16 @@ impl ScalarUDFImpl for Shifted {
         };
         let is_scalar = [moments, intervals].iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { arguments.number_rows };
-        let shifted = shift(&moments.to_array(rows)?, &intervals.to_array(rows)?, self.adds)?;
+        let (moments, intervals) = (moments.to_array(rows)?, intervals.to_array(rows)?);
+        let shifted = match changes_clocks(moments.data_type()) {
+            true => shift(&moments, &intervals, self.adds)?,
+            false => with_finite(&moments, |moments| add_plainly(moments, &intervals, self.adds))?,
+        };
+        // Nothing added to infinity is NULL.
+        let shifted = match intervals.null_count() {
+            0 => shifted,
+            _ => nullif(&shifted, &is_null(&intervals)?)?,
+        };
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&shifted, 0)?),
             false => ColumnarValue::Array(shifted),
@@ -117,6 +133,15 @@ impl ScalarUDFImpl for Shifted {
             _ => internal_err!("{} has two arguments", self.name()),
         }
     }
+}
+
+/// Errors: a result is out of range (22008).
+fn add_plainly(moments: &ArrayRef, intervals: &ArrayRef, adds: bool) -> Result<ArrayRef> {
+    let computed = if adds { add(moments, intervals) } else { sub(moments, intervals) };
+    computed.map_err(|_| {
+        let kind = if *moments.data_type() == DataType::Date32 { "date" } else { "timestamp" };
+        SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{kind} out of range")).into_datafusion()
+    })
 }
 
 /// Errors: a result is out of range (22008).

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::datetime::infinity::{counts_of, infinite_rows};
 use crate::format;
 use crate::parse::interval::IntervalStyle;
 
@@ -269,6 +270,10 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
                 DataType::Date32 | DataType::Interval(_) | DataType::Float32 | DataType::Float64 => {
                     let texts = format::value::texts(&array.slice(row, 1), IntervalStyle::default())?;
                     texts.value(0).to_string()
+                }
+                DataType::Timestamp(..) if infinite_rows(&array.slice(row, 1)).is_some() => {
+                    let counts = counts_of(&array.slice(row, 1))?;
+                    if counts.value(0) > 0 { "infinity".to_string() } else { "-infinity".to_string() }
                 }
                 _ => ArrayFormatter::try_new(array, &options())?.value(row).to_string(),
             };

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use super::moments::{self, DateTimeValue};
 use super::numbers::{self, Pattern};
 use super::template::{Piece, pieces};
+use crate::datetime::infinity::infinite_rows;
 use harrier_error::SqlError;
 
 /// Precision of parsed numbers.
@@ -209,8 +210,11 @@ fn format(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
         DataType::Timestamp(_, Some(zone)) => Some((zone.to_string(), zone.parse()?)),
         _ => None,
     };
+    // Infinity has no fields.
+    let infinite = infinite_rows(values.as_ref());
     for row in 0..values.len() {
-        if values.is_null(row) || patterns.is_null(row) {
+        let is_infinite = infinite.as_ref().is_some_and(|rows| rows.value(row));
+        if values.is_null(row) || patterns.is_null(row) || is_infinite {
             texts.append_null();
             continue;
         }

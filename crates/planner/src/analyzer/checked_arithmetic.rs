@@ -14,7 +14,9 @@
 //! CAST(d AS Float32)                 ─►  harrier_real(d)
 //! CAST(t AS Float64), t a text       ─►  harrier_double_of_text(t)
 //! d * e                              ─►  harrier_unsigned_nan(d * e)
-//! z + i, z - i, z a timestamptz      ─►  harrier_later(z, i), harrier_earlier(z, i), i an interval
+//! d / e, d % e                       ─►  harrier_divide(d, e), harrier_modulo(d, e)
+//! t + i, t - i, t a date or timestamp ─► harrier_later(t, i), harrier_earlier(t, i), i an interval
+//! t - u, of dates and timestamps     ─►  harrier_difference(t, u)
 //! ```
 //!
 //! `CheckedArithmetic` can go when DataFusion offers checked integer arithmetic (apache/datafusion#17539),
@@ -23,7 +25,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -31,7 +33,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_functions::datetime::zoned_interval;
+use harrier_functions::datetime::{difference, midnight, zoned_interval};
 use harrier_functions::math::checked::{Operation, has_room};
 use harrier_functions::parse::float;
 
@@ -73,6 +75,13 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let kind = operation.and_then(|_| type_of(first_term(&left)));
             match operation {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
+                // DataFusion casts dates to integers, and subtracts these.
+                Some(Operation::Subtract) if let Some(dates) = dates_of(&left, &right, schema) => {
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                        difference::function(),
+                        dates.to_vec(),
+                    )))
+                }
                     Transformed::yes(build_operation(operation, *left, *right))
                 }
                 Some(operation) if is_narrow(operation, &kind, type_of(&right)) => {
@@ -82,6 +91,12 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
                         function,
                         vec![*left, *right],
+                        [*left, *right].map(|side| begin_of_day(side, schema)).to_vec(),
+                    )))
+                }
+                Some(Operation::Subtract) if is_moment(&kind) && type_of(&right) == kind => {
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                        difference::function(),
                     )))
                 }
                 _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
@@ -175,11 +190,43 @@ fn strip_unsigned_nan(expr: Expr) -> Expr {
         other => other,
     }
 }
+/// The dates of a difference of which each was cast to an integer.
+fn dates_of(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<[Expr; 2]> {
+    fn date_of(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+        match expr {
+            Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => match expr.get_type(schema)
+            {
+                Ok(DataType::Date32) => Some(expr.as_ref().clone()),
+                _ => date_of(expr, schema),
+            },
+            _ => None,
+        }
+    }
+    Some([date_of(left, schema)?, date_of(right, schema)?])
+}
+
+/// A date that was cast to a timestamp by a function that knows infinity.
+fn begin_of_day(expr: Expr, schema: &DFSchema) -> Expr {
+    match expr {
+        Expr::Cast(Cast { expr, field })
+            if *field.data_type() == DataType::Timestamp(TimeUnit::Microsecond, None)
+                && expr.get_type(schema).is_ok_and(|kind| kind == DataType::Date32) =>
+        {
+            midnight::function().call(vec![*expr])
+        }
+        other => other,
+    }
+}
+
 
 /// Rounds an expression to be cast to an integer; also returns whether it changed.
 fn round_operand(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
     // A numeric literal with a decimal point is exact in PostgreSQL, so halves round away from zero.
     match &expr {
+fn is_moment(kind: &Option<DataType>) -> bool {
+    matches!(kind, Some(DataType::Date32 | DataType::Timestamp(..)))
+}
+
         Expr::Literal(ScalarValue::Float64(Some(number)), metadata) => {
             let rounded = Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata.clone());
             let is_changed = number.round() != *number;
