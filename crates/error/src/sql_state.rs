@@ -86,7 +86,7 @@ states! {
         "the length of a part of a text or of bytes is below zero",
         "make it zero or more";
     DIVISION_BY_ZERO "22012"
-        "division by zero, of integers and NUMERIC; that of doubles gives Infinity",
+        "division by zero",
         "divide by nullif(x, 0)";
     INVALID_PRECEDING_OR_FOLLOWING_SIZE "22013"
         "the offset of a window's frame is NULL or below zero",

@@ -1,8 +1,8 @@
 //! Expressions that may fail for some rows: they divide, overflow a type, or parse a text.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
@@ -69,15 +69,28 @@ pub fn has_risk(expr: &Expr) -> bool {
 fn is_fallible(expr: &Expr, schema: &DFSchema) -> bool {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     match expr {
-        // Float arithmetic overflows to infinity.
+        // Float arithmetic overflows to infinity, but does not divide by zero.
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_arithmetic(*op) => {
-            !(is_float(type_of(left)) && is_float(type_of(right)))
+            matches!(op, Operator::Divide | Operator::Modulo) && !is_nonzero(right)
+                || !(is_float(type_of(left)) && is_float(type_of(right)))
         }
         Expr::Negative(inner) => !is_float(type_of(inner)),
         Expr::Cast(Cast { expr, field }) => {
             !type_of(expr).is_some_and(|from| is_widening(&from, field.data_type()))
         }
         _ => true,
+    }
+}
+
+/// Whether an expression is a number other than zero.
+pub(crate) fn is_nonzero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => {
+            let number = value.cast_to(&DataType::Float64);
+            matches!(number, Ok(ScalarValue::Float64(Some(number))) if number != 0.0)
+        }
+        Expr::Cast(Cast { expr, field }) => field.data_type().is_floating() && is_nonzero(expr),
+        _ => false,
     }
 }
 
@@ -177,12 +190,14 @@ mod tests {
             substr(col("s"), col("i")),
             lower(cast(col("s"), DataType::Date32)).eq(lit("a")),
             -col("i"),
+            col("f") / lit(0.0),
+            col("f") / col("f"),
         ] {
             assert!(fails(expr.clone()), "{expr}");
         }
         for expr in [
             col("i").not_eq(lit(0)).and(col("s").like(lit("a%"))),
-            col("f") / lit(0.0),
+            col("f") / lit(2.0),
             -col("f"),
             cast(col("i"), DataType::Int64).gt(lit(1_i64)),
             cast(col("i"), DataType::Float64).gt(lit(1.0)),

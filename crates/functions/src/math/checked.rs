@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, PrimitiveArray};
-use datafusion::arrow::compute::kernels::numeric::{add, mul, rem, sub};
+use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
+use datafusion::arrow::compute::kernels::numeric::{add, div, mul, rem, sub};
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
     IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, i256,
@@ -50,10 +50,15 @@ pub enum Operation {
     ScaleInterval,
     /// An interval divided by a float.
     DivideInterval,
+    /// A float divided by one; fails with 22012 if the divisor is zero, unless the other one is NaN. NaN has no
+    /// sign.
+    Divide,
+    /// The remainder of that division.
+    Modulo,
 }
 
 impl Operation {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Add,
         Self::Subtract,
         Self::Multiply,
@@ -64,6 +69,8 @@ impl Operation {
         Self::UnsignedNan,
         Self::ScaleInterval,
         Self::DivideInterval,
+        Self::Divide,
+        Self::Modulo,
     ];
 
     /// Name of the function.
@@ -80,6 +87,8 @@ impl Operation {
             Self::UnsignedNan => "harrier_unsigned_nan",
             Self::ScaleInterval => "harrier_scale_interval",
             Self::DivideInterval => "harrier_divide_interval",
+            Self::Divide => "harrier_divide",
+            Self::Modulo => "harrier_modulo",
         }
     }
 
@@ -140,6 +149,9 @@ impl ScalarUDFImpl for Arithmetic {
             {
                 Ok(first.clone())
             }
+            (Operation::Divide | Operation::Modulo, [left, right]) if left == right && left.is_floating() => {
+                Ok(left.clone())
+            }
             (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
             (
                 Operation::Add | Operation::Subtract,
@@ -195,6 +207,18 @@ impl ScalarUDFImpl for Arithmetic {
             (Operation::Add, _) => add,
             (Operation::Subtract, _) => sub,
             (Operation::Multiply, _) => mul,
+            (Operation::Divide | Operation::Modulo | Operation::Remainder, [left, right])
+                if arguments.return_field.data_type().is_floating() =>
+            {
+                let is_scalar = [left, right].iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+                let rows = if is_scalar { 1 } else { arguments.number_rows };
+                let kernel = if self.operation == Operation::Divide { div } else { rem };
+                let divided = divide_floats(kernel, &left.to_array(rows)?, &right.to_array(rows)?)?;
+                return Ok(match is_scalar {
+                    true => ColumnarValue::Scalar(ScalarValue::try_from_array(&divided, 0)?),
+                    false => ColumnarValue::Array(divided),
+                });
+            }
             (Operation::Remainder, _) => rem,
             _ => return internal_err!("{} has other arguments", self.name()),
         };
@@ -251,7 +275,8 @@ impl Arithmetic {
             Operation::Subtract => Some('-'),
             Operation::Multiply => Some('*'),
             Operation::ScaleInterval => Some('*'),
-            Operation::DivideInterval => Some('/'),
+            Operation::DivideInterval | Operation::Divide => Some('/'),
+            Operation::Modulo => Some('%'),
             Operation::Terms | Operation::Remainder => None,
             Operation::Round | Operation::Real | Operation::UnsignedNan => None,
         }
@@ -395,6 +420,33 @@ pub(crate) fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
             }
         }
     })
+}
+
+type Kernel = fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>;
+
+/// Errors: a divisor is zero, and what it divides neither NULL nor NaN (22012).
+fn divide_floats(kernel: Kernel, left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
+    fn fails<T: ArrowPrimitiveType>(left: &ArrayRef, right: &ArrayRef) -> bool
+    where
+        T::Native: Into<f64>,
+    {
+        let (left, right) = (left.as_primitive::<T>(), right.as_primitive::<T>());
+        // Most often no value is zero, which needs no look at what is NULL.
+        right.values().iter().any(|divisor| (*divisor).into() == 0.0)
+            && left.iter().zip(right).any(|pair| match pair {
+                (Some(value), Some(divisor)) => divisor.into() == 0.0 && !value.into().is_nan(),
+                _ => false,
+            })
+    }
+    let fails = match left.data_type() {
+        DataType::Float32 => fails::<Float32Type>(left, right),
+        DataType::Float64 => fails::<Float64Type>(left, right),
+        other => return internal_err!("a division of {other}"),
+    };
+    if fails {
+        return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion());
+    }
+    without_signed_nan(&kernel(left, right)?)
 }
 
 /// 64-bit floats as 32-bit floats.

@@ -37,6 +37,7 @@ use harrier_functions::datetime::{difference, midnight, zoned_interval};
 use harrier_functions::math::checked::{Operation, has_room};
 use harrier_functions::parse::float;
 
+use crate::fallible::is_nonzero;
 use crate::rewrite::{input_schema, rewrite_expressions};
 
 /// The number of nested sums, differences and products from which a chain becomes a single call.
@@ -74,7 +75,6 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             };
             let kind = operation.and_then(|_| type_of(first_term(&left)));
             match operation {
-                Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                 // DataFusion casts dates to integers, and subtracts these.
                 Some(Operation::Subtract) if let Some(dates) = dates_of(&left, &right, schema) => {
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
@@ -82,6 +82,7 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                         dates.to_vec(),
                     )))
                 }
+                Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                     Transformed::yes(build_operation(operation, *left, *right))
                 }
                 Some(operation) if is_narrow(operation, &kind, type_of(&right)) => {
@@ -90,14 +91,22 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 Some(operation) if let Some(function) = shift(operation, &kind, type_of(&right)) => {
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
                         function,
-                        vec![*left, *right],
                         [*left, *right].map(|side| begin_of_day(side, schema)).to_vec(),
                     )))
                 }
                 Some(Operation::Subtract) if is_moment(&kind) && type_of(&right) == kind => {
                     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
                         difference::function(),
+                        vec![*left, *right],
                     )))
+                }
+                _ if let Some(operation) = float_division(op)
+                    && is_float(&type_of(&left))
+                    && type_of(&left) == type_of(&right)
+                    && !is_nonzero(&right) =>
+                {
+                    let sides = [*left, *right].map(strip_unsigned_nan);
+                    Transformed::yes(call(operation, sides.to_vec()))
                 }
                 _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
                     let (left, right) =
@@ -157,6 +166,15 @@ fn check_expr(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
+/// The function for a division of floats, which fails if the divisor is zero.
+fn float_division(op: Operator) -> Option<Operation> {
+    match op {
+        Operator::Divide => Some(Operation::Divide),
+        Operator::Modulo => Some(Operation::Modulo),
+        _ => None,
+    }
+}
+
 fn is_arithmetic(op: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
@@ -172,24 +190,6 @@ fn shift(operation: Operation, left: &Option<DataType>, right: Option<DataType>)
     zoned_interval::in_place_of(adds, left.as_ref()?, &right?)
 }
 
-/// Whether the types are decimals without room for every result.
-fn is_narrow(operation: Operation, left: &Option<DataType>, right: Option<DataType>) -> bool {
-    matches!((left, right), (Some(left), Some(right)) if !has_room(operation, left, &right))
-}
-
-fn is_float(kind: &Option<DataType>) -> bool {
-    matches!(kind, Some(DataType::Float32 | DataType::Float64))
-}
-
-/// Unwraps an intermediate float result: the sign of NaN is only removed at the end.
-fn strip_unsigned_nan(expr: Expr) -> Expr {
-    match expr {
-        Expr::ScalarFunction(mut function) if function.func.name() == Operation::UnsignedNan.name() => {
-            function.args.remove(0)
-        }
-        other => other,
-    }
-}
 /// The dates of a difference of which each was cast to an integer.
 fn dates_of(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<[Expr; 2]> {
     fn date_of(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
@@ -218,15 +218,33 @@ fn begin_of_day(expr: Expr, schema: &DFSchema) -> Expr {
     }
 }
 
+/// Whether the types are decimals without room for every result.
+fn is_narrow(operation: Operation, left: &Option<DataType>, right: Option<DataType>) -> bool {
+    matches!((left, right), (Some(left), Some(right)) if !has_room(operation, left, &right))
+}
+
+fn is_moment(kind: &Option<DataType>) -> bool {
+    matches!(kind, Some(DataType::Date32 | DataType::Timestamp(..)))
+}
+
+fn is_float(kind: &Option<DataType>) -> bool {
+    matches!(kind, Some(DataType::Float32 | DataType::Float64))
+}
+
+/// Unwraps an intermediate float result: the sign of NaN is only removed at the end.
+fn strip_unsigned_nan(expr: Expr) -> Expr {
+    match expr {
+        Expr::ScalarFunction(mut function) if function.func.name() == Operation::UnsignedNan.name() => {
+            function.args.remove(0)
+        }
+        other => other,
+    }
+}
 
 /// Rounds an expression to be cast to an integer; also returns whether it changed.
 fn round_operand(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
     // A numeric literal with a decimal point is exact in PostgreSQL, so halves round away from zero.
     match &expr {
-fn is_moment(kind: &Option<DataType>) -> bool {
-    matches!(kind, Some(DataType::Date32 | DataType::Timestamp(..)))
-}
-
         Expr::Literal(ScalarValue::Float64(Some(number)), metadata) => {
             let rounded = Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata.clone());
             let is_changed = number.round() != *number;
