@@ -142,14 +142,11 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
             return Ok(Transformed::yes(cast_to(expr, to, kind, &schema)));
         }
         let named = |expr: &Expr| type_names::of_expr(expr, &schema, &below);
-        if let Some(name) = pg_typeof_argument(&expr).and_then(|argument| named(argument)?.parse().ok()) {
-            let name = match name {
-                DeclaredType::Varchar(_) => DeclaredType::Varchar(None).to_string(),
-                DeclaredType::Char(_) => "character".to_string(),
-                DeclaredType::Uuid => name.to_string(),
-                _ => return Ok(Transformed::no(expr)),
-            };
-            return Ok(Transformed::yes(lit(name)));
+        if let Some(argument) = pg_typeof_argument(&expr) {
+            return Ok(match shown_type(argument, named(argument)) {
+                Some(name) => Transformed::yes(lit(name)),
+                None => Transformed::no(expr),
+            });
         }
         if !has_texts || !has_declared && !has_casts {
             return Ok(Transformed::no(expr));
@@ -179,6 +176,26 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         }
         Ok(if changed? { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
+}
+
+/// What `pg_typeof` shows of an expression whose Arrow type does not tell, by its type's name.
+fn shown_type(argument: &Expr, name: Option<String>) -> Option<String> {
+    if literal_text(argument).is_some() {
+        return Some("unknown".to_string());
+    }
+    let name = name?;
+    let (item, brackets) = match name.strip_prefix('_') {
+        Some(item) => (item, "[]"),
+        None => (name.as_str(), ""),
+    };
+    let shown = match item.parse() {
+        Ok(DeclaredType::Varchar(_)) => DeclaredType::Varchar(None).to_string(),
+        Ok(DeclaredType::Char(_)) => "character".to_string(),
+        Ok(uuid @ DeclaredType::Uuid) => uuid.to_string(),
+        _ if matches!(item, "json" | "jsonb") => item.to_string(),
+        _ => return None,
+    };
+    Some(format!("{shown}{brackets}"))
 }
 
 /// The argument of `pg_typeof`, if the expression is a call of it.

@@ -54,6 +54,8 @@ fn name(field: &Field) -> String {
     match field.data_type() {
         // PostgreSQL's name for an untyped NULL.
         DataType::Null => "unknown".to_string(),
+        // Clients get rows as JSON.
+        DataType::Struct(_) => "record".to_string(),
         _ => format_type(postgres_type_of_field(field).0, NO_MODIFIER).unwrap_or_default(),
     }
 }
@@ -75,6 +77,7 @@ mod tests {
             (DataType::Decimal128(12, 2), "numeric"),
             (DataType::new_list(DataType::Int32, true), "integer[]"),
             (DataType::Null, "unknown"),
+            (DataType::Struct(vec![Field::new("a", DataType::Int32, true)].into()), "record"),
         ] {
             let arguments = ScalarFunctionArgs {
                 args: vec![ColumnarValue::Scalar(ScalarValue::try_from(&data_type).unwrap())],

@@ -10,6 +10,7 @@
 //! apache/datafusion#3160); PostgreSQL 4.1.2.6.
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -34,6 +35,10 @@ impl AnalyzerRule for IntegerWidths {
             rewrite_expressions(plan, |mut expr| {
                 let Expr::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
                 let name = call.func.name();
+                if name == "pg_typeof" && call.args.first().is_some_and(|array| is_int4_array(array, &schema))
+                {
+                    return Ok(Transformed::yes(lit("integer[]")));
+                }
                 let is_narrower = match call.args.as_slice() {
                     [number] if matches!(name, "to_hex" | "pg_typeof") => {
                         is_int4(number, &schema) && number.get_type(&schema)? == DataType::Int64
@@ -53,4 +58,13 @@ impl AnalyzerRule for IntegerWidths {
         })?;
         Ok(changed.data)
     }
+}
+
+/// Whether an array is written with elements that are integers of 32 bits in PostgreSQL.
+fn is_int4_array(array: &Expr, schema: &DFSchema) -> bool {
+    let Expr::ScalarFunction(call) = array else { return false };
+    let is_null = |element: &Expr| matches!(element, Expr::Literal(value, _) if value.is_null());
+    call.func.name() == "make_array"
+        && call.args.iter().any(|element| is_int4(element, schema))
+        && call.args.iter().all(|element| is_int4(element, schema) || is_null(element))
 }
