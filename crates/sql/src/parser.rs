@@ -17,7 +17,7 @@ use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
     Tokens, call_keywords, explain_options, frame_exclusion, grouping_lists, key_storage, merge_do_nothing,
     only_keyword, operators, postgres_synonyms, quantified_query, string_continuation, subscript_targets,
-    table_query, view_rename,
+    table_query, unicode_escapes, view_rename,
 };
 
 pub mod access;
@@ -167,6 +167,7 @@ fn parse_warehouse_statement(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
 /// Rewrites PostgreSQL syntax to what the parser knows. Returns whether ALTER VIEW was rewritten to ALTER
 /// TABLE.
 fn rewrite(tokens: &mut Tokens<'_>) -> Result<bool> {
+    unicode_escapes::rewrite(tokens)?;
     string_continuation::rewrite(tokens)?;
     frame_exclusion::rewrite(tokens)?;
     key_storage::rewrite(tokens)?;

@@ -32,6 +32,7 @@ pub mod subscript_targets;
 pub mod table_query;
 #[cfg(test)]
 pub mod testing;
+pub mod unicode_escapes;
 pub mod view_rename;
 
 /// A statement's tokens without whitespace and comments, which [`Tokens::to_parse`] puts back.
