@@ -1,8 +1,8 @@
-//! Computes aggregates in a subquery whose columns all belong to a query around it, as `SELECT (SELECT max(t.y)
-//! FROM t WHERE t.y < sum(o.x)) FROM o`.
+//! Computes aggregates in a subquery whose columns all belong to a query around it, as `SELECT (SELECT
+//! max(t.y) FROM t WHERE t.y < sum(o.x)) FROM o`.
 //!
-//! In the SQL standard, such an aggregate belongs to the outer query and aggregates its rows. DataFusion would
-//! aggregate the rows of the subquery, or reject it in a WHERE.
+//! In the SQL standard, such an aggregate belongs to the outer query and aggregates its rows. DataFusion
+//! would aggregate the rows of the subquery, or reject it in a WHERE.
 //!
 //! ```text
 //! Projection: o.k, (subquery: t.y < max⟨o.x⟩)       Projection: o.k, (subquery: t.y < outer_ref(max(o.x)))
@@ -26,6 +26,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr};
 use datafusion::logical_expr::utils::COUNT_STAR_EXPANSION;
 use datafusion::logical_expr::{
@@ -42,11 +43,12 @@ use crate::analyzer::decorrelation::references::{subquery_of, with_plan};
 #[derive(Debug)]
 pub(crate) struct OuterAggregatePlanner;
 
+// Errors: an aggregate of outer columns has another one in its arguments (42803).
 impl ExprPlanner for OuterAggregatePlanner {
     fn plan_aggregate(&self, raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
         let orders = raw.order_by.iter().map(|sort| &sort.expr);
         let mut columns: Vec<(Column, FieldRef)> = Vec::new();
-        let mut is_outer = true;
+        let (mut is_outer, mut has_nested) = (true, false);
         for expr in raw.args.iter().chain(raw.filter.as_deref()).chain(orders) {
             expr.apply(|part| {
                 match part {
@@ -56,10 +58,18 @@ impl ExprPlanner for OuterAggregatePlanner {
                         }
                     }
                     Expr::Column(_) => is_outer = false,
-                    other => is_outer &= subquery_of(other).is_none(),
+                    other => {
+                        is_outer &= subquery_of(other).is_none();
+                        has_nested |= outer_aggregate(other).is_some();
+                    }
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;
+        }
+        // Both belong to the same query.
+        if is_outer && has_nested {
+            let message = "aggregate function calls cannot be nested";
+            return Err(SqlError::new(SqlState::GROUPING_ERROR, message).into_datafusion());
         }
         if !is_outer || columns.is_empty() {
             return Ok(PlannerResult::Original(raw));
@@ -149,11 +159,11 @@ impl AnalyzerRule for OuterLevelAggregates {
             let node = node.recompute_schema()?;
             Ok(Transformed::yes(place(node)?))
         })?;
-        if has_outer_aggregate(&placed.data)? { Err(unsupported()) } else { Ok(placed.data) }
+        if has_outer_aggregate(&placed.data)? { Err(no_support()) } else { Ok(placed.data) }
     }
 }
 
-fn unsupported() -> DataFusionError {
+fn no_support() -> DataFusionError {
     let message = "an aggregate of columns of an outer query alone is not supported in a subquery";
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
@@ -165,7 +175,7 @@ fn reject_nested(plan: &LogicalPlan) -> Result<()> {
         for expr in &aggregate.aggr_expr {
             expr.apply(|expr| match expr {
                 Expr::AggregateFunction(function) if is_outer(function, aggregate.input.schema())? => {
-                    Err(unsupported())
+                    Err(no_support())
                 }
                 _ => Ok(TreeNodeRecursion::Continue),
             })?;
@@ -245,7 +255,7 @@ fn place(node: LogicalPlan) -> Result<LogicalPlan> {
         return Ok(node);
     }
     let [input] = node.inputs()[..] else { return Ok(node) };
-    let grouped = grouped_schema(input);
+    let grouped = aggregate_below(input);
     let rows = grouped.as_ref().map_or_else(|| input.schema(), |aggregate| aggregate.input.schema());
     found.retain(|(_, columns)| columns.iter().all(|column| rows.has_column(column)));
     if found.is_empty() {
@@ -296,13 +306,13 @@ fn place(node: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// The node that groups the rows of a query, below this one.
-fn grouped_schema(plan: &LogicalPlan) -> Option<&Aggregate> {
+fn aggregate_below(plan: &LogicalPlan) -> Option<&Aggregate> {
     match plan {
         LogicalPlan::Aggregate(aggregate) => Some(aggregate),
         LogicalPlan::Projection(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Window(_)
-        | LogicalPlan::Sort(_) => grouped_schema(plan.inputs().into_iter().next()?),
+        | LogicalPlan::Sort(_) => aggregate_below(plan.inputs().into_iter().next()?),
         _ => None,
     }
 }
@@ -351,16 +361,20 @@ fn refer(expr: Expr, places: &[(Expr, Expr)]) -> Result<Expr> {
 
 fn refer_in_plan(plan: LogicalPlan, places: &[(Expr, Expr)]) -> Result<LogicalPlan> {
     let referred = plan.transform_up(|node| {
+        // An aggregate's name is that of its column.
+        let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
+            let name = names.save(&expr);
             let expr = refer(expr, places)?;
-            expr.transform_up(|part| {
+            let referred = expr.transform_up(|part| {
                 let place = outer_aggregate(&part)
                     .and_then(|outer| places.iter().find(|(aggregate, _)| *aggregate == outer.aggregate));
                 match place {
                     Some((_, reference)) => Ok(Transformed::yes(reference.clone())),
                     None => Ok(Transformed::no(part)),
                 }
-            })
+            })?;
+            Ok(referred.update_data(|expr| name.restore(expr)))
         })?
         .map_data(LogicalPlan::recompute_schema)
     })?;
