@@ -27,8 +27,8 @@ use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expre
 use harrier_sql::desugar::array_elements::ELEMENT;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::type_names;
-use crate::types::names::{field_type_name, type_name};
+use crate::types::names::type_name;
+use harrier_planner::analyzer::bytea_operators::ByteaOperatorPlanner;
 use harrier_planner::analyzer::set_operation_types::is_set_operation;
 use harrier_planner::analyzer::text_constants;
 
@@ -337,6 +337,11 @@ impl ExprPlanner for LiteralOperators {
         if expr.op == BinaryOperator::StringConcat {
             return Ok(plan_array_concat(expr, schema));
         }
+        // As the planner of arrays would ask those after this one.
+        let elements = match ByteaOperatorPlanner.plan_array_literal(elements, schema)? {
+            PlannerResult::Original(elements) => elements,
+            PlannerResult::Planned(array) => return Ok(PlannerResult::Planned(array)),
+        };
         if is_quoted(&expr.left) != is_quoted(&expr.right) {
             let (literal, other) = match is_quoted(&expr.left) {
                 true => (&mut expr.left, &expr.right),

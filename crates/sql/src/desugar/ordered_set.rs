@@ -130,7 +130,8 @@ mod tests {
             ("SELECT mode() WITHIN GROUP (ORDER BY a DESC)", "SELECT mode(a, true)"),
             (
                 "SELECT percentile_cont(ARRAY[0.1, 0.2]) WITHIN GROUP (ORDER BY a)",
-                "SELECT ARRAY[percentile_cont(0.1) WITHIN GROUP (ORDER BY a), percentile_cont(0.2) WITHIN GROUP (ORDER BY a)]",
+                "SELECT {'harrier_element': percentile_cont(0.1) WITHIN GROUP (ORDER BY a), \
+                 'harrier_element': percentile_cont(0.2) WITHIN GROUP (ORDER BY a)}",
             ),
             (
                 "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY a DESC) FILTER (WHERE b)",

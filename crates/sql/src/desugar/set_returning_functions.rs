@@ -587,8 +587,8 @@ fn name_series_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, 
     }
 }
 
-/// Rewrites a call of another function in FROM with columns in its arguments to a lateral subquery of one row.
-/// Without columns the planner of relations knows it.
+/// Rewrites a call of another function in FROM with columns in its arguments to a lateral subquery of one
+/// row. Without columns the planner of relations knows it.
 fn unfold_scalar(factor: &mut TableFactor) -> Option<(String, String)> {
     let TableFactor::Table { name, args: Some(args), with_ordinality: false, alias, .. } = &*factor else {
         return None;

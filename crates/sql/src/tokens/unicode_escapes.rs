@@ -96,7 +96,7 @@ mod tests {
     fn texts_have_their_own_escape_character() {
         for (sql, expected) in [
             ("U&'d!0061t!+000061' UESCAPE '!'", "'data'"),
-            ("u&'!!a\\0041''b' uescape '!'", "'!a\\0041''b'"),
+            ("u&'!!a\\0041''b' uescape '!'", "'!a\\0041'b'"),
             ("U&'x*D83D*DE00y' UESCAPE '*'", "'x😀y'"),
             ("U&'plain' UESCAPE '!'", "'plain'"),
         ] {
