@@ -1,4 +1,5 @@
-//! `nullif` of an array, an interval or a boolean and a quoted literal, which DataFusion's finds no common type for.
+//! `nullif` of an array, an interval or a boolean and a quoted literal, which DataFusion's finds no common
+//! type for.
 
 use std::sync::Arc;
 

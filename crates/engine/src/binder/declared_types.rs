@@ -15,7 +15,7 @@ use datafusion::common::{Column as ColumnName, DFSchema, ScalarValue, ToDFSchema
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{
-    DdlStatement, EmptyRelation, Expr, ExprSchemable, LogicalPlan, Projection, lit,
+    DdlStatement, EmptyRelation, Expr, ExprSchemable, LogicalPlan, Projection, Union, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::cast::declared_type::{
@@ -24,6 +24,7 @@ use harrier_functions::cast::declared_type::{
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 
 use crate::binder::type_names;
+use crate::planning::unknown_literals::with_column;
 use crate::warehouse::table::WarehouseTable;
 use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 
@@ -117,6 +118,38 @@ impl AnalyzerRule for DeclaredTypes {
 ///
 /// Errors: a literal beside a UUID is not a valid one (22P02).
 pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = match plan {
+        LogicalPlan::Union(union) => return normalize_union(union),
+        other => other,
+    };
+    rewrite_expressions_of(plan)
+}
+
+/// Writes literals beside UUIDs in the columns of a UNION as UUIDs.
+fn normalize_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let names: Vec<Vec<Option<String>>> = union.inputs.iter().map(|input| type_names::of(input)).collect();
+    let is_uuid = |name: Option<&Option<String>>| {
+        let declared = name.and_then(|name| name.as_ref()?.parse().ok());
+        matches!(declared, Some(DeclaredType::Uuid))
+    };
+    let mut is_changed = false;
+    for at in 0..union.schema.fields().len() {
+        if !names.iter().any(|names| is_uuid(names.get(at))) {
+            continue;
+        }
+        for input in &mut union.inputs {
+            if let Some(changed) =
+                with_column(input, at, &|literal| normalize_literal(literal, DeclaredType::Uuid))?
+            {
+                *input = Arc::new(changed);
+                is_changed = true;
+            }
+        }
+    }
+    Ok(Transformed::new_transformed(LogicalPlan::Union(union), is_changed))
+}
+
+fn rewrite_expressions_of(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let mut has_texts = false;
     let mut has_casts = false;
     let mut asks = false;
@@ -164,7 +197,7 @@ pub(crate) fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         map_comparison_sides(&mut expr, &mut level);
         match &mut expr {
             Expr::ScalarFunction(function)
-                if matches!(function.name(), "coalesce" | "nullif" | "greatest" | "least") =>
+                if matches!(function.name(), "coalesce" | "nullif" | "greatest" | "least" | "make_array") =>
             {
                 level(&mut function.args.iter_mut().collect::<Vec<_>>());
             }
@@ -256,14 +289,19 @@ fn normalize_literals(sides: &mut [&mut Expr], name: impl Fn(&Expr) -> Option<St
     };
     let mut is_changed = false;
     for side in sides {
-        let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = &mut **side
-        else {
-            continue;
-        };
-        let normal = to.normal(text)?.into_owned();
-        is_changed |= normal != *text;
-        *text = normal;
+        is_changed |= normalize_literal(side, to)?;
     }
+    Ok(is_changed)
+}
+
+/// Writes a literal as a declared type has it. Returns whether that changed it.
+fn normalize_literal(expr: &mut Expr, to: DeclaredType) -> Result<bool> {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = expr else {
+        return Ok(false);
+    };
+    let normal = to.normal(text)?.into_owned();
+    let is_changed = normal != *text;
+    *text = normal;
     Ok(is_changed)
 }
 

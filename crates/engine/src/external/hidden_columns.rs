@@ -1,6 +1,6 @@
 //! A table over CSV files without those of their columns that folders give the value of: `a=5/f.csv` with a
-//! column `a`. Columns of CSV files are found by their place, so the file's own stays in what is scanned, under
-//! another name, and is left out here. It can only be read.
+//! column `a`. Columns of CSV files are found by their place, so the file's own stays in what is scanned,
+//! under another name, and is left out here. It can only be read.
 
 use std::sync::Arc;
 

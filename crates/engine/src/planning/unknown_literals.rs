@@ -21,7 +21,6 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::array_elements;
-use harrier_functions::cast::declared_type::DeclaredType;
 use harrier_functions::datetime::duration;
 use harrier_planner::rewrite::{input_schema, map_comparison_sides, rewrite_expressions};
 use harrier_sql::desugar::array_elements::ELEMENT;
@@ -31,9 +30,6 @@ use crate::types::names::type_name;
 use harrier_planner::analyzer::bytea_operators::ByteaOperatorPlanner;
 use harrier_planner::analyzer::set_operation_types::is_set_operation;
 use harrier_planner::analyzer::text_constants;
-
-/// The declared type's name.
-const UUID: &str = "uuid";
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -167,7 +163,6 @@ fn rewrite_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
         let kinds: Vec<DataType> =
             union.inputs.iter().map(|input| input.schema().field(at).data_type().clone()).collect();
         if kinds.iter().all(|kind| kind.is_string() || kind.is_null()) {
-            is_changed |= rewrite_uuids(&mut union, at)?;
             continue;
         }
         let mut typed = kinds.iter().filter(|kind| is_of_column(kind));
@@ -183,36 +178,6 @@ fn rewrite_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
         true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
         false => Ok(Transformed::no(LogicalPlan::Union(union))),
     }
-}
-
-/// UUIDs are texts, which their columns tell by the declared type.
-fn rewrite_uuids(union: &mut Union, at: usize) -> Result<bool> {
-    let is_uuid =
-        |input: &Arc<LogicalPlan>| type_names::of(input).get(at).cloned().flatten().as_deref() == Some(UUID);
-    if !union.inputs.iter().any(is_uuid) {
-        return Ok(false);
-    }
-    let mut is_changed = false;
-    for input in &mut union.inputs {
-        if let Some(changed) = with_column(input, at, &normalize_uuid)? {
-            *input = Arc::new(changed);
-            is_changed = true;
-        }
-    }
-    Ok(is_changed)
-}
-
-/// Writes a quoted literal as UUIDs are. Returns whether that changed it.
-///
-/// Errors: it is none (22P02).
-fn normalize_uuid(expr: &mut Expr) -> Result<bool> {
-    let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = expr else {
-        return Ok(false);
-    };
-    let normal = DeclaredType::Uuid.normal(text)?.into_owned();
-    let is_changed = normal != *text;
-    *text = normal;
-    Ok(is_changed)
 }
 
 /// The same for EXCEPT and INTERSECT, which are planned as joins.
@@ -337,11 +302,6 @@ impl ExprPlanner for LiteralOperators {
         if expr.op == BinaryOperator::StringConcat {
             return Ok(plan_array_concat(expr, schema));
         }
-        // As the planner of arrays would ask those after this one.
-        let elements = match ByteaOperatorPlanner.plan_array_literal(elements, schema)? {
-            PlannerResult::Original(elements) => elements,
-            PlannerResult::Planned(array) => return Ok(PlannerResult::Planned(array)),
-        };
         if is_quoted(&expr.left) != is_quoted(&expr.right) {
             let (literal, other) = match is_quoted(&expr.left) {
                 true => (&mut expr.left, &expr.right),
@@ -374,6 +334,11 @@ impl ExprPlanner for LiteralOperators {
             return Ok(PlannerResult::Original(RawDictionaryExpr { keys, values }));
         }
         let elements = match self.plan_array_literal(values, schema)? {
+            PlannerResult::Original(elements) => elements,
+            PlannerResult::Planned(array) => return Ok(PlannerResult::Planned(array)),
+        };
+        // As the planner of arrays would ask those after this one.
+        let elements = match ByteaOperatorPlanner.plan_array_literal(elements, schema)? {
             PlannerResult::Original(elements) => elements,
             PlannerResult::Planned(array) => return Ok(PlannerResult::Planned(array)),
         };
@@ -596,7 +561,7 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     }
     let others: Vec<&DataType> = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).collect();
     if others.is_empty() {
-        return match_uuids(&mut values, schema);
+        return Ok(false);
     }
     if others.iter().all(|kind| kind.is_numeric()) && others.iter().any(|kind| is_decimal(kind)) {
         return Ok(values.iter_mut().fold(false, |is_changed, value| {
@@ -627,22 +592,6 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
             let message = format!("{word} types {kind} and {text} cannot be matched");
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
         }
-    }
-    Ok(is_changed)
-}
-
-/// Writes the literals beside UUIDs, which are texts, as these are.
-///
-/// Errors: one is no UUID (22P02).
-fn match_uuids(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
-    let below: Vec<_> = schema.fields().iter().map(|field| field_type_name(field)).collect();
-    let is_uuid = |value: &Expr| type_names::of_expr(value, schema, &below).as_deref() == Some(UUID);
-    if !values.iter().any(|value| is_quoted(value)) || !values.iter().any(|value| is_uuid(value)) {
-        return Ok(false);
-    }
-    let mut is_changed = false;
-    for value in values {
-        is_changed |= normalize_uuid(value)?;
     }
     Ok(is_changed)
 }

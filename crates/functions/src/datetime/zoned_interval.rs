@@ -1,8 +1,8 @@
-//! `+` and `-` of a date or timestamp and an interval, as PostgreSQL computes them: infinite ones stay what they
-//! are. For a timestamptz months and days are counted by the clocks of the session's zone, and the time is
-//! added afterwards. A local time that clocks never show is taken with the offset before the change, and of two
-//! the later one is meant. DataFusion's operators fail on both, and compute with the number that stands for
-//! infinity.
+//! `+` and `-` of a date or timestamp and an interval, as PostgreSQL computes them: infinite ones stay what
+//! they are. For a timestamptz months and days are counted by the clocks of the session's zone, and the time
+//! is added afterwards. A local time that clocks never show is taken with the offset before the change, and
+//! of two the later one is meant. DataFusion's operators fail on both, and compute with the number that
+//! stands for infinity.
 //!
 //! Ranks know them by their names ([`functions`]).
 
@@ -34,8 +34,8 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [true, false].into_iter().map(function)
 }
 
-/// (moment, interval) or (interval, moment) → moment, the sum; or, if not `adds`, (moment, interval) → moment,
-/// the difference. A moment is a date or a timestamp.
+/// (moment, interval) or (interval, moment) → moment, the sum; or, if not `adds`, (moment, interval) →
+/// moment, the difference. A moment is a date or a timestamp.
 fn function(adds: bool) -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shifted { adds, signature }))

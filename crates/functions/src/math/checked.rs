@@ -50,8 +50,8 @@ pub enum Operation {
     ScaleInterval,
     /// An interval divided by a float.
     DivideInterval,
-    /// A float divided by one; fails with 22012 if the divisor is zero, unless the other one is NaN. NaN has no
-    /// sign.
+    /// A float divided by one; fails with 22012 if the divisor is zero, unless the other one is NaN. NaN has
+    /// no sign.
     Divide,
     /// The remainder of that division.
     Modulo,

@@ -5,8 +5,8 @@
 //! INSERT INTO t SELECT … FROM (VALUES (1, 2)) AS v (a, b)  ─►  SubqueryAlias: v
 //!                                                                Values: (1, 2)
 //! ```
-//! The values keep their own types. DataFusion would give them the columns and types of t. Quoted literals take
-//! the type of the other values of their column, where DataFusion has no common type.
+//! The values keep their own types. DataFusion would give them the columns and types of t. Quoted literals
+//! take the type of the other values of their column, where DataFusion has no common type.
 //!
 //! `ValuesPlanner` can go when VALUES in FROM of an INSERT is planned without the schema of the target table;
 //! no issue found.
