@@ -22,7 +22,7 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::check_years;
-use harrier_planner::analyzer::text_constants::{TimeReading, readable};
+use harrier_planner::analyzer::text_constants::{self, TimeReading, readable};
 use harrier_sql::identifier::{plain, without_casts};
 use harrier_sql::parser::as_of::AS_OF_MARK;
 use harrier_sql::parser::sequence::GeneratedColumn;
@@ -726,6 +726,13 @@ impl Ddl<'_> {
             AlterColumnOperation::SetDefault { value } if self.set_sequence_default(column, value)? => {
                 written.next(value);
             }
+            AlterColumnOperation::SetDefault { value }
+                if let Some(array) = array_default(literal_text(value), &type_of(column, false)?)? =>
+            {
+                written.next(value);
+                column.default = Some(array);
+                self.check_default(column)?;
+            }
             AlterColumnOperation::SetDefault { value } => {
                 let text = self.value_of(value, column).await?;
                 column.default = stored_default(value, text, written);
@@ -1147,6 +1154,28 @@ fn stored_default(
     }
 }
 
+/// The text of a literal in quotes.
+fn literal_text(value: &ast::Expr) -> Option<&str> {
+    match value {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A literal in quotes as the default of a column of arrays, which the catalog keeps as an expression.
+///
+/// Errors: it is no array (22P02).
+fn array_default(text: Option<&str>, kind: &DataType) -> Result<Option<DefaultValue>> {
+    let (Some(text), DataType::List(item)) = (text, kind) else { return Ok(None) };
+    let is_nested = matches!(item.data_type(), DataType::List(_));
+    text_constants::elements(text, is_nested).map_err(SqlError::into_datafusion)?;
+    let sql = format!("'{}'::{}", text.replace('\'', "''"), names::type_name(kind));
+    Ok(Some(DefaultValue::Expression { sql, dialect: DIALECT.to_string() }))
+}
+
 /// The stored default of a column; `None` for NULL. `written`: the text of an expression.
 fn default_value(
     default: &Expr,
@@ -1174,6 +1203,9 @@ fn default_value(
         return Ok(Some(DefaultValue::Expression { sql, dialect: DIALECT.to_string() }));
     };
     let kind = type_of(column, false)?;
+    if let Some(array) = array_default(value.try_as_str().flatten(), &kind)? {
+        return Ok(Some(array));
+    }
     let value: ScalarValue = readable(value, &kind, reading)?.cast_to(&kind)?;
     Ok(constant(&value.to_array()?, &column.name)?.map(DefaultValue::Literal))
 }
