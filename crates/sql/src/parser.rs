@@ -17,7 +17,7 @@ use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
     Tokens, call_keywords, explain_options, frame_exclusion, grouping_lists, key_storage, merge_do_nothing,
     only_keyword, operators, postgres_synonyms, quantified_query, string_continuation, subscript_targets,
-    table_query, unicode_escapes, view_rename,
+    table_query, unicode_escapes, view_rename, word,
 };
 
 pub mod access;
@@ -136,6 +136,9 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(copy) = copy::parse(&tokens)? {
         return Ok(Parsed { partition, analyze, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
+    if let Some(statement) = parse_explained_copy(&tokens, options.levels.min(NESTING_MAX))? {
+        return Ok(Parsed { analyze, explain, ..Parsed::of(Statement::Sql(statement)) });
+    }
     let mut statement = parse_planner_statement(tokens, options.levels.min(NESTING_MAX))?;
     if let Some(row_format) = row_format {
         row_format.apply(&mut statement)?;
@@ -144,6 +147,22 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
         without_rows(&mut statement);
     }
     Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, analyze, explain, renames_view })
+}
+
+/// Parses EXPLAIN of a COPY in PostgreSQL's syntax, which DataFusion's parser does not know: it gets a query
+/// in place of the COPY.
+fn parse_explained_copy(tokens: &Tokens<'_>, levels: usize) -> Result<Option<parser::Statement>> {
+    let Some(at) = copy::explained_at(tokens) else { return Ok(None) };
+    let Some(copy) = copy::parse(&tokens.part(at..tokens.len()))? else { return Ok(None) };
+    let mut explain = tokens.clone();
+    explain.replace(at..tokens.len(), [word("SELECT"), Token::Number("1".to_string(), false)]);
+    match parse_planner_statement(explain, levels)? {
+        parser::Statement::Explain(mut explain) => {
+            explain.statement = Box::new(copy::statement_to_explain(&copy)?);
+            Ok(Some(parser::Statement::Explain(explain)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Parses a statement that only a warehouse supports.

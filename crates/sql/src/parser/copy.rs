@@ -192,6 +192,36 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
     Ok(Some(Copy { source, direction, file, options }))
 }
 
+/// The index of the COPY that an EXPLAIN explains; `None` for other statements.
+pub fn explained_at(tokens: &Tokens<'_>) -> Option<usize> {
+    if !tokens.is(0, "explain") {
+        return None;
+    }
+    let mut at = if tokens.is_token(1, &Token::LParen) { tokens.after_parentheses(1)? } else { 1 };
+    loop {
+        at += match () {
+            () if tokens.is_one_of(at, &["analyze", "verbose"]) => 1,
+            () if tokens.is(at, "format") => 2,
+            () => return tokens.is(at, "copy").then_some(at),
+        };
+    }
+}
+
+/// The statement that EXPLAIN of a COPY explains: of COPY TO STDOUT, its query.
+///
+/// Errors: it is COPY FROM, or the format is not for files (0A000).
+pub fn statement_to_explain(copy: &Copy) -> Result<Statement> {
+    if copy.direction == Direction::From {
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "EXPLAIN of COPY FROM is not supported")
+            .with_hint("EXPLAIN INSERT INTO a table SELECT * FROM 'file'")
+            .into_datafusion());
+    }
+    match to_file(copy)? {
+        Some(statement) => Ok(statement),
+        None => as_query(&copy.source),
+    }
+}
+
 /// The rows that COPY TO exports, as a query.
 pub fn as_query(source: &CopySource) -> Result<Statement> {
     let query = match source {
@@ -521,6 +551,31 @@ mod tests {
             let layout = layout.map(|name: &str| ast::Value::SingleQuotedString(name.to_string()));
             assert_eq!(given.map(|(_, value)| value), layout.as_ref(), "{text}");
         }
+    }
+
+    #[test]
+    fn explained_copies_are_found() {
+        let at = |text: &str| explained_at(&Tokens::of(text, &SqlDialect).unwrap());
+        for (text, expected) in [
+            ("EXPLAIN COPY t TO 'x'", Some(1)),
+            ("explain analyze verbose copy t TO 'x'", Some(3)),
+            ("EXPLAIN FORMAT tree COPY t TO 'x'", Some(3)),
+            ("EXPLAIN (ANALYZE, FORMAT json) COPY t TO 'x'", Some(7)),
+            ("EXPLAIN (SELECT 1)", None),
+            ("EXPLAIN SELECT 1", None),
+            ("EXPLAIN FORMAT", None),
+            ("COPY t TO 'x'", None),
+        ] {
+            assert_eq!(at(text), expected, "{text}");
+        }
+        let state = |text: &str| {
+            let error = statement_to_explain(&parse(text).unwrap().unwrap()).unwrap_err();
+            harrier_sqlstate::of(&error).as_str().to_string()
+        };
+        assert_eq!(state("COPY t FROM 'x.csv'"), "0A000");
+        assert_eq!(state("COPY t TO 'x' WITH (FORMAT binary)"), "0A000");
+        let rows = statement_to_explain(&parse("COPY t TO STDOUT").unwrap().unwrap()).unwrap();
+        assert_eq!(rows.to_string(), "SELECT * FROM t");
     }
 
     #[test]
