@@ -67,9 +67,7 @@ impl Session {
         {
             return explain::rows(answer.lines, explain.format);
         }
-        if let Some(target) = &target {
-            target::check(target)?;
-        }
+        let folder = target.as_deref().map(target::check).transpose()?;
         let is_json = explain::is_json_analysis(plan);
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<ReadSet>();
@@ -112,6 +110,10 @@ impl Session {
             None => file_tables::with_scanned_files(error, &scanned),
         });
         let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
+        let stream = match folder {
+            Some(folder) => folder.keep_after(stream),
+            None => stream,
+        };
         Ok(match verb {
             Some(verb) => Outcome::Write(Write {
                 verb,

@@ -57,7 +57,7 @@ use url::Url;
 
 use hidden::{HdfsFile, HiddenFile, LocalFile, S3Put, Upload};
 
-pub use hidden::remove_local;
+pub use hidden::{create_folders, keep_folders, remove_local, remove_new_folders};
 
 /// Bytes of small files that a statement holds in memory; beyond that they are uploaded.
 const HELD_BYTES_MAX: usize = 64 << 20;

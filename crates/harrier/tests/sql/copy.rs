@@ -1,4 +1,4 @@
-//! COPY FROM STDIN and TO STDOUT of the binary: with `-c`, in scripts, and errors.
+//! COPY of the binary: FROM STDIN and TO STDOUT with `-c` and in scripts, TO folders, and errors.
 
 use std::io::Write;
 use std::path::Path;
@@ -235,6 +235,55 @@ fn failed_copy_skips_its_rows() {
     let output = sql(folder.path(), &[], script.as_bytes());
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("ERROR 42P01"), "{}", text(&output.stderr));
+}
+
+/// Three ranks in one process.
+const RANKS: [&str; 6] = [
+    "--inprocess-ranks",
+    "3",
+    "--set",
+    "harrier.interconnect=inprocess",
+    "--set",
+    "harrier.distribute_bytes_min=0",
+];
+
+/// Files with 120000 rows, which ranks share.
+fn rows_of_files(folder: &Path, last_row: &str) -> String {
+    let source = folder.join("source");
+    std::fs::create_dir_all(&source).unwrap();
+    for file in 0..6 {
+        let rows = (file * 20_000..(file + 1) * 20_000).map(|v| format!("{v},\"text, {v}\",{}\n", v % 5));
+        let last = if file == 5 { last_row } else { "" };
+        let text = "id,t,k\n".to_string() + &rows.collect::<String>() + last;
+        std::fs::write(source.join(format!("{file}.csv")), text).unwrap();
+    }
+    format!("'{}/'", source.display())
+}
+
+/// Neither what a rank has written nor a folder, new or in one that was there, and what was there stays.
+#[test]
+fn failed_copies_leave_no_folder() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let source = rows_of_files(folder, "200000,last,7\n");
+    let kept = folder.join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::write(kept.join("old.csv"), "id\n1\n").unwrap();
+    let none: &[&str] = &[];
+    for arguments in [none, &RANKS] {
+        for options in ["WITH (FORMAT csv)", "STORED AS PARQUET", "STORED AS PARQUET PARTITIONED BY (k)"] {
+            for target in ["new", "new/er", "kept"] {
+                let rows = format!("SELECT id, k, 1 / (200000 - id) AS q FROM {source}");
+                let copy = format!("COPY ({rows}) TO '{}/' {options}", folder.join(target).display());
+                let output = sql(folder, &[arguments, &["-c", &copy]].concat(), b"");
+                assert!(text(&output.stderr).contains("ERROR 22012"), "{copy}: {}", text(&output.stderr));
+                assert!(!folder.join("new").exists(), "{copy}");
+                let names: Vec<_> =
+                    std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                assert_eq!(names, ["old.csv"], "{copy}");
+            }
+        }
+    }
 }
 
 fn walk(folder: &Path) -> Vec<String> {

@@ -10,9 +10,13 @@ use std::sync::Arc;
 
 use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::timestamp_seconds::declared_schema;
+use harrier_exec::formats::atomic_sinks::{create_folders, keep_folders, remove_new_folders};
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
@@ -21,10 +25,56 @@ use crate::external::file_names::is_device;
 /// With less free space a file system counts as full: a writer's last buffer did not fit.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
+/// The folder of a statement's files. If the statement ends without [`TargetFolder::keep`], what it made of it
+/// is removed, unless there are files.
+pub(crate) struct TargetFolder(Option<PathBuf>);
+
+impl TargetFolder {
+    fn keep(mut self) {
+        if let Some(folder) = self.0.take() {
+            keep_folders(&folder);
+        }
+    }
+
+    /// Returns the rows of the statement; the folder stays if they come to their end.
+    pub(crate) fn keep_after(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        /// Files first: the folder must be empty when it is dropped.
+        struct Writing {
+            rows: SendableRecordBatchStream,
+            folder: TargetFolder,
+        }
+        let schema = rows.schema();
+        let writing = Some(Writing { rows, folder: self });
+        let kept = futures::stream::unfold(writing, |writing| async move {
+            let mut writing = writing?;
+            match writing.rows.next().await {
+                Some(Ok(batch)) => Some((Ok(batch), Some(writing))),
+                Some(Err(error)) => {
+                    drop(writing);
+                    Some((Err(error), None))
+                }
+                None => {
+                    writing.folder.keep();
+                    None
+                }
+            }
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, kept))
+    }
+}
+
+impl Drop for TargetFolder {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            remove_new_folders(folder);
+        }
+    }
+}
+
 /// Checks that `target`, if local, can be created. Creates its parent folders.
-pub(crate) fn check(target: &str) -> Result<()> {
+pub(crate) fn check(target: &str) -> Result<TargetFolder> {
     let Some(path) = local_path(target) else {
-        return Ok(());
+        return Ok(TargetFolder(None));
     };
     if is_device(&path) {
         let message = format!("cannot write to \"{target}\": it is no file, but a pipe or a device");
@@ -37,12 +87,14 @@ pub(crate) fn check(target: &str) -> Result<()> {
     } else {
         path.parent().filter(|folder| !folder.as_os_str().is_empty())
     };
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(DataFusionError::IoError)?;
     // Probe with a separate file: opening the target would truncate it.
     let probe = folder.join(format!(".harrier-write-{}", uuid::Uuid::new_v4().simple()));
-    fs::create_dir_all(folder)
+    let made = TargetFolder(Some(folder.clone()));
+    create_folders(&folder)
         .and_then(|()| fs::File::create(&probe))
         .and_then(|_| fs::remove_file(&probe))
+        .map(|()| made)
         .map_err(|error| {
             // The kernel's error for creating a folder where a file exists.
             let error = match error.kind() {
@@ -116,24 +168,32 @@ mod tests {
         fs::create_dir_all(&root).unwrap();
         fs::write(root.join("file"), "").unwrap();
         let base = root.to_str().unwrap();
-        check(&format!("{base}/a/b/x.csv")).unwrap();
-        check(&format!("{base}/c/")).unwrap();
-        check(&format!("file://{base}/d/x.csv")).unwrap();
+        check(&format!("{base}/a/b/x.csv")).unwrap().keep();
+        check(&format!("{base}/c/")).unwrap().keep();
+        check(&format!("file://{base}/d/x.csv")).unwrap().keep();
         check("s3://bucket/x.csv").unwrap();
         assert!(root.join("a/b").is_dir() && root.join("c").is_dir() && root.join("d").is_dir());
         assert_eq!(fs::read_dir(root.join("a/b")).unwrap().count(), 0);
+        // Without `keep`, the statement has failed: what it made goes, and nothing else.
+        drop(check(&format!("{base}/a/new/er/")).unwrap());
+        drop(check(&format!("{base}/c/")).unwrap());
+        let with_files = check(&format!("{base}/other/files/")).unwrap();
+        fs::write(root.join("other/files/x"), "").unwrap();
+        drop(with_files);
+        assert!(root.join("a").is_dir() && !root.join("a/new").exists() && root.join("c").is_dir());
+        assert!(root.join("other/files/x").is_file());
         for (target, sqlstate) in [
             ("/proc/harrier/x.csv", SqlState::UNDEFINED_FILE),
             ("/sys/x.csv", SqlState::INSUFFICIENT_PRIVILEGE),
         ] {
-            let error = check(target).unwrap_err();
+            let error = check(target).err().unwrap();
             assert_eq!(harrier_sqlstate::of(&error), sqlstate, "{error}");
         }
         for target in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "file:///dev/stderr"] {
-            let error = check(target).unwrap_err();
+            let error = check(target).err().unwrap();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
         }
-        let error = check(&format!("{base}/file/x.csv")).unwrap_err();
+        let error = check(&format!("{base}/file/x.csv")).err().unwrap();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
         assert!(error.to_string().contains("file/x.csv"));
         fs::remove_dir_all(&root).unwrap();

@@ -6,6 +6,8 @@
 //! | HDFS | a file beside the target, with the suffix `.unfinished` | a rename |
 //! | S3 | parts of an upload, which no listing shows; in memory, if small | completing the upload; a put |
 //!
+//! Folders that are made for files are removed with the last of them, unless one was published.
+//!
 //! Cancellation: dropping an unpublished file removes it, a local one at once, others in the background.
 
 use std::collections::BTreeSet;
@@ -33,10 +35,45 @@ const LOCAL: &str = "local file system";
 /// Unpublished local files of this process.
 static UNPUBLISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Removes the unpublished local files of this process, for an exit without drops.
+/// Local folders that this process made for files that are not published yet.
+static NEW_FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Removes the unpublished local files of this process and their new folders, for an exit without drops.
 pub fn remove_local() {
     for path in std::mem::take(&mut *UNPUBLISHED.lock()) {
         let _ = fs::remove_file(path);
+    }
+    // What is inside of a folder comes behind it.
+    for folder in std::mem::take(&mut *NEW_FOLDERS.lock()).iter().rev() {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Makes a folder and those above it, until [`keep_folders`] or [`remove_new_folders`]. Blocks.
+pub fn create_folders(folder: &std::path::Path) -> io::Result<()> {
+    let is_missing = |folder: &&std::path::Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<PathBuf> = folder.ancestors().take_while(is_missing).map(PathBuf::from).collect();
+    fs::create_dir_all(folder)?;
+    NEW_FOLDERS.lock().extend(missing);
+    Ok(())
+}
+
+/// `folder` has a file now, or may stay empty.
+pub fn keep_folders(folder: &std::path::Path) {
+    let mut new = NEW_FOLDERS.lock();
+    for folder in folder.ancestors() {
+        new.remove(folder);
+    }
+}
+
+/// Removes `folder` and those above it that this process made and that are empty. Blocks.
+pub fn remove_new_folders(folder: &std::path::Path) {
+    let mut new = NEW_FOLDERS.lock();
+    for folder in folder.ancestors() {
+        if !new.contains(folder) || fs::remove_dir(folder).is_err() {
+            return;
+        }
+        new.remove(folder);
     }
 }
 
@@ -115,7 +152,7 @@ impl LocalFile {
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
-                    Some(folder) if !folder.exists() => fs::create_dir_all(folder)?,
+                    Some(folder) if !folder.exists() => create_folders(folder)?,
                     _ => return Err(error),
                 },
                 Err(error) => return Err(error),
@@ -127,9 +164,13 @@ impl LocalFile {
         let Some(temporary) = self.temporary.take() else { return Ok(()) };
         UNPUBLISHED.lock().remove(&temporary);
         match fs::remove_file(temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        if let Some(folder) = self.path.parent() {
+            remove_new_folders(folder);
+        }
+        Ok(())
     }
 }
 
@@ -164,6 +205,9 @@ impl HiddenFile for LocalFile {
         blocking(move || {
             fs::rename(&temporary, &path).map_err(|error| file_error(&path, error))?;
             UNPUBLISHED.lock().remove(&temporary);
+            if let Some(folder) = path.parent() {
+                keep_folders(folder);
+            }
             Ok(())
         })
         .await?;
