@@ -136,6 +136,7 @@ fn with_store_options(state: &SessionState, plan: LogicalPlan) -> Result<Logical
     let with_options = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
             let target = store_urls::target_url(&copy.output_url);
+            target::check_options(state, &copy)?;
             copy.output_url = options::location_with_options(state, target, &TableOptions::default())?;
             if copy.file_type.get_ext() == "parquet" {
                 copy.input = Arc::new(target::with_file_types(Arc::unwrap_or_clone(copy.input))?);

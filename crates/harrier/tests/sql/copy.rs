@@ -286,6 +286,37 @@ fn failed_copies_leave_no_folder() {
     }
 }
 
+/// Options that COPY does not have are told with those that it has.
+#[test]
+fn unknown_options_of_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, message, hint) in [
+        (
+            "WITH (target_file_bytes 1)",
+            "ERROR 42601: option \"target_file_bytes\"",
+            "FORMAT, HEADER, DELIMITER",
+        ),
+        (
+            "STORED AS CSV OPTIONS (nosuch 1)",
+            "ERROR 42704: COPY to files of format csv",
+            "delimiter, double_quote",
+        ),
+        (
+            "STORED AS PARQUET OPTIONS (nosuch 1)",
+            "ERROR 42704: COPY to files of format parquet",
+            "max_row_group_size",
+        ),
+    ] {
+        for explain in ["", "EXPLAIN "] {
+            let copy = format!("{explain}COPY (SELECT 1 AS a) TO '{}/x/' {options}", folder.path().display());
+            let output = sql(folder.path(), &["-c", &copy], b"");
+            let stderr = text(&output.stderr);
+            assert!(stderr.starts_with(message) && stderr.contains(hint), "{stderr}");
+            assert!(!stderr.contains("SHOW ALL") && !folder.path().join("x").exists(), "{stderr}");
+        }
+    }
+}
+
 fn walk(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

@@ -134,6 +134,11 @@ pub const LAYOUT: &str = "layout";
 /// Codecs inside of file formats; not all formats have them.
 const CODECS: &[&str] = &["deflate", "lz4", "snappy", "zlib"];
 
+/// The options of [`set_option`].
+const OPTIONS_HINT: &str = "COPY has FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING, COMPRESSION, \
+                            ON_ERROR and REJECT_LIMIT; what else a format has, COPY … TO takes behind STORED \
+                            AS a format, in OPTIONS (…)";
+
 /// The action for a row with a value that does not fit its column's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
@@ -436,7 +441,11 @@ fn set_option(options: &mut CopyOptions, name: &str, value: Option<String>) -> R
         "force_quote" | "force_not_null" | "force_null" | "default" => {
             return Err(unsupported_error(format!("COPY option \"{name}\" is not supported")));
         }
-        other => return Err(syntax_error(format!("option \"{other}\" not recognized"))),
+        other => {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("option \"{other}\" not recognized"))
+                .with_hint(OPTIONS_HINT)
+                .into_datafusion());
+        }
     }
     Ok(())
 }

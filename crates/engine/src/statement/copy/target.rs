@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::common::Column;
+use datafusion::common::config::{ConfigFileType, TableOptions};
+use datafusion::datasource::file_format::file_type_to_format;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
@@ -123,6 +126,35 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
         .into_datafusion();
     }
     SqlError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into_datafusion()
+}
+
+/// Checks the options of `copy`, before DataFusion makes its plan.
+///
+/// Errors: its format does not have one (42704).
+pub(crate) fn check_options(state: &SessionState, copy: &CopyTo) -> Result<()> {
+    let made = file_type_to_format(&copy.file_type)?.create(state, &copy.options);
+    let Err(error) = made else { return Ok(()) };
+    let text = match error.find_root() {
+        DataFusionError::Configuration(text) if text.contains("not found on") => text,
+        _ => return Err(error),
+    };
+    let format = copy.file_type.get_ext();
+    let name = text.split('"').nth(1).unwrap_or_default();
+    let message = format!("COPY to files of format {format} has no option \"{name}\"");
+    let error = SqlError::new(SqlState::UNDEFINED_OBJECT, message);
+    let kind = match format.as_str() {
+        "csv" => ConfigFileType::CSV,
+        "json" => ConfigFileType::JSON,
+        "parquet" => ConfigFileType::PARQUET,
+        _ => return Err(error.into_datafusion()),
+    };
+    let mut known = TableOptions::default();
+    known.set_config_format(kind);
+    let entries = known.entries();
+    let mut names: Vec<&str> = entries.iter().filter_map(|entry| entry.key.strip_prefix("format.")).collect();
+    names.sort_unstable();
+    names.dedup();
+    Err(error.with_hint(format!("it has {}", names.join(", "))).into_datafusion())
 }
 
 /// Casts the rows of a Parquet file to the types that the file declares.
