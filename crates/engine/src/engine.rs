@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::config::{ConfigOptions, Dialect};
+use datafusion::config::{ConfigNonZeroUsize, ConfigOptions, Dialect};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -362,6 +362,9 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     defaults.sql_parser.enable_subquery_sort_elimination = false;
     // Without a time zone, TIMESTAMPTZ would be TIMESTAMP.
     defaults.execution.time_zone = Some(UTC.to_string());
+    // COPY to a folder: DataFusion writes four files, whatever the threads.
+    defaults.execution.minimum_parallel_output_files =
+        ConfigNonZeroUsize::try_new(options.threads.max(1)).map_err(crate::error::sql_error)?;
     // 64 bits of nanoseconds cannot represent years before 1677 or after 2262.
     defaults.execution.parquet.coerce_int96 = Some("us".to_string());
     // Source spans give errors a position.
