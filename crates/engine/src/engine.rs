@@ -35,7 +35,7 @@ use crate::object_stores::registry::StoreRegistry;
 use crate::runtime::explain_text;
 use crate::runtime::limits::Limits;
 use crate::runtime::spill_folder::SpillFolder;
-use crate::settings::{self, HarrierSettings};
+use crate::settings::{self, HarrierSettings, SpillSetting};
 use crate::warehouse::name_resolver::DEFAULT_CATALOG;
 use crate::warehouse::system_catalogs::server_table::ServerTable;
 use crate::warehouse::{DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
@@ -136,12 +136,16 @@ impl Engine {
     pub fn try_new(options: EngineOptions) -> Result<Self, SqlError> {
         let config = base_config(&options)?;
         let (spill, disks) = spill_folders(&options)?;
-        let mode = match &disks {
-            Some(disks) => DiskManagerMode::Custom(Arc::new(disks.clone())),
-            None => DiskManagerMode::Disabled,
-        };
+        let (mut spill_bytes_max, mut fan_in) = (0, 0);
+        for (key, value) in &options.settings {
+            match SpillSetting::of(key, Some(value)).map_err(|error| setting_error(key, &error))? {
+                Some(SpillSetting::BytesMax(bytes)) => spill_bytes_max = bytes,
+                Some(SpillSetting::MergeFanIn(files)) => fan_in = files,
+                None => {}
+            }
+        }
         let mut runtime = RuntimeEnvBuilder::new()
-            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+            .with_disk_manager_builder(disk_manager(disks.as_ref(), spill_bytes_max, fan_in))
             .with_object_store_registry(Arc::new(StoreRegistry::default()))
             // Other processes write to the same folders: do not cache listings across statements.
             .with_object_list_cache_limit(0);
@@ -290,6 +294,21 @@ impl Engine {
         &self.inner.server_functions
     }
 
+    /// The environment of a new session: that of the process, with limits of its own on temporary files.
+    pub(crate) fn session_environment(&self) -> Arc<RuntimeEnv> {
+        let process = self.runtime_env();
+        let manager = &process.disk_manager;
+        let own =
+            disk_manager(self.disks(), manager.max_temp_directory_size(), manager.max_spill_merge_fan_in());
+        RuntimeEnvBuilder::from_runtime_env(process)
+            .with_disk_manager_builder(own)
+            .build_arc()
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "a session shares the limits of the process's temporary files");
+                Arc::clone(process)
+            })
+    }
+
     /// The spill disks of this process; `None` if it cannot spill.
     pub fn disks(&self) -> Option<&Disks> {
         self.inner.disks.as_ref()
@@ -320,6 +339,19 @@ impl Engine {
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         self.inner.memory_bytes
     }
+}
+
+/// A manager of temporary files on `disks`. DataFusion only keeps `bytes_max` (0: none), for SHOW: a
+/// statement applies it to its disks.
+fn disk_manager(disks: Option<&Disks>, bytes_max: u64, fan_in: usize) -> DiskManagerBuilder {
+    let mode = match disks {
+        Some(disks) => DiskManagerMode::Custom(Arc::new(disks.clone())),
+        None => DiskManagerMode::Disabled,
+    };
+    DiskManagerBuilder::default()
+        .with_mode(mode)
+        .with_max_temp_directory_size(bytes_max)
+        .with_max_spill_merge_fan_in(fan_in)
 }
 
 /// On a gang at least 2: a plan with one output partition has no repartitioning that could become a motion.
@@ -398,7 +430,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // Nesting limit of the parser: tools generate a hundred nested subqueries.
     let nesting = ("datafusion.sql_parser.recursion_limit", nesting::NESTING_MAX.to_string());
     apply_setting(&mut config, nesting.0, &nesting.1)?;
-    for (key, value) in &options.settings {
+    let of_config = |(key, _): &&(String, String)| !SpillSetting::is_one(key);
+    for (key, value) in options.settings.iter().filter(of_config) {
         apply_setting(&mut config, key, value)?;
     }
     Ok(config)

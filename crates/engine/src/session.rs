@@ -48,7 +48,7 @@ use crate::runtime::limits::Limits;
 use crate::session::prepared_statements::PreparedStatements;
 use crate::session::temporary_catalog::TemporaryCatalog;
 use crate::settings::parameters::Parameters;
-use crate::settings::{self, HarrierSettings, refresh_functions};
+use crate::settings::{self, HarrierSettings, SpillSetting, refresh_functions};
 use crate::warehouse::access::SessionRole;
 use crate::warehouse::name_resolver::{DEFAULT_CATALOG, NameResolver, SessionCatalog};
 use crate::warehouse::sequences::{self, SessionSequences};
@@ -88,7 +88,7 @@ impl Session {
     pub(crate) fn new(engine: Engine) -> Self {
         let builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
-            .with_runtime_env(Arc::clone(engine.runtime_env()));
+            .with_runtime_env(engine.session_environment());
         let mut state = planner::install(builder, &engine).build();
         engine.set_initial_settings(state.config_options());
         let block_start = BlockStart::default();
@@ -189,11 +189,42 @@ impl Session {
 
     /// Sets one of DataFusion's or Harrier's settings, as SET does.
     pub(crate) fn set_setting(&self, name: &str, value: &str) -> Result<(), SqlError> {
+        let spill = SpillSetting::of(name, Some(value)).map_err(|error| setting_error(name, &error))?;
+        if let Some(setting) = spill {
+            return self.set_spill(setting).map_err(|error| setting_error(name, &error));
+        }
         let state = self.context.state_ref();
         let mut state = state.write();
         let set = settings::normalize_value(name, value)
             .and_then(|value| state.config_mut().options_mut().set(&name.to_lowercase(), &value));
         set.and_then(|()| refresh_functions(&mut state)).map_err(|error| setting_error(name, &error))
+    }
+
+    /// Sets a limit of this session's temporary files.
+    pub(crate) fn set_spill(&self, setting: SpillSetting) -> Result<()> {
+        // A state with another runtime would be built anew, which replaces functions.
+        let state = self.context.state_ref();
+        let state = state.read();
+        let manager = &state.runtime_env().disk_manager;
+        match setting {
+            SpillSetting::BytesMax(bytes_max) => manager.set_max_temp_directory_size(bytes_max)?,
+            SpillSetting::MergeFanIn(files) => manager.set_max_spill_merge_fan_in(files),
+        }
+        Ok(())
+    }
+
+    /// Restores one of these limits, or all.
+    fn reset_spill(&self, name: Option<&str>) -> Result<()> {
+        let initial = &self.engine.runtime_env().disk_manager;
+        let all = [
+            SpillSetting::BytesMax(initial.max_temp_directory_size()),
+            SpillSetting::MergeFanIn(initial.max_spill_merge_fan_in()),
+        ];
+        let named = name.map(|name| SpillSetting::of(name, None)).transpose()?.flatten();
+        let is_named = |setting: &SpillSetting| {
+            named.is_none_or(|named| std::mem::discriminant(&named) == std::mem::discriminant(setting))
+        };
+        all.into_iter().filter(is_named).try_for_each(|setting| self.set_spill(setting))
     }
 
     /// Shares another session's admission controller.
@@ -231,7 +262,11 @@ impl Session {
 
     /// Current limits of statements: those of the session, capped by the engine's.
     pub(crate) fn limits(&self) -> Limits {
-        self.settings().limits().and(self.engine.limits())
+        let mut limits = self.settings().limits().and(self.engine.limits());
+        let state = self.context.state_ref();
+        let bytes_max = state.read().runtime_env().disk_manager.max_temp_directory_size();
+        limits.processes.process_spill_bytes = Some(bytes_max).filter(|bytes| *bytes > 0);
+        limits
     }
 
     /// The task context of a plan, with the session's settings and limits.
@@ -316,6 +351,7 @@ impl Session {
     /// Resets one setting, or `all`, to its value at session start.
     pub(crate) async fn reset(&self, name: &str) -> Result<()> {
         if name == "all" {
+            self.reset_spill(None)?;
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
@@ -327,6 +363,9 @@ impl Session {
                 }
             }
             return refresh_functions(&mut state);
+        }
+        if SpillSetting::is_one(name) {
+            return self.reset_spill(Some(name));
         }
         if name.starts_with("datafusion.runtime.") {
             let plan = match (name, self.engine.memory_bytes()) {

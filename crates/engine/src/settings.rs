@@ -98,6 +98,7 @@ impl HarrierSettings {
             processes: StatementLimits {
                 memory_bytes: limit(self.statement_memory),
                 spill_bytes: limit(self.statement_spill),
+                process_spill_bytes: None,
             },
             rows: limit(self.result_rows_max),
         }
@@ -295,9 +296,8 @@ const PLAIN_BYTES: [&str; 15] = [
 ];
 
 /// Those it accepts with a suffix `K`, `M` or `G` only.
-const SHORT_BYTES: [&str; 4] = [
+const SHORT_BYTES: [&str; 3] = [
     "datafusion.runtime.file_statistics_cache_limit",
-    "datafusion.runtime.max_temp_directory_size",
     "datafusion.runtime.memory_limit",
     "datafusion.runtime.metadata_cache_limit",
 ];
@@ -333,6 +333,55 @@ fn check_value(name: &str, value: &str) -> Result<()> {
         return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
     }
     Ok(())
+}
+
+/// DataFusion's settings of temporary files. They are applied to the folders of `--spill-dir`: DataFusion
+/// would put a manager of its own in their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpillSetting {
+    /// `max_temp_directory_size`: of all temporary files of a process, in bytes; 0 for no limit.
+    BytesMax(u64),
+    /// `max_spill_merge_fan_in`: files that one merge opens; 0 for any number.
+    MergeFanIn(usize),
+}
+
+impl SpillSetting {
+    pub(crate) fn is_one(name: &str) -> bool {
+        !matches!(Self::of(name, None), Ok(None))
+    }
+
+    /// The setting `name` with a value, or its default; `None` for another setting.
+    ///
+    /// Errors: the value is invalid (22023), or the setting is fixed at the start (55P02).
+    pub(crate) fn of(name: &str, value: Option<&str>) -> Result<Option<Self>> {
+        let name = name.to_ascii_lowercase();
+        let Some(key) = name.strip_prefix("datafusion.runtime.") else { return Ok(None) };
+        let refused = |value: &str, hint: &str| {
+            let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .with_hint(hint.to_string())
+                .into_datafusion()
+        };
+        match (key, value) {
+            ("max_temp_directory_size", None) => Ok(Some(Self::BytesMax(0))),
+            ("max_temp_directory_size", Some(value)) => match limits::bytes_of(value, 1) {
+                Some(bytes) => Ok(Some(Self::BytesMax(bytes))),
+                None => Err(refused(value, "a size, such as 100GB; 0 for no limit")),
+            },
+            ("max_spill_merge_fan_in", None) => Ok(Some(Self::MergeFanIn(0))),
+            ("max_spill_merge_fan_in", Some(value)) => match value.trim().parse() {
+                Ok(files) => Ok(Some(Self::MergeFanIn(files))),
+                Err(_) => Err(refused(value, "a number of files; 0 for any number")),
+            },
+            ("temp_directory", _) => {
+                let message = format!("parameter \"{name}\" cannot be changed now");
+                Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message)
+                    .with_hint("--spill-dir names the folders of temporary files, at the start")
+                    .into_datafusion())
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 fn invalid(key: &str, value: &str) -> SqlError {

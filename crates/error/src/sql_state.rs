@@ -300,8 +300,8 @@ states! {
         "the system has no more threads, processes or open files",
         "raise ulimit -u or ulimit -n";
     DISK_FULL "53100"
-        "a disk is full, or the limit of temporary files is reached",
-        "free space, or add --spill-dir on another disk";
+        "a disk is full, or the temporary files of a process reach datafusion.runtime.max_temp_directory_size",
+        "free space, add --spill-dir on another disk, or raise the limit";
     OUT_OF_MEMORY "53200"
         "memory within --memory, the statement's or the queue's limit is used up: by the table of a hash \
          join, or a very large group",

@@ -236,6 +236,7 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, ServeEr
         processes: StatementLimits {
             memory_bytes: statements.memory_max.get().map(|size| size.0),
             spill_bytes: statements.spill_max.get().map(|size| size.0),
+            process_spill_bytes: None,
         },
         rows: statements.rows_max.get().map(|rows| u64::from(*rows)),
     };

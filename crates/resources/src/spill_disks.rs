@@ -14,7 +14,7 @@
 //! # Errors
 //! A write fails when no disk is left for it, with the error of the last one, so that full disks give 53100.
 //! Beyond the spill limit of its statement (`resources/src/statement_limits.rs`) it fails with 53400
-//! (configuration_limit_exceeded), beyond that of the process with [`io::ErrorKind::QuotaExceeded`].
+//! (configuration_limit_exceeded), beyond that of the process with 53100.
 //! Data on a disk that failed after the write cannot be read back; the statement that reads it fails.
 //!
 //! # Crash
@@ -39,9 +39,8 @@ use prost::Message;
 
 use harrier_error::{SqlError, SqlState};
 
-/// Limit on the bytes on all disks together, DataFusion's default; a runaway statement must not fill every
-/// disk of a host.
-const BYTES_MAX: u64 = 100 << 30;
+/// The setting of [`SpillLimits::process_bytes`].
+pub const BYTES_MAX_SETTING: &str = "datafusion.runtime.max_temp_directory_size";
 
 /// Read chunk size. With less, wake-ups cost more than reading.
 const READ_BYTES: usize = 128 << 10;
@@ -105,14 +104,23 @@ pub struct Folder {
 #[derive(Clone)]
 pub struct Disks {
     inner: Arc<Inner>,
-    /// Spill limit of one statement.
+    /// Spill limits of one statement.
     budget: Option<Arc<Budget>>,
 }
 
-/// Spilled bytes of one statement, and their limit.
+/// Spilled bytes of one statement, and its limits.
 struct Budget {
     bytes: AtomicU64,
-    bytes_max: u64,
+    limits: SpillLimits,
+}
+
+/// Limits on a statement's writes. `None`: unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpillLimits {
+    /// Bytes that the statement has on all disks together at a time.
+    pub statement_bytes: Option<u64>,
+    /// Bytes that all statements of the process have there.
+    pub process_bytes: Option<u64>,
 }
 
 struct Inner {
@@ -121,7 +129,6 @@ struct Inner {
     turn: AtomicUsize,
     /// Bytes on all disks.
     bytes: AtomicU64,
-    bytes_max: u64,
 }
 
 struct Disk {
@@ -140,10 +147,6 @@ impl fmt::Debug for Disks {
 
 impl Disks {
     pub fn new(folders: Vec<Folder>) -> Self {
-        Self::with_bytes_max(folders, BYTES_MAX)
-    }
-
-    fn with_bytes_max(folders: Vec<Folder>, bytes_max: u64) -> Self {
         let disk = |folder: Folder| {
             let (place, state) = match folder.place {
                 Ok(place) => (place, (DiskState::Up, None)),
@@ -158,13 +161,13 @@ impl Disks {
             }
         };
         let disks = folders.into_iter().map(disk).collect();
-        let inner = Inner { disks, turn: AtomicUsize::new(0), bytes: AtomicU64::new(0), bytes_max };
+        let inner = Inner { disks, turn: AtomicUsize::new(0), bytes: AtomicU64::new(0) };
         Self { inner: Arc::new(inner), budget: None }
     }
 
-    /// The same disks with a limit on the bytes that one statement has on them at a time.
-    pub fn for_statement(&self, bytes_max: u64) -> Self {
-        let budget = Budget { bytes: AtomicU64::new(0), bytes_max };
+    /// The same disks with the limits of a statement.
+    pub fn for_statement(&self, limits: SpillLimits) -> Self {
+        let budget = Budget { bytes: AtomicU64::new(0), limits };
         Self { inner: Arc::clone(&self.inner), budget: Some(Arc::new(budget)) }
     }
 
@@ -224,26 +227,34 @@ impl Disks {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        if let Some(budget) = &self.budget {
-            let own = budget.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-            if own > budget.bytes_max {
-                budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
-                let message =
-                    format!("temporary files exceed the statement's limit of {} bytes", budget.bytes_max);
-                let coded = SqlError::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, message);
-                return Err(io::Error::other(coded));
-            }
-        }
         let total = self.inner.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if total <= self.inner.bytes_max {
-            return Ok(());
-        }
+        let Some(budget) = &self.budget else { return Ok(()) };
+        let own = budget.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let SpillLimits { statement_bytes, process_bytes } = budget.limits;
+        let error = match (statement_bytes, process_bytes) {
+            (Some(bytes_max), _) if own > bytes_max => {
+                let message = format!("temporary files exceed the statement's limit of {bytes_max} bytes");
+                SqlError::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, message)
+            }
+            (_, Some(bytes_max)) if total > bytes_max => {
+                let folders: Vec<String> = self
+                    .inner
+                    .disks
+                    .iter()
+                    .map(|disk| format!("\"{}\"", disk.configured.display()))
+                    .collect();
+                let message = format!(
+                    "temporary files of this process in {} exceed the limit of {bytes_max} bytes",
+                    folders.join(", ")
+                );
+                SqlError::new(SqlState::DISK_FULL, message).with_hint(format!(
+                    "SET {BYTES_MAX_SETTING} = '…' raises it, for all statements together"
+                ))
+            }
+            _ => return Ok(()),
+        };
         self.release(bytes);
-        // The wording of DataFusion's own spill files.
-        Err(io::Error::new(
-            io::ErrorKind::QuotaExceeded,
-            format!("the limit of {} GiB of temporary files is reached", self.inner.bytes_max >> 30),
-        ))
+        Err(io::Error::other(error))
     }
 }
 
@@ -494,7 +505,7 @@ mod tests {
     fn disks(paths: &[&PathBuf]) -> Disks {
         let folder =
             |path: &&PathBuf| Folder { configured: path.to_path_buf(), place: Ok(path.to_path_buf()) };
-        Disks::with_bytes_max(paths.iter().map(folder).collect(), 1 << 30)
+        Disks::new(paths.iter().map(folder).collect())
     }
 
     fn states(disks: &Disks) -> Vec<&'static str> {
@@ -560,18 +571,37 @@ mod tests {
     }
 
     #[test]
-    fn spill_limit_over_all_disks_is_enforced() {
+    fn spill_limits_are_enforced() {
         let a = folder();
-        let all = vec![Folder { configured: a.clone(), place: Ok(a.clone()) }];
-        let disks = Disks::with_bytes_max(all, 10);
-        let file = disks.create_temp_file("").unwrap();
-        let mut writer = file.open_writer().unwrap();
-        writer.write_all(b"12345678").unwrap();
-        assert_eq!(writer.write_all(b"123").unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
-        writer.write_all(b"12").unwrap();
+        let disks = disks(&[&a]);
+        let within = |statement_bytes, process_bytes| {
+            disks.for_statement(SpillLimits { statement_bytes, process_bytes })
+        };
+        let file = |disks: &Disks| {
+            let file = disks.create_temp_file("").unwrap();
+            (file.open_writer().unwrap(), file)
+        };
+        let state = |error: io::Error| harrier_sqlstate_of(&error);
+        let (mut unlimited, mut small, mut all) =
+            (file(&disks), file(&within(Some(5), Some(10))), file(&within(None, Some(10))));
+        unlimited.0.write_all(b"1234").unwrap();
+        small.0.write_all(b"12345").unwrap();
+        assert_eq!(state(small.0.write_all(b"6").unwrap_err()), SqlState::CONFIGURATION_LIMIT_EXCEEDED);
+        let error = all.0.write_all(b"12").unwrap_err();
+        assert!(error.to_string().contains(&a.display().to_string()), "{error}");
+        assert_eq!(state(error), SqlState::DISK_FULL);
+        all.0.write_all(b"1").unwrap();
+        // Without a limit of its own, a statement has what the disks have.
+        unlimited.0.write_all(b"12345").unwrap();
+        drop((unlimited, small));
+        all.0.write_all(b"123456789").unwrap();
         assert_eq!(states(&disks), ["up"]);
-        drop((file, writer));
+        drop(all);
         assert_eq!(disks.inner.bytes.load(Ordering::Relaxed), 0);
         std::fs::remove_dir_all(a).unwrap();
+    }
+
+    fn harrier_sqlstate_of(error: &io::Error) -> SqlState {
+        error.get_ref().and_then(|inner| inner.downcast_ref::<SqlError>()).unwrap().sqlstate
     }
 }

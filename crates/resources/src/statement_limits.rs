@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::cancellation::CancelFlag;
 use crate::fair_merge_pool::FairMergePool;
-use crate::spill_disks::Disks;
+use crate::spill_disks::{Disks, SpillLimits};
 use crate::statement_memory::{self, StatementMemory};
 
 /// All sorts of a statement together reserve at most this fraction of its memory for merging.
@@ -38,6 +38,8 @@ pub struct StatementLimits {
     pub memory_bytes: Option<u64>,
     /// Bytes of temporary files per process.
     pub spill_bytes: Option<u64>,
+    /// The statement writes no temporary files while all of a process have this many bytes.
+    pub process_spill_bytes: Option<u64>,
 }
 
 impl StatementLimits {
@@ -47,6 +49,7 @@ impl StatementLimits {
         Self {
             memory_bytes: lower(self.memory_bytes, other.memory_bytes),
             spill_bytes: lower(self.spill_bytes, other.spill_bytes),
+            process_spill_bytes: lower(self.process_spill_bytes, other.process_spill_bytes),
         }
     }
 
@@ -63,9 +66,16 @@ impl StatementLimits {
         if let Some(bytes) = self.memory_bytes {
             runtime = runtime.with_memory_pool(Arc::new(StatementPool::new(bytes, process)));
         }
-        if let (Some(bytes), Some(disks)) = (self.spill_bytes, disks) {
-            let disks = DiskManagerMode::Custom(Arc::new(disks.for_statement(bytes)));
-            runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(disks));
+        let spill =
+            SpillLimits { statement_bytes: self.spill_bytes, process_bytes: self.process_spill_bytes };
+        if let (true, Some(disks)) = (spill != SpillLimits::default(), disks) {
+            let fan_in = process.disk_manager.max_spill_merge_fan_in();
+            let disks = DiskManagerMode::Custom(Arc::new(disks.for_statement(spill)));
+            let disks = DiskManagerBuilder::default()
+                .with_mode(disks)
+                .with_max_temp_directory_size(process.disk_manager.max_temp_directory_size())
+                .with_max_spill_merge_fan_in(fan_in);
+            runtime = runtime.with_disk_manager_builder(disks);
         }
         runtime.build_arc()
     }
@@ -119,8 +129,9 @@ impl Scope {
     /// Writes it to the headers sent with a plan.
     pub fn write(&self, headers: &mut HeaderMap) {
         let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
-        let StatementLimits { memory_bytes, spill_bytes } = self.limits;
-        let text = format!("{};{};{}", self.statement, number(memory_bytes), number(spill_bytes));
+        let StatementLimits { memory_bytes, spill_bytes, process_spill_bytes } = self.limits;
+        let [memory, spill, process] = [memory_bytes, spill_bytes, process_spill_bytes].map(number);
+        let text = format!("{};{memory};{spill};{process}", self.statement);
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(HEADER, value);
         }
@@ -130,7 +141,8 @@ impl Scope {
         let mut parts = headers.get(HEADER)?.to_str().ok()?.split(';');
         let statement = parts.next()?.parse().ok()?;
         let mut number = || parts.next().and_then(|part| part.parse().ok());
-        let limits = StatementLimits { memory_bytes: number(), spill_bytes: number() };
+        let (memory_bytes, spill_bytes, process_spill_bytes) = (number(), number(), number());
+        let limits = StatementLimits { memory_bytes, spill_bytes, process_spill_bytes };
         Some(Self { statement, limits, memory: Arc::default(), canceled: CancelFlag::default() })
     }
 }
@@ -237,7 +249,7 @@ mod tests {
     #[test]
     fn statements_obey_own_and_total_limits() {
         let process = process(1000);
-        let limits = StatementLimits { memory_bytes: Some(600), spill_bytes: None };
+        let limits = StatementLimits { memory_bytes: Some(600), ..StatementLimits::default() };
         let (one, other) = (limits.within(&process, None).unwrap(), limits.within(&process, None).unwrap());
         let take = |runtime: &Arc<RuntimeEnv>| MemoryConsumer::new("test").register(&runtime.memory_pool);
         let (a, b) = (take(&one), take(&other));
@@ -254,7 +266,8 @@ mod tests {
     #[test]
     fn parts_of_a_statement_share_its_limit() {
         let (process, limited) = (process(1000), StatementEnvironments::default());
-        let limits = StatementLimits { memory_bytes: Some(100), spill_bytes: Some(7) };
+        let limits =
+            StatementLimits { memory_bytes: Some(100), spill_bytes: Some(7), process_spill_bytes: Some(9) };
         let (scope, other) = (Scope::new(limits), Scope::new(limits));
         let mut headers = HeaderMap::new();
         scope.write(&mut headers);
@@ -274,7 +287,11 @@ mod tests {
 
     #[test]
     fn the_lower_limit_counts() {
-        let limits = |memory_bytes, spill_bytes| StatementLimits { memory_bytes, spill_bytes };
+        let limits = |memory_bytes, spill_bytes| StatementLimits {
+            memory_bytes,
+            spill_bytes,
+            process_spill_bytes: spill_bytes,
+        };
         assert_eq!(limits(Some(1), None).lower_of(limits(Some(2), Some(3))), limits(Some(1), Some(3)));
         assert!(limits(None, None).lower_of(limits(None, None)).is_none());
     }

@@ -371,7 +371,7 @@ mod tests {
     fn statements_obey_own_and_total_limits() {
         let pool = AccountedPool::with_account(Arc::new(GreedyMemoryPool::new(1000)), 1000);
         let process = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().unwrap();
-        let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), spill_bytes: None });
+        let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), ..StatementLimits::default() });
         let of = |scope: Option<&Scope>| Account::new(&process, scope, CancelFlag::default());
         let (one, other) = (of(Some(&scope())), of(Some(&scope())));
         let first = one.reserve("f", 600).unwrap();

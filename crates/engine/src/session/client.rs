@@ -18,7 +18,7 @@ use crate::binder::type_names;
 use crate::engine::{server_functions, setting_error, waiting_functions};
 use crate::object_stores::options;
 use crate::session::Session;
-use crate::settings::{self, HarrierSettings, parameters};
+use crate::settings::{self, HarrierSettings, SpillSetting, parameters};
 use crate::warehouse::system_catalogs::pg_catalog::{ServerContext, SessionSource};
 use crate::warehouse::transaction::{Defaults, Isolation};
 use crate::warehouse::{DEFAULT_SCHEMA, sequences};
@@ -137,6 +137,9 @@ impl Session {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
                 .into_datafusion());
+        }
+        if SpillSetting::of(name, Some(value))?.is_some() {
+            return Ok((canonical, value.to_string()));
         }
         let normalized = settings::normalize_value(&canonical, value)?;
         let state = self.context().state_ref();

@@ -14,7 +14,7 @@ use crate::engine::setting_error;
 use crate::external::hive::read_validation::ReadSet;
 use crate::planning::result_names;
 use crate::session::Session;
-use crate::settings;
+use crate::settings::{self, SpillSetting};
 use crate::statement::folder_write::{check_change, explain_folder_insert};
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, ddl_tag, write_verb};
@@ -67,6 +67,10 @@ impl Session {
                 let mut set = set.clone();
                 let name = set.variable.clone();
                 self.check_setting(&name)?;
+                if let Some(setting) = SpillSetting::of(&name, Some(&set.value))? {
+                    self.set_spill(setting)?;
+                    return Ok(command("SET"));
+                }
                 set.value = settings::normalize_value(&name, &set.value)?.into_owned();
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
                 return match self.context().execute_logical_plan(plan).await {

@@ -43,6 +43,9 @@ pub struct Request {
     pub memory_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub spill_bytes: u64,
+    /// Limit of all temporary files of a rank, in bytes; 0: none.
+    #[prost(uint64, tag = "11")]
+    pub process_spill_bytes: u64,
     /// The number under which the statement's progress can be polled, or of the statement to poll; 0: none.
     #[prost(uint64, tag = "10")]
     pub run: u64,
@@ -165,14 +168,20 @@ impl Request {
     /// Limits of the statement per rank.
     pub(crate) fn limits(&self) -> StatementLimits {
         let limit = |bytes: u64| Some(bytes).filter(|bytes| *bytes > 0);
-        StatementLimits { memory_bytes: limit(self.memory_bytes), spill_bytes: limit(self.spill_bytes) }
+        StatementLimits {
+            memory_bytes: limit(self.memory_bytes),
+            spill_bytes: limit(self.spill_bytes),
+            process_spill_bytes: limit(self.process_spill_bytes),
+        }
     }
 
     pub(super) fn with_limits(self, limits: StatementLimits) -> Self {
-        let StatementLimits { memory_bytes, spill_bytes } = self.limits().lower_of(limits);
+        let StatementLimits { memory_bytes, spill_bytes, process_spill_bytes } =
+            self.limits().lower_of(limits);
         Self {
             memory_bytes: memory_bytes.unwrap_or_default(),
             spill_bytes: spill_bytes.unwrap_or_default(),
+            process_spill_bytes: process_spill_bytes.unwrap_or_default(),
             ..self
         }
     }

@@ -209,7 +209,7 @@ impl Admit for GangAdmission {
             let ticket = admitted.await.map_err(external)?;
             entry.set_on_gang();
             let memory_bytes = Some(place.memory).filter(|bytes| *bytes > 0);
-            let limits = StatementLimits { memory_bytes, spill_bytes: None };
+            let limits = StatementLimits { memory_bytes, ..StatementLimits::default() };
             Ok(Admitted { turn: Some(Box::new(ticket)), limits })
         }
         .boxed()

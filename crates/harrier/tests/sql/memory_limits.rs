@@ -83,3 +83,51 @@ fn concurrent_sorts_spill_within_memory() {
         }
     }
 }
+
+/// The limit of a process's temporary files: at the start, in a session, and on ranks.
+#[test]
+fn temporary_files_of_a_process_are_limited() {
+    let sort = "SELECT count(*) FROM (SELECT b, row_number() OVER (ORDER BY b) AS n \
+                FROM (SELECT repeat('x', 200) || v AS b FROM generate_series(1, 700000) AS g(v)) AS r) AS q WHERE n > 0";
+    let setting = "datafusion.runtime.max_temp_directory_size";
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let configuration = || {
+        Configuration::embedded().with_memory("48MiB").with_arguments([
+            "--threads",
+            "2",
+            "--spill-dir",
+            folder,
+        ])
+    };
+    let mut session = Session::start(&configuration().with_setting(setting, "1MB")).unwrap();
+    let shown = |session: &mut Session| {
+        session.run(&format!("SHOW {setting}")).unwrap().into_rows().rows[0].last().cloned().flatten()
+    };
+    assert_eq!(shown(&mut session).as_deref(), Some("1M"));
+    let failure = session.run(sort).unwrap_err();
+    assert_eq!(failure.sqlstate, "53100", "{failure}");
+    assert!(failure.to_string().contains(folder), "{failure}");
+    session.run(&format!("SET {setting} = 0")).unwrap();
+    session.run(sort).unwrap();
+    session.run(&format!("RESET {setting}")).unwrap();
+    assert_eq!(session.run(sort).unwrap_err().sqlstate, "53100");
+    let mut session = Session::start(&configuration()).unwrap();
+    session.run(sort).unwrap();
+    session.run(&format!("SET {setting} = '1MB'")).unwrap();
+    session.run("SET harrier.statement_spill = '1GB'").unwrap();
+    assert_eq!(session.run(sort).unwrap_err().sqlstate, "53100");
+    session.run("SET harrier.statement_spill = '64kB'").unwrap();
+    assert_eq!(session.run(sort).unwrap_err().sqlstate, "53400");
+    session.run("RESET ALL").unwrap();
+    session.run("SET datafusion.runtime.max_spill_merge_fan_in = 3").unwrap();
+    session.run(sort).unwrap();
+    for (statement, sqlstate) in [
+        (format!("SET {setting} = 'many'"), "22023"),
+        ("SET datafusion.runtime.max_spill_merge_fan_in = 'x'".to_string(), "22023"),
+        ("SET datafusion.runtime.temp_directory = '/tmp'".to_string(), "55P02"),
+        ("RESET datafusion.runtime.temp_directory".to_string(), "55P02"),
+    ] {
+        assert_eq!(session.run(&statement).unwrap_err().sqlstate, sqlstate, "{statement}");
+    }
+}
