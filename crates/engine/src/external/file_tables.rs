@@ -29,6 +29,7 @@ use futures::{FutureExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{check_compression, store_root};
 use harrier_exec::formats::{avro, delimited, orc};
+use harrier_exec::monitor::slice_tree::undistributed;
 use harrier_sql::desugar::external_table::{CODEC_OPTION, COMPRESSION_OPTION};
 use harrier_sql::file_names::{has_wildcard, looks_like_file};
 use harrier_sqlstate::IntoDataFusionError;
@@ -343,6 +344,8 @@ pub(crate) fn check_target(plan: &LogicalPlan) -> Result<()> {
 /// Names of all files that `plan` reads, without duplicates.
 pub(crate) fn scanned_files(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
+        // Each rank has a scan of its own files.
+        let plan = &undistributed(plan);
         if let Some(source) = plan.downcast_ref::<DataSourceExec>()
             && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
         {

@@ -286,6 +286,22 @@ fn failed_copies_leave_no_folder() {
     }
 }
 
+/// A value that the files' columns do not have is an error that names the files, on ranks as in one process.
+#[test]
+fn errors_name_the_files() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let source = rows_of_files(folder, "no number,last,7\n");
+    let question = format!("SELECT sum(id) FROM {source}");
+    let none: &[&str] = &[];
+    let [one, ranks] = [none, &RANKS].map(|arguments| {
+        let output = sql(folder, &[arguments, &["-c", &question]].concat(), b"");
+        text(&output.stderr).lines().next().unwrap_or_default().to_string()
+    });
+    assert!(one.starts_with("ERROR 22P02: one of 6 files such as ") && one.contains("source/0.csv"), "{one}");
+    assert_eq!(ranks, one);
+}
+
 /// Options that COPY does not have are told with those that it has.
 #[test]
 fn unknown_options_of_copy() {
