@@ -200,8 +200,8 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
             ("types", &[]),
             ("planning", &["settings", "types"]),
             ("copy_format", &[]),
-            ("warehouse", &["error", "object_stores", "planning", "runtime", "settings", "types"]),
-            ("external", &["error", "object_stores", "runtime", "warehouse"]),
+            ("warehouse", &["error", "object_stores", "planning", "settings", "types"]),
+            ("external", &["error", "object_stores", "warehouse"]),
             ("binder", &["planning", "types", "warehouse"]),
             ("engine", &["error", "object_stores", "runtime", "settings", "warehouse"]),
             (

@@ -29,6 +29,7 @@ use harrier_exec::formats::delimited::DelimitedFormat;
 use harrier_exec::formats::orc::OrcFormat;
 use harrier_exec::formats::parquet_scan::parquet_options;
 use harrier_exec::formats::text_scan::{csv_options, json_options};
+use harrier_functions::parse::byte_size::parse_file_bytes;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::external::hive::read_validation::ReadSet;
@@ -82,9 +83,8 @@ impl FolderOptions {
                     _ => return Err(wrong()),
                 };
             } else {
-                let bytes =
-                    known.parse().ok().or_else(|| crate::runtime::memory_size::parse_bytes(&known).ok());
-                taken.target_file_bytes = bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+                taken.target_file_bytes =
+                    parse_file_bytes(&name, &known).map_err(harrier_sqlstate::external)?;
             }
         }
         Ok(taken)

@@ -59,7 +59,7 @@ pub(crate) fn check_codecs(state: &State, table: &Table) -> Result<()> {
 
 /// Parses a size in DuckLake's options: `536870912`, `512MB`, `1GiB`.
 pub(crate) fn bytes_of(text: &str) -> Option<u64> {
-    crate::runtime::memory_size::parse_bytes(text).ok()
+    harrier_functions::parse::byte_size::parse_size(text)
 }
 
 pub(crate) const ROW_GROUP_ROWS: usize = 122_880 * 4;

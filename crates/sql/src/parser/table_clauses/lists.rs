@@ -5,7 +5,7 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_functions::parse::byte_size::parse_bytes;
+use harrier_functions::parse::byte_size::parse_file_bytes;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::tokens::Tokens;
@@ -148,7 +148,8 @@ pub fn table_option(name: &str, value: &str) -> Result<(String, String)> {
         }
         "row_group_rows" | "parquet_row_group_size" => number().map(|rows| ("parquet_row_group_size", rows)),
         "target_file_bytes" | "target_file_size" => {
-            parse_bytes(value).ok().map(|bytes| ("target_file_size", bytes.to_string()))
+            let bytes = parse_file_bytes(name, value).map_err(IntoDataFusionError::into_datafusion)?;
+            Some(("target_file_size", bytes.to_string()))
         }
         "inline_rows" | "data_inlining_row_limit" => {
             value.parse::<u64>().ok().map(|rows| ("data_inlining_row_limit", rows.to_string()))
