@@ -366,7 +366,11 @@ impl Emitter {
             None => Ok(part_of(hash, a_tasks)),
             Some(partition) => match partition(key, a_tasks)? {
                 a_task if a_task < a_tasks => Ok(a_task),
-                a_task => Err(Rejected(format!("the partitioner chose A task {a_task} of {a_tasks}")).into()),
+                a_task => Err(Rejected(format!(
+                    "the partitioner chose A task {a_task}, and there are the A tasks 0 to {}",
+                    a_tasks.saturating_sub(1)
+                ))
+                .into()),
             },
         }
     }

@@ -52,10 +52,12 @@ impl fmt::Display for TaskError {
         if !self.place.is_empty() {
             write!(f, ", {}", self.place)?;
         }
-        let how = match self.cause {
-            Cause::Failed => "failed",
-            Cause::Panicked => "panicked",
-            Cause::Rejected => "was given what is no value",
+        let how = match (self.cause, self.side) {
+            (Cause::Failed, _) => "failed",
+            (Cause::Panicked, _) => "panicked",
+            // By the partitioner, the combiner or the codec.
+            (Cause::Rejected, Side::O) => "sent a pair that was refused",
+            (Cause::Rejected, Side::A) => "was given what is no value",
         };
         write!(f, ": {how}: {}", self.message)
     }
