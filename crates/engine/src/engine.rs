@@ -28,6 +28,7 @@ use harrier_resources::value_account::AccountedPool;
 use harrier_sql::nesting;
 
 use crate::SqlError;
+use crate::copy_format::text_format;
 use crate::engine::server_functions::ServerFunction;
 use crate::engine::waiting_functions::WaitingFunction;
 use crate::object_stores::options;
@@ -134,6 +135,7 @@ impl Engine {
     /// Errors: a setting is unknown (42704) or its value invalid (22023); a given spill folder is not
     /// writable.
     pub fn try_new(options: EngineOptions) -> Result<Self, SqlError> {
+        text_format::register();
         let config = base_config(&options)?;
         let (spill, disks) = spill_folders(&options)?;
         let (mut spill_bytes_max, mut fan_in) = (0, 0);

@@ -13,5 +13,7 @@ pub(crate) mod merged_schemas;
 pub(crate) mod nested_types;
 pub mod orc;
 pub mod parquet_scan;
+pub mod sink_decoders;
+pub mod staged_files;
 pub mod text_scan;
 pub(crate) mod threaded_encoder;

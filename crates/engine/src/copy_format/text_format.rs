@@ -9,6 +9,7 @@ use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::Session;
+use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{GetExt, Statistics};
 use datafusion::datasource::file_format::csv::CsvFormat;
@@ -18,7 +19,7 @@ use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
 use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
-use datafusion::datasource::sink::DataSinkExec;
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
@@ -28,11 +29,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::formats::format_adapter::{FilesSink, OwnSink};
+use harrier_exec::formats::format_adapter::{EncodedSink, FilesSink, OwnSink};
+use harrier_exec::formats::sink_decoders::register_sink;
 use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
 use harrier_sqlstate::IntoDataFusionError;
+use prost::Message;
 
 use crate::copy_format::encode::{encode, encode_json, header};
 use crate::copy_format::layout::Layout;
@@ -237,6 +240,10 @@ impl fmt::Display for TextFormat {
 }
 
 impl OwnSink for TextFormat {
+    fn encode(&self) -> Option<EncodedSink> {
+        Some(EncodedSink { kind: NAME, bytes: SentFormat::of(self)?.encode_to_vec() })
+    }
+
     fn write<'a>(
         &'a self,
         context: &'a Arc<TaskContext>,
@@ -247,6 +254,79 @@ impl OwnSink for TextFormat {
         let lines = Arc::new(LineSerializer(self.layout.clone()));
         spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).boxed()
     }
+}
+
+/// A [`TextFormat`] for ranks. What only readers use is left out.
+#[derive(Clone, PartialEq, Message)]
+struct SentFormat {
+    #[prost(message, optional, tag = "1")]
+    layout: Option<SentLayout>,
+    /// By name.
+    #[prost(string, tag = "2")]
+    compression: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SentLayout {
+    #[prost(bool, tag = "1")]
+    csv: bool,
+    /// Delimiter, quote and escape.
+    #[prost(bytes = "vec", tag = "2")]
+    bytes: Vec<u8>,
+    #[prost(string, tag = "3")]
+    null: String,
+    #[prost(bool, tag = "4")]
+    has_header: bool,
+    #[prost(bool, tag = "5")]
+    short_booleans: bool,
+}
+
+impl SentFormat {
+    /// `None`: a style of intervals that COPY to files does not have.
+    fn of(format: &TextFormat) -> Option<Self> {
+        let sent = |layout: &Layout| SentLayout {
+            csv: layout.csv,
+            bytes: vec![layout.delimiter, layout.quote, layout.escape],
+            null: layout.null.clone(),
+            has_header: layout.header != Header::Absent,
+            short_booleans: layout.short_booleans,
+        };
+        let is_default = |layout: &Layout| layout.intervals == IntervalStyle::default();
+        format.layout.as_ref().is_none_or(is_default).then(|| Self {
+            layout: format.layout.as_ref().map(sent),
+            compression: format.compression.get_variant().to_string(),
+        })
+    }
+
+    fn format(self) -> Result<TextFormat> {
+        let layout = self.layout.map(|sent| match sent.bytes[..] {
+            [delimiter, quote, escape] => Ok(Layout {
+                csv: sent.csv,
+                delimiter,
+                quote,
+                escape,
+                null: sent.null,
+                header: if sent.has_header { Header::Present } else { Header::Absent },
+                intervals: IntervalStyle::default(),
+                dates: DateOrder::default(),
+                short_booleans: sent.short_booleans,
+            }),
+            _ => Err(DataFusionError::Internal("a layout without its delimiters".to_string())),
+        });
+        let compression: CompressionTypeVariant = self.compression.parse()?;
+        Ok(TextFormat { layout: layout.transpose()?, compression: compression.into() })
+    }
+}
+
+/// Makes the sink again on a rank.
+pub(crate) fn decode_sink(bytes: &[u8], config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
+    let sent = SentFormat::decode(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    Ok(Arc::new(FilesSink::new(config, sent.format()?)))
+}
+
+/// Makes ranks of this process know the format.
+pub(crate) fn register() {
+    register_sink(NAME, decode_sink);
 }
 
 struct LineSerializer(Option<Layout>);

@@ -26,6 +26,7 @@ use crate::distribution::direct_dispatch::{distribute_dispatch, with_dispatch, w
 use crate::distribution::distribution_config::DistributionConfig;
 use crate::distribution::logical_planner::physical_plan;
 use crate::distribution::window_sorts::sort_by_keys;
+use crate::formats::staged_files;
 use crate::operators::file_scan::file_scan;
 use crate::operators::unordered::UnorderedExec;
 use datafusion::catalog::Session;
@@ -97,6 +98,7 @@ impl GangPlanner {
             if !is_distributable(&one_rank) {
                 return Ok(one_rank);
             }
+            let one_rank = with_staged_files(one_rank, session.config())?;
             let marked = with_dispatch(one_rank);
             if let Some(plan) = distribute_dispatch(&marked, session.config())? {
                 return Ok(plan);
@@ -128,6 +130,7 @@ pub async fn distribute(
     one_rank: Arc<dyn ExecutionPlan>,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    let one_rank = with_staged_files(one_rank, state.config())?;
     if let Some(plan) = distribute_dispatch(&one_rank, state.config())? {
         return Ok(plan);
     }
@@ -149,6 +152,17 @@ pub async fn distribute(
 /// The number of ranks that a statement with these settings is planned for.
 fn ranks(config: &SessionConfig) -> usize {
     config.get_extension::<DistributionConfig>().map_or(1, |distribution| distribution.members.len())
+}
+
+/// Has all ranks write the files of a COPY to a folder, where there are several.
+fn with_staged_files(
+    one_rank: Arc<dyn ExecutionPlan>,
+    config: &SessionConfig,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match ranks(config) {
+        0 | 1 => Ok(one_rank),
+        _ => staged_files::on_all_ranks(one_rank, config.target_partitions(), is_single_of_many),
+    }
 }
 
 /// Adds the gathers that a one-rank plan needs on `ranks`, and adapts its redistributions into buckets.

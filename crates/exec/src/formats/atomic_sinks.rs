@@ -33,11 +33,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::path::Path;
 use datafusion::object_store::{
     self, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -49,15 +51,18 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::PendingWork;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use url::Url;
 
-use hidden::{HdfsFile, HiddenFile, LocalFile, S3Put, Upload};
+use hidden::{HdfsFile, HiddenFile, LocalFile, S3Put, StagingFolder, Upload};
 
-pub use hidden::{create_folders, keep_folders, remove_local, remove_new_folders};
+pub(crate) use hidden::StagedFile;
+pub use hidden::{Staging, create_folders, keep_folders, remove_local, remove_new_folders};
 
 /// Bytes of small files that a statement holds in memory; beyond that they are uploaded.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -85,12 +90,55 @@ impl AtomicSinkFiles {
             Arc::try_unwrap(context).map_err(|_| internal_datafusion_err!("a context that others use"))?;
         let files = Arc::new(Files::default());
         let process = context.runtime_env();
-        let stores =
-            HoldingStores { inner: Arc::clone(&process.object_store_registry), files: Arc::clone(&files) };
+        let stores = HoldingStores {
+            inner: Arc::clone(&process.object_store_registry),
+            files: Arc::clone(&files),
+            staging: None,
+        };
         let runtime = RuntimeEnvBuilder::from_runtime_env(&process)
             .with_object_store_registry(Arc::new(stores))
             .build_arc()?;
-        Ok((Arc::new(context.with_runtime(runtime)), Some(Self(files))))
+        let config = context.session_config().clone().with_extension(Arc::clone(&files));
+        Ok((Arc::new(context.with_session_config(config).with_runtime(runtime)), Some(Self(files))))
+    }
+
+    /// Returns the context of a sink whose files stay in a staging folder, and its files.
+    pub(crate) fn in_staging(context: &TaskContext, staging: Staging) -> Result<(Arc<TaskContext>, Self)> {
+        let files = Arc::new(Files::default());
+        let runtime = context.runtime_env();
+        let stores = HoldingStores {
+            inner: Arc::clone(&runtime.object_store_registry),
+            files: Arc::clone(&files),
+            staging: Some(staging),
+        };
+        let runtime = RuntimeEnvBuilder::from_runtime_env(&runtime)
+            .with_object_store_registry(Arc::new(stores))
+            .build_arc()?;
+        let mut config = context.session_config().clone();
+        // Every output partition has a sink.
+        config.options_mut().execution.minimum_parallel_output_files = ConfigNonZeroUsize::try_new(1)?;
+        let context = TaskContext::new(
+            context.task_id(),
+            context.session_id(),
+            config,
+            context.scalar_functions().clone(),
+            context.higher_order_functions().clone(),
+            context.aggregate_functions().clone(),
+            context.window_functions().clone(),
+            runtime,
+        );
+        Ok((Arc::new(context), Self(files)))
+    }
+
+    /// Leaves the complete files to whoever removes the staging folder.
+    pub(crate) fn release(self) -> Result<Vec<StagedFile>> {
+        let held = self.0.end();
+        let released = held.iter().map(|file| match (file.is_open(), file.take()) {
+            (false, Some(mut hidden)) => hidden.release(),
+            _ => None,
+        });
+        let released: Option<Vec<StagedFile>> = released.collect();
+        released.ok_or_else(|| internal_datafusion_err!("a file was not written to its end"))
     }
 
     /// Returns the rows of the plan after all of its files are published. `rows` must fail if the statement
@@ -131,6 +179,7 @@ impl Drop for AtomicSinkFiles {
         let (local, elsewhere): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|file| file.kind == Kind::Local);
         local.iter().for_each(|file| drop(file.take()));
+        self.0.remove_staging();
         // A file being begun aborts itself; wait for that.
         let is_busy = *self.0.busy.borrow() > 0;
         if let Ok(runtime) = Handle::try_current()
@@ -146,8 +195,37 @@ impl Drop for AtomicSinkFiles {
     }
 }
 
+/// The operator whose files a statement publishes that ranks have written.
+pub(crate) const PUBLISHES: &str = "PublishFilesExec";
+
+/// With less free space a file system counts as full: a writer's last buffer did not fit.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+
+/// Adds the cause to an error of writing to `target`, a local file or folder at `path`, where DataFusion only
+/// reports that writing failed.
+pub fn with_cause(error: DataFusionError, target: &str, path: Option<&std::path::Path>) -> DataFusionError {
+    let root = error.find_root();
+    let is_mute = matches!(root, DataFusionError::Internal(text) if text.contains("writ"));
+    if !is_mute {
+        return error;
+    }
+    let (state, why) = match path.is_some_and(is_full) || harrier_sqlstate::of(root) == SqlState::DISK_FULL {
+        true => (SqlState::DISK_FULL, ": no space left on device"),
+        false => (SqlState::IO_ERROR, ""),
+    };
+    SqlError::new(state, format!("could not write to \"{target}\"{why}")).into_datafusion()
+}
+
+fn is_full(path: &std::path::Path) -> bool {
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(std::path::Path::new("."));
+    nix::sys::statvfs::statvfs(existing)
+        .ok()
+        .and_then(|fs| fs.blocks_available().checked_mul(fs.fragment_size()))
+        .is_some_and(|free| free < FREE_BYTES_MIN)
+}
+
 fn has_sink(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<DataSinkExec>().is_some() || plan.children().into_iter().any(has_sink)
+    plan.is::<DataSinkExec>() || plan.name() == PUBLISHES || plan.children().into_iter().any(has_sink)
 }
 
 /// How a store holds files.
@@ -170,14 +248,17 @@ impl Kind {
     }
 }
 
+/// The files of a statement, an extension of the context of [`AtomicSinkFiles::of`].
 #[derive(Debug)]
-struct Files {
+pub(crate) struct Files {
     /// `None` after the statement has ended.
     held_files: Mutex<Option<Vec<Arc<HeldFile>>>>,
     /// Number of running steps of writers.
     busy: watch::Sender<usize>,
     /// Bytes of small files.
     held_bytes: AtomicUsize,
+    /// The folder of files that ranks have written.
+    staging: Mutex<Option<StagingFolder>>,
 }
 
 impl Default for Files {
@@ -186,6 +267,7 @@ impl Default for Files {
             held_files: Mutex::new(Some(Vec::new())),
             busy: watch::Sender::new(0),
             held_bytes: AtomicUsize::new(0),
+            staging: Mutex::new(None),
         }
     }
 }
@@ -230,6 +312,32 @@ impl Files {
         }
     }
 
+    /// Makes the staging folder of the statement. Blocks.
+    pub(crate) fn begin_staging(&self, staging: &Staging) -> std::io::Result<()> {
+        *self.staging.lock() = Some(StagingFolder::create(staging)?);
+        Ok(())
+    }
+
+    /// Adds a file that a rank has written.
+    pub(crate) fn add_staged(&self, file: StagedFile) -> Result<()> {
+        let location = Path::from_absolute_path(&file.path)?;
+        let slot = Slot { hidden: Some(Box::new(LocalFile::adopt(file))), is_closed: true };
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        let held = Arc::new(HeldFile { store, kind: Kind::Local, location, slot: Mutex::new(slot) });
+        match &mut *self.held_files.lock() {
+            Some(files) => {
+                files.push(held);
+                Ok(())
+            }
+            None => Err(statement_ended().into()),
+        }
+    }
+
+    /// Removes the staging folder. Blocks.
+    fn remove_staging(&self) {
+        drop(self.staging.lock().take());
+    }
+
     /// Stops accepting files and returns those begun.
     fn end(&self) -> Vec<Arc<HeldFile>> {
         self.held_files.lock().take().unwrap_or_default()
@@ -245,7 +353,12 @@ impl Files {
         let steps = held.clone().into_iter().map(|file| async move { file.publish().await });
         let shown: Vec<object_store::Result<()>> =
             futures::stream::iter(steps).buffered(CONCURRENT_MAX).collect().await;
-        let Some(error) = shown.into_iter().find_map(Result::err) else { return Ok(()) };
+        let Some(error) = shown.into_iter().find_map(Result::err) else {
+            if let Some(staging) = &mut *self.staging.lock() {
+                staging.is_published = true;
+            }
+            return Ok(());
+        };
         // A single file is published or not. Several have unique names: no older file can be there.
         if held.len() > 1 {
             let steps = held.iter().cloned();
@@ -343,6 +456,8 @@ impl HeldFile {
 struct HoldingStores {
     inner: Arc<dyn ObjectStoreRegistry>,
     files: Arc<Files>,
+    /// Where local files are written, if not beside their targets.
+    staging: Option<Staging>,
 }
 
 impl ObjectStoreRegistry for HoldingStores {
@@ -356,7 +471,8 @@ impl ObjectStoreRegistry for HoldingStores {
 
     fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let inner = self.inner.get_store(url)?;
-        Ok(Arc::new(HoldingStore { inner, kind: Kind::of(url), files: Arc::clone(&self.files) }))
+        let (files, staging) = (Arc::clone(&self.files), self.staging.clone());
+        Ok(Arc::new(HoldingStore { inner, kind: Kind::of(url), files, staging }))
     }
 }
 
@@ -367,6 +483,7 @@ struct HoldingStore {
     inner: Arc<dyn ObjectStore>,
     kind: Kind,
     files: Arc<Files>,
+    staging: Option<Staging>,
 }
 
 impl fmt::Display for HoldingStore {
@@ -388,6 +505,7 @@ async fn hidden_file(
     kind: Kind,
     location: &Path,
     content: Content,
+    staging: Option<&Staging>,
 ) -> object_store::Result<(Box<dyn HiddenFile>, bool)> {
     let (options, payload) = match content {
         Content::Parts(options) => (options, None),
@@ -397,14 +515,14 @@ async fn hidden_file(
         }
         // Closed right after the write: there may be thousands of files.
         Content::Whole(payload, _) if kind == Kind::Local => {
-            return Ok((Box::new(LocalFile::put(location, payload).await?), true));
+            return Ok((Box::new(LocalFile::put(location, payload, staging).await?), true));
         }
         Content::Whole(payload, PutOptions { tags, attributes, extensions, .. }) => {
             (PutMultipartOptions { tags, attributes, extensions }, Some(payload))
         }
     };
     let mut hidden: Box<dyn HiddenFile> = match kind {
-        Kind::Local => Box::new(LocalFile::create(location).await?),
+        Kind::Local => Box::new(LocalFile::create(location, staging).await?),
         Kind::Renamed => Box::new(HdfsFile::begin(store, location, options).await?),
         Kind::Uploaded => Box::new(Upload::begin(store, location, options).await?),
     };
@@ -426,11 +544,11 @@ impl HoldingStore {
     /// Begins a file. It is registered with the statement even if this future is dropped.
     async fn begin(&self, location: &Path, content: Content) -> object_store::Result<Arc<HeldFile>> {
         let (store, kind, files) = (Arc::clone(&self.inner), self.kind, Arc::clone(&self.files));
-        let location = location.clone();
+        let (location, staging) = (location.clone(), self.staging.clone());
         let busy = files.begin();
         let begun = tokio::spawn(async move {
             let _busy = busy;
-            let (hidden, is_closed) = hidden_file(&store, kind, &location, content).await?;
+            let (hidden, is_closed) = hidden_file(&store, kind, &location, content, staging.as_ref()).await?;
             let slot = Mutex::new(Slot { hidden: Some(hidden), is_closed });
             files.add(HeldFile { store, kind, location, slot }).await
         });

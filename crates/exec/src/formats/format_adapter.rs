@@ -298,6 +298,10 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
 
 /// How files of a format are written. Its `Display` is shown in plans.
 pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// The sink for ranks, which `sink_decoders.rs` makes again there; `None` for one that stays in its
+    /// process.
+    fn encode(&self) -> Option<EncodedSink>;
+
     /// Writes each file of `files` with its rows, and waits for `demux`, which feeds them; returns the number
     /// of rows.
     fn write<'a>(
@@ -309,27 +313,39 @@ pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<u64>>;
 }
 
-/// Writes rows to files as DataFusion's demuxer distributes them.
-#[derive(Debug)]
-pub struct FilesSink<W> {
-    config: FileSinkConfig,
-    own: W,
+/// A sink without its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedSink {
+    /// Its format.
+    pub kind: &'static str,
+    pub bytes: Vec<u8>,
 }
 
-impl<W> FilesSink<W> {
-    pub fn new(config: FileSinkConfig, own: W) -> Self {
-        Self { config, own }
+/// Writes rows to files as DataFusion's demuxer distributes them.
+#[derive(Debug)]
+pub struct FilesSink {
+    config: FileSinkConfig,
+    own: Box<dyn OwnSink>,
+}
+
+impl FilesSink {
+    pub fn new(config: FileSinkConfig, own: impl OwnSink) -> Self {
+        Self { config, own: Box::new(own) }
+    }
+
+    pub fn own(&self) -> &dyn OwnSink {
+        self.own.as_ref()
     }
 }
 
-impl<W: OwnSink> DisplayAs for FilesSink<W> {
+impl DisplayAs for FilesSink {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.own)
     }
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl<W: OwnSink> DataSink for FilesSink<W> {
+impl DataSink for FilesSink {
     fn metrics(&self) -> Option<MetricsSet> {
         None
     }
@@ -348,7 +364,7 @@ impl<W: OwnSink> DataSink for FilesSink<W> {
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl<W: OwnSink> FileSink for FilesSink<W> {
+impl FileSink for FilesSink {
     fn config(&self) -> &FileSinkConfig {
         &self.config
     }

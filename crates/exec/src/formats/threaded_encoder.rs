@@ -22,15 +22,18 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::JoinSet;
 
-use crate::formats::format_adapter::{FilesSink, OwnSink};
+use crate::formats::format_adapter::{EncodedSink, FilesSink, OwnSink};
 
 /// Queue capacity, in encoded pieces.
 const QUEUE: usize = 8;
 
 /// The format and compression of a file, as its codec.
 pub(crate) trait Encoding: Copy + fmt::Debug + Send + Sync + 'static {
-    /// The name of a sink, for display.
+    /// The name of a sink, for display and for ranks.
     const SINK: &'static str;
+
+    /// The compression's name.
+    fn codec_name(self) -> &'static str;
 
     /// The schema as it is written.
     ///
@@ -72,6 +75,10 @@ impl<E: Encoding> fmt::Display for EncodedFiles<E> {
 }
 
 impl<E: Encoding> OwnSink for EncodedFiles<E> {
+    fn encode(&self) -> Option<EncodedSink> {
+        Some(EncodedSink { kind: E::SINK, bytes: self.encoding.codec_name().as_bytes().to_vec() })
+    }
+
     fn write<'a>(
         &'a self,
         _: &'a Arc<TaskContext>,

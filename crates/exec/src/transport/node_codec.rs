@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::config::CsvOptions;
+use datafusion::common::file_options::csv_writer::CsvWriterOptions;
 use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::file_format::csv::CsvSink;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSink, FileSource};
+use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion_proto::physical_plan::from_proto::parse_protobuf_file_scan_config;
 use datafusion_proto::physical_plan::to_proto::serialize_file_scan_config;
 use datafusion_proto::physical_plan::{
@@ -30,12 +35,16 @@ use crate::data_files::write_format::WriteFormat;
 use crate::data_files::write_spec::{FileShape, PartitionFolder, WriteSpec};
 use crate::distribution::direct_dispatch::{Bucket, DispatchExec};
 use crate::formats::arrow_ipc::{ArrowFilesSource, Batches};
+use crate::formats::atomic_sinks::Staging;
 use crate::formats::avro;
 use crate::formats::avro::{AvroSource, Blocks};
 use crate::formats::delimited::{self, DelimitedSource};
+use crate::formats::format_adapter::{EncodedSink, FilesSink};
 use crate::formats::orc;
 use crate::formats::orc::{OrcSource, Stripes};
 use crate::formats::parquet_scan::{self, ParquetScan};
+use crate::formats::sink_decoders::decode_sink;
+use crate::formats::staged_files::{StagedFilesExec, config_of, sink_without_rows, without_rows};
 use crate::formats::text_scan::{CsvScan, JsonLines, JsonSource};
 use crate::functions::scalar_function;
 use crate::operators::file_scan::file_scan;
@@ -45,7 +54,8 @@ use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
-/// [`RuntimeFilterExec`], [`GroupingSetsExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
+/// [`RuntimeFilterExec`], [`GroupingSetsExec`], [`StagedFilesExec`], [`DataSinkExec`] of formats of ours, scans
+/// by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
 /// [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct NodeCodec {
@@ -64,7 +74,7 @@ impl NodeCodec {
 
 #[derive(Clone, PartialEq, Message)]
 struct Node {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     kind: Option<Kind>,
 }
 
@@ -102,12 +112,96 @@ enum Kind {
     #[prost(message, tag = "14")]
     RuntimeFilter(RuntimeFilter),
     #[prost(message, tag = "15")]
+    StagedFiles(Box<StagedFiles>),
+    /// Of a format of ours.
+    #[prost(message, tag = "16")]
+    Sink(Box<Sink>),
+    #[prost(message, tag = "17")]
     GroupingSets(GroupingSets),
 }
 
 /// Wraps the bytes of a plan in an extension node; [`NodeCodec`] decodes it by the function given to it.
 pub(crate) fn nested_plan(plan: Vec<u8>) -> Vec<u8> {
     Node { kind: Some(Kind::WholePlan(plan)) }.encode_to_vec()
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sink {
+    /// A sink in DataFusion's own encoding, over no rows; that of a format of ours lends its configuration to
+    /// a sink of CSV.
+    #[prost(message, optional, tag = "1")]
+    node: Option<protobuf::PhysicalPlanNode>,
+    /// The kind of a format of ours, and its bytes.
+    #[prost(string, optional, tag = "2")]
+    kind: Option<String>,
+    #[prost(bytes = "vec", tag = "3")]
+    own: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StagedFiles {
+    #[prost(message, optional, tag = "1")]
+    sink: Option<Sink>,
+    #[prost(string, tag = "2")]
+    folder: String,
+    #[prost(string, tag = "3")]
+    root: String,
+}
+
+impl Sink {
+    /// `node` is without rows.
+    fn of(
+        node: &Arc<DataSinkExec>,
+        encode: impl FnOnce(&Arc<dyn ExecutionPlan>) -> Result<protobuf::PhysicalPlanNode>,
+    ) -> Result<Self> {
+        let Some(own) = node.sink().downcast_ref::<FilesSink>() else {
+            return Ok(Self { node: Some(encode(&(Arc::clone(node) as _))?), kind: None, own: vec![] });
+        };
+        let Some(EncodedSink { kind, bytes }) = own.own().encode() else {
+            return internal_err!("a sink of one process: {node:?}");
+        };
+        let options = CsvWriterOptions::new(WriterBuilder::new(), CompressionTypeVariant::UNCOMPRESSED);
+        let lender = CsvSink::new(own.config().clone(), options);
+        let node = encode(&(sink_without_rows(Arc::new(lender)) as _))?;
+        Ok(Self { node: Some(node), kind: Some(kind.to_string()), own: bytes })
+    }
+
+    fn sink(
+        self,
+        decode: impl FnOnce(&protobuf::PhysicalPlanNode) -> Result<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<DataSinkExec>> {
+        let node = self.node.ok_or_else(|| internal_datafusion_err!("files without a sink"))?;
+        let node = decode(&node)?;
+        let node = node.downcast_ref::<DataSinkExec>();
+        let node = node.ok_or_else(|| internal_datafusion_err!("files without a sink"))?;
+        Ok(match (self.kind, config_of(node.sink())) {
+            (Some(kind), Some(config)) => sink_without_rows(decode_sink(&kind, &self.own, config.clone())?),
+            _ => Arc::new(node.clone()),
+        })
+    }
+}
+
+impl StagedFiles {
+    fn of(
+        node: &StagedFilesExec,
+        encode: impl FnOnce(&Arc<dyn ExecutionPlan>) -> Result<protobuf::PhysicalPlanNode>,
+    ) -> Result<Self> {
+        let text = |path: &std::path::Path| {
+            path.to_str().map(str::to_string).ok_or_else(|| internal_datafusion_err!("a path is no text"))
+        };
+        let Staging { folder, root } = node.staging();
+        Ok(Self { sink: Some(Sink::of(node.sink(), encode)?), folder: text(folder)?, root: text(root)? })
+    }
+
+    fn node(
+        self,
+        input: Arc<dyn ExecutionPlan>,
+        decode: impl FnOnce(&protobuf::PhysicalPlanNode) -> Result<Arc<dyn ExecutionPlan>>,
+    ) -> Result<StagedFilesExec> {
+        let sink = self.sink.ok_or_else(|| internal_datafusion_err!("files without a sink"))?;
+        let staging = Staging { folder: self.folder.into(), root: self.root.into() };
+        Ok(StagedFilesExec::new(input, sink.sink(decode)?, staging))
+    }
 }
 
 /// The bucket of the whole plan below.
@@ -543,6 +637,15 @@ impl PhysicalExtensionCodec for NodeCodec {
             Kind::Dispatch(Dispatch { number, count }) => {
                 Arc::new(DispatchExec::new(input, Bucket { number, count }))
             }
+            Kind::StagedFiles(files) => {
+                let decoding = PhysicalPlanDecodeContext::new(context, self);
+                Arc::new(files.node(input, |sink| converter.proto_to_execution_plan(sink, &decoding))?)
+            }
+            Kind::Sink(sink) => {
+                let decoding = PhysicalPlanDecodeContext::new(context, self);
+                let sink = sink.sink(|sink| converter.proto_to_execution_plan(sink, &decoding))?;
+                replace_children_if_necessary(sink, vec![input])?
+            }
             Kind::OrcScan(_)
             | Kind::AvroScan(_)
             | Kind::ArrowScan(_)
@@ -575,6 +678,12 @@ impl PhysicalExtensionCodec for NodeCodec {
         } else if let Some(node) = node.downcast_ref::<RuntimeFilterExec>() {
             let filters = node.filters().iter().map(|filter| converter.physical_expr_to_proto(filter, self));
             Kind::RuntimeFilter(RuntimeFilter { filters: filters.collect::<Result<_>>()? })
+        } else if let Some(files) = node.downcast_ref::<StagedFilesExec>() {
+            let encode = |sink: &Arc<dyn ExecutionPlan>| converter.execution_plan_to_proto(sink, self);
+            Kind::StagedFiles(Box::new(StagedFiles::of(files, encode)?))
+        } else if let Some(sink) = node.downcast_ref::<DataSinkExec>() {
+            let encode = |sink: &Arc<dyn ExecutionPlan>| converter.execution_plan_to_proto(sink, self);
+            Kind::Sink(Box::new(Sink::of(&Arc::new(without_rows(sink)?), encode)?))
         } else if let Some(dispatch) = node.downcast_ref::<DispatchExec>() {
             let Bucket { number, count } = dispatch.bucket();
             Kind::Dispatch(Dispatch { number, count })

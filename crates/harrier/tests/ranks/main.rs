@@ -7,6 +7,7 @@
 #[path = "../support/command.rs"]
 mod command;
 mod contract;
+mod copy_folders;
 #[path = "../support/exchange_contract.rs"]
 mod exchange_contract;
 mod failures;

@@ -260,6 +260,98 @@ fn rows_of_files(folder: &Path, last_row: &str) -> String {
     format!("'{}/'", source.display())
 }
 
+/// Every rank writes its rows, with every option, and the rows are those that one process writes.
+#[test]
+fn folders_are_written_by_all_ranks() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let source = rows_of_files(folder, "");
+    let formats = [
+        ("parquet", "WITH (FORMAT parquet, COMPRESSION snappy)", ""),
+        ("csv", "WITH (FORMAT csv, HEADER, DELIMITER ';', QUOTE '''', COMPRESSION gzip)", ""),
+        ("text", "WITH (FORMAT text, NULL 'none', DELIMITER '|')", ""),
+        ("json", "WITH (FORMAT json)", "SELECT count(*), sum(id), min(t), count(z) FROM "),
+        ("orc", "WITH (FORMAT orc, COMPRESSION zstd)", "SELECT count(*), sum(id), min(t), count(z) FROM "),
+        ("avro", "WITH (FORMAT avro)", "SELECT count(*), sum(id), min(t), count(z) FROM "),
+        ("other_csv", "STORED AS CSV OPTIONS (null_value 'none', quote '*')", ""),
+        (
+            "keys",
+            "STORED AS PARQUET PARTITIONED BY (k)",
+            "SELECT count(*), sum(id), min(t), count(z), count(DISTINCT k) FROM ",
+        ),
+        (
+            "text_keys",
+            "STORED AS CSV PARTITIONED BY (k, z)",
+            "SELECT count(*), sum(id), min(t), count(DISTINCT k) FROM ",
+        ),
+    ];
+    for (name, options, question) in formats {
+        let [one, ranks] = ["one", "ranks"].map(|by| folder.join(format!("{name}-{by}")));
+        let copy = |to: &Path| {
+            let rows = format!("SELECT id, t, k, nullif(id % 3, 1)::text AS z FROM {source}");
+            format!("COPY ({rows}) TO '{}/' {options}", to.display())
+        };
+        let tag = |output: Output| {
+            assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+            text(&output.stderr)
+        };
+        let threads = ["--threads", "1"];
+        assert_eq!(tag(sql(folder, &[&threads[..], &["-c", &copy(&one)]].concat(), b"")), "COPY 120000\n");
+        let plan = sql(folder, &[&RANKS[..], &["-c", &format!("EXPLAIN {}", copy(&ranks))]].concat(), b"");
+        assert!(stdout_of_success(plan).contains("StagedFilesExec: sink="), "{name}");
+        assert!(!ranks.exists(), "{name}: EXPLAIN makes no folder");
+        let by_ranks = copy(&ranks);
+        let arguments = [&threads[..], &RANKS, &["-c", &by_ranks]].concat();
+        assert_eq!(tag(sql(folder, &arguments, b"")), "COPY 120000\n");
+        let by_ranks = walk(&ranks);
+        assert!(by_ranks.iter().all(|file| !file.contains("-ranks/.")), "{by_ranks:?}");
+        if name.contains("keys") {
+            // A folder is written by one rank.
+            assert_eq!(by_ranks.len(), walk(&one).len(), "{name}: {by_ranks:?}");
+        } else {
+            assert!(walk(&one).len() == 1 && by_ranks.len() >= 3, "{name}: {by_ranks:?}");
+        }
+        if question.is_empty() && name != "csv" && name != "parquet" {
+            let lines = |files: Vec<String>| {
+                let read = |file: &String| std::fs::read_to_string(file).unwrap();
+                let mut lines: Vec<String> = files
+                    .iter()
+                    .map(read)
+                    .flat_map(|text| text.lines().map(str::to_string).collect::<Vec<_>>())
+                    .collect();
+                lines.sort();
+                lines.dedup();
+                lines
+            };
+            assert!(lines(by_ranks) == lines(walk(&one)), "{name}");
+        } else if name == "csv" {
+            // Each has a header.
+            let table = |to: &Path, number: usize| {
+                format!(
+                    "CREATE EXTERNAL TABLE e{number} (id INT, t TEXT, k INT, z TEXT) STORED AS CSV LOCATION '{}/' \
+                     OPTIONS (delimiter ';', quote '''', has_header true, compression gzip);",
+                    to.display()
+                )
+            };
+            let same = "SELECT count(*) FROM (SELECT * FROM e1 EXCEPT ALL SELECT * FROM e2) AS d";
+            let all = format!("{}{}{same}", table(&one, 1), table(&ranks, 2));
+            let rows = stdout_of_success(sql(folder, &["-c", &all], b""));
+            assert!(rows.ends_with("count\n0\n"), "{rows}");
+        } else {
+            let question = if question.is_empty() {
+                "SELECT count(*), sum(id), min(t), count(z) FROM "
+            } else {
+                question
+            };
+            let [one, ranks] = [one, ranks].map(|place| {
+                let question = format!("{question}'{}/'", place.display());
+                stdout_of_success(sql(folder, &["-c", &question], b""))
+            });
+            assert_eq!(one, ranks, "{name}");
+        }
+    }
+}
+
 /// Neither what a rank has written nor a folder, new or in one that was there, and what was there stays.
 #[test]
 fn failed_copies_leave_no_folder() {

@@ -12,7 +12,7 @@ use harrier_servers::{ACCESS_KEY, Fault, Proxy, REGION, Rule, S3, SECRET_KEY};
 use harrier_testkit::session::{Configuration, Session};
 use tempfile::TempDir;
 
-use crate::test_server::{PATIENCE, TestServer};
+use crate::test_server::{Client, PATIENCE, TestServer};
 
 const DIVISION_BY_ZERO: &str = "22012";
 const BAD_NUMBER: &str = "22P02";
@@ -180,6 +180,12 @@ fn check_formats(place: &Place, configuration: &Configuration) {
             assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
             let fails = format!("COPY ({rows}) TO '{folder}' STORED AS {format}");
             assert_fails_without_effect(place, session, &fails, DIVISION_BY_ZERO);
+            // Rows that ranks read.
+            for keys in ["", "PARTITIONED BY (k)"] {
+                let rows = "SELECT id, (id % 5)::text AS k FROM source";
+                let fails = format!("COPY ({rows}) TO '{folder}' STORED AS {format} {keys}");
+                assert_fails_without_effect(place, session, &fails, BAD_NUMBER);
+            }
         }
         run(session, PIECE);
     }
@@ -318,6 +324,7 @@ fn failed_copy_by_a_server() {
         }
         let mut client = test_server.client();
         client.query(PIECE).unwrap();
+        check_folders_of_a_server(&mut client, &disk, arguments.contains(&"--ranks"));
         for place in [&disk, &bucket] {
             for name in ["x.parquet", "x.csv", "x.json"] {
                 let url = place.url(&format!("{number}-{name}"));
@@ -331,6 +338,30 @@ fn failed_copy_by_a_server() {
                 }
             }
         }
+    }
+}
+
+/// Its ranks write the files of a folder, of each format.
+fn check_folders_of_a_server(client: &mut Client, disk: &Place, has_ranks: bool) {
+    client
+        .query("CREATE TABLE IF NOT EXISTS w AS SELECT v, v % 3 AS k FROM generate_series(1, 60000) AS g(v)")
+        .unwrap();
+    for options in
+        ["WITH (FORMAT csv)", "WITH (FORMAT json)", "STORED AS PARQUET", "STORED AS ORC PARTITIONED BY (k)"]
+    {
+        let before = disk.files();
+        let url = disk.url(&format!("folder-{}/", before.len()));
+        let copy = format!("COPY w TO '{url}' {options}");
+        let plan: Vec<String> =
+            client.query(&format!("EXPLAIN {copy}")).unwrap().into_iter().flatten().flatten().collect();
+        let is_on_ranks = plan.iter().any(|line| line.contains("StagedFilesExec"));
+        assert_eq!(is_on_ranks, has_ranks, "{copy}: {plan:#?}");
+        let fails = format!("COPY (SELECT v, k, 1 / (v - 59999) AS q FROM w) TO '{url}' {options}");
+        assert_eq!(client.fails(&fails), DIVISION_BY_ZERO, "{fails}");
+        assert!(disk.files() == before && !Path::new(&url).exists(), "{fails}");
+        client.query(&copy).unwrap();
+        let sums = format!("SELECT count(*)::text || ' ' || sum(v) FROM '{url}'");
+        assert_eq!(client.one(&sums).as_deref(), Ok("60000 1800030000"), "{copy}");
     }
 }
 

@@ -203,7 +203,7 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
             ("warehouse", &["error", "object_stores", "planning", "settings", "types"]),
             ("external", &["error", "object_stores", "warehouse"]),
             ("binder", &["planning", "types", "warehouse"]),
-            ("engine", &["error", "object_stores", "runtime", "settings", "warehouse"]),
+            ("engine", &["copy_format", "error", "object_stores", "runtime", "settings", "warehouse"]),
             (
                 "session",
                 &[

@@ -19,17 +19,14 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::timestamp_seconds::declared_schema;
-use harrier_exec::formats::atomic_sinks::{create_folders, keep_folders, remove_new_folders};
+use harrier_exec::formats::atomic_sinks::{self, create_folders, keep_folders, remove_new_folders};
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
 use crate::external::file_names::is_device;
 
-/// With less free space a file system counts as full: a writer's last buffer did not fit.
-const FREE_BYTES_MIN: u64 = 1 << 20;
-
-/// The folder of a statement's files. If the statement ends without [`TargetFolder::keep`], what it made of it
-/// is removed, unless there are files.
+/// The folder of a statement's files. If the statement ends without [`TargetFolder::keep`], what it made of
+/// it is removed, unless there are files.
 pub(crate) struct TargetFolder(Option<PathBuf>);
 
 impl TargetFolder {
@@ -112,20 +109,7 @@ pub(crate) fn check(target: &str) -> Result<TargetFolder> {
 
 /// Adds the cause to an error of writing to `target`, where DataFusion only reports that writing failed.
 pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
-    let root = error.find_root();
-    let is_mute = matches!(root, DataFusionError::Internal(text) if text.contains("writ"));
-    if !is_mute {
-        return error;
-    }
-    let is_full = local_path(target).is_some_and(|path| is_full(&path));
-    if is_full || harrier_sqlstate::of(root) == SqlState::DISK_FULL {
-        return SqlError::new(
-            SqlState::DISK_FULL,
-            format!("could not write to \"{target}\": no space left on device"),
-        )
-        .into_datafusion();
-    }
-    SqlError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into_datafusion()
+    atomic_sinks::with_cause(error, target, local_path(target).as_deref())
 }
 
 /// Checks the options of `copy`, before DataFusion makes its plan.
@@ -172,14 +156,6 @@ pub(crate) fn with_file_types(rows: LogicalPlan) -> Result<LogicalPlan> {
         }
     });
     LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()
-}
-
-fn is_full(path: &Path) -> bool {
-    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
-    nix::sys::statvfs::statvfs(existing)
-        .ok()
-        .and_then(|fs| fs.blocks_available().checked_mul(fs.fragment_size()))
-        .is_some_and(|free| free < FREE_BYTES_MIN)
 }
 
 fn local_path(target: &str) -> Option<PathBuf> {

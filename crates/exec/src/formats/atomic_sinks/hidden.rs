@@ -32,8 +32,28 @@ use tokio::runtime::Handle;
 
 const LOCAL: &str = "local file system";
 
+/// Where the files of ranks are until they are published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staging {
+    /// The target, a local folder.
+    pub folder: PathBuf,
+    /// A folder in it, which only the coordinator makes and removes.
+    pub root: PathBuf,
+}
+
+/// A complete file in a staging folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StagedFile {
+    /// Where it is published.
+    pub path: PathBuf,
+    pub staged: PathBuf,
+}
+
 /// Unpublished local files of this process.
 static UNPUBLISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Staging folders of statements that this process coordinates.
+static STAGING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Local folders that this process made for files that are not published yet.
 static NEW_FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -42,6 +62,9 @@ static NEW_FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn remove_local() {
     for path in std::mem::take(&mut *UNPUBLISHED.lock()) {
         let _ = fs::remove_file(path);
+    }
+    for root in std::mem::take(&mut *STAGING.lock()) {
+        remove_staging(&root);
     }
     // What is inside of a folder comes behind it.
     for folder in std::mem::take(&mut *NEW_FOLDERS.lock()).iter().rev() {
@@ -91,6 +114,11 @@ pub(super) trait HiddenFile: fmt::Debug + Send {
 
     /// Removes the unpublished file. It cannot be used afterwards.
     async fn abort(&mut self) -> Result<()>;
+
+    /// Leaves a closed file where it is; `None` for one that cannot be left.
+    fn release(&mut self) -> Option<StagedFile> {
+        None
+    }
 }
 
 /// An error that does not come from a store.
@@ -111,17 +139,22 @@ pub(super) struct LocalFile {
 
 impl LocalFile {
     /// Creates a file for `location`, and its parent folders.
-    pub(super) async fn create(location: &Path) -> Result<Self> {
+    pub(super) async fn create(location: &Path, staging: Option<&Staging>) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
-        blocking(move || Self::create_beside(&path).map_err(|error| file_error(&path, error))).await
+        let staging = staging.cloned();
+        blocking(move || {
+            Self::create_hidden(&path, staging.as_ref()).map_err(|error| file_error(&path, error))
+        })
+        .await
     }
 
     /// Creates a file with its whole content, and closes it.
-    pub(super) async fn put(location: &Path, payload: PutPayload) -> Result<Self> {
+    pub(super) async fn put(location: &Path, payload: PutPayload, staging: Option<&Staging>) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
+        let staging = staging.cloned();
         blocking(move || {
             let put = || {
-                let mut created = Self::create_beside(&path)?;
+                let mut created = Self::create_hidden(&path, staging.as_ref())?;
                 if let Some(file) = created.file.take() {
                     write_at(&file, &payload, 0)?;
                 }
@@ -130,6 +163,51 @@ impl LocalFile {
             put().map_err(|error| file_error(&path, error))
         })
         .await
+    }
+
+    /// The file that a rank has written, to be published.
+    pub(super) fn adopt(StagedFile { path, staged }: StagedFile) -> Self {
+        UNPUBLISHED.lock().insert(staged.clone());
+        Self { path, temporary: Some(staged), file: None, bytes: 0 }
+    }
+
+    fn create_hidden(path: &std::path::Path, staging: Option<&Staging>) -> io::Result<Self> {
+        match staging {
+            Some(staging) => Self::create_staged(path, staging),
+            None => Self::create_beside(path),
+        }
+    }
+
+    fn create_staged(path: &std::path::Path, staging: &Staging) -> io::Result<Self> {
+        let name = path.strip_prefix(&staging.folder).map_err(io::Error::other)?;
+        // Only the coordinator makes the staging folder: without it, the statement has ended, or this host
+        // has another file system.
+        if !staging.root.is_dir() {
+            let message = "the folder is not the one in which rank 0 publishes files: COPY to a folder of \
+                           local files needs a file system that all ranks share";
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
+        let mut folder = staging.root.clone();
+        for part in name.parent().into_iter().flat_map(std::path::Path::components) {
+            folder.push(part);
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        // DuckDB looks into hidden folders.
+        let mut temporary = staging.root.join(name).into_os_string();
+        temporary.push(".staged");
+        let temporary = PathBuf::from(temporary);
+        let mut known = UNPUBLISHED.lock();
+        let file = File::options().write(true).create_new(true).open(&temporary)?;
+        known.insert(temporary.clone());
+        Ok(Self {
+            path: path.to_path_buf(),
+            temporary: Some(temporary),
+            file: Some(Arc::new(file)),
+            bytes: 0,
+        })
     }
 
     fn create_beside(path: &std::path::Path) -> io::Result<Self> {
@@ -203,7 +281,12 @@ impl HiddenFile for LocalFile {
         let Some(temporary) = self.temporary.clone() else { return Ok(()) };
         let path = self.path.clone();
         blocking(move || {
-            fs::rename(&temporary, &path).map_err(|error| file_error(&path, error))?;
+            // Folders of keys may be in the staging folder alone.
+            let parent = path.parent().filter(|folder| !folder.exists());
+            parent
+                .map_or(Ok(()), create_folders)
+                .and_then(|()| rename_or_copy(&temporary, &path))
+                .map_err(|error| file_error(&path, error))?;
             UNPUBLISHED.lock().remove(&temporary);
             if let Some(folder) = path.parent() {
                 keep_folders(folder);
@@ -218,6 +301,71 @@ impl HiddenFile for LocalFile {
     async fn abort(&mut self) -> Result<()> {
         self.remove().map_err(|error| file_error(&self.path, error))
     }
+
+    fn release(&mut self) -> Option<StagedFile> {
+        let staged = self.temporary.take()?;
+        UNPUBLISHED.lock().remove(&staged);
+        Some(StagedFile { path: self.path.clone(), staged })
+    }
+}
+
+/// The staging folder of a statement. Dropping it removes it with all files, and the new folders that it is
+/// in, unless the statement has succeeded.
+#[derive(Debug)]
+pub(super) struct StagingFolder {
+    root: PathBuf,
+    pub is_published: bool,
+}
+
+impl StagingFolder {
+    pub(super) fn create(staging: &Staging) -> io::Result<Self> {
+        create_folders(&staging.folder)?;
+        STAGING.lock().insert(staging.root.clone());
+        let created = Self { root: staging.root.clone(), is_published: false };
+        fs::create_dir(&staging.root)?;
+        Ok(created)
+    }
+}
+
+impl Drop for StagingFolder {
+    fn drop(&mut self) {
+        STAGING.lock().remove(&self.root);
+        remove_staging(&self.root);
+        match self.root.parent() {
+            // Without rows, there is no file in them.
+            Some(folder) if self.is_published => keep_folders(folder),
+            Some(folder) => remove_new_folders(folder),
+            None => {}
+        }
+    }
+}
+
+fn remove_staging(root: &std::path::Path) {
+    // Under another name no rank creates a file in it any more.
+    let mut gone = root.as_os_str().to_owned();
+    gone.push("-gone");
+    let gone = PathBuf::from(gone);
+    let removed = fs::rename(root, &gone).and_then(|()| fs::remove_dir_all(&gone));
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %gone.display(), %error, "files of a statement that are not completed stay");
+    }
+}
+
+/// Renames a file, or copies it beside `to` first, if that is on another mount.
+fn rename_or_copy(from: &std::path::Path, to: &std::path::Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
+        renamed => return renamed,
+    }
+    let mut beside = to.as_os_str().to_owned();
+    beside.push("#1");
+    let copied = fs::copy(from, &beside).and_then(|_| fs::rename(&beside, to));
+    if copied.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    copied.and_then(|()| fs::remove_file(from))
 }
 
 fn write_at(file: &File, data: &PutPayload, mut at: u64) -> io::Result<()> {

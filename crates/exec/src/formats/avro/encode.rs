@@ -56,6 +56,10 @@ const RESERVED: &[&str] = &[
 impl Encoding for Codec {
     const SINK: &'static str = "AvroSink";
 
+    fn codec_name(self) -> &'static str {
+        self.name()
+    }
+
     fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
         written_schema(schema)
     }

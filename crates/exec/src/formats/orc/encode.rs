@@ -25,6 +25,10 @@ const EXACT: CastOptions<'static> =
 impl Encoding for Codec {
     const SINK: &'static str = "OrcSink";
 
+    fn codec_name(self) -> &'static str {
+        self.name()
+    }
+
     fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
         written_schema(schema)
     }
