@@ -29,7 +29,7 @@ use futures::{FutureExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{check_compression, store_root};
 use harrier_exec::formats::{avro, delimited, orc};
-use harrier_exec::monitor::slice_tree::undistributed;
+use harrier_exec::monitor::slice_tree::one_rank_plan;
 use harrier_sql::desugar::external_table::{CODEC_OPTION, COMPRESSION_OPTION};
 use harrier_sql::file_names::{has_wildcard, looks_like_file};
 use harrier_sqlstate::IntoDataFusionError;
@@ -345,7 +345,7 @@ pub(crate) fn check_target(plan: &LogicalPlan) -> Result<()> {
 pub(crate) fn scanned_files(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
         // Each rank has a scan of its own files.
-        let plan = &undistributed(plan);
+        let plan = &one_rank_plan(plan);
         if let Some(source) = plan.downcast_ref::<DataSourceExec>()
             && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
         {

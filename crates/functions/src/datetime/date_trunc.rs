@@ -232,13 +232,13 @@ impl ScalarUDFImpl for AnyYear {
         if timestamps.data_type() == INTERVAL {
             return of_intervals(&arguments.args[0], timestamps, arguments.number_rows);
         }
-        let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
+        let is_scalar = matches!(timestamps, ColumnarValue::Scalar(_));
         let rows = if is_scalar { 1 } else { arguments.number_rows };
-        if matches!(moments.data_type(), DataType::Timestamp(..)) {
-            let moments = moments.to_array(rows)?;
-            if infinite_rows(moments.as_ref()).is_some() {
-                let whole = with_finite(&moments, |moments| {
-                    arguments.args[1] = ColumnarValue::Array(Arc::clone(moments));
+        if matches!(timestamps.data_type(), DataType::Timestamp(..)) {
+            let timestamps = timestamps.to_array(rows)?;
+            if infinite_rows(timestamps.as_ref()).is_some() {
+                let whole = with_finite(&timestamps, |timestamps| {
+                    arguments.args[1] = ColumnarValue::Array(Arc::clone(timestamps));
                     arguments.number_rows = rows;
                     self.invoke_with_args(arguments)?.into_array(rows)
                 })?;

@@ -8,7 +8,7 @@
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 
-use crate::ast_builder::{binary, nested, text_of};
+use crate::ast_builder::{binary, parentheses, text_of};
 
 /// Rewrites such an expression in place. The literal is not NULL, so both forms say the same.
 pub(super) fn rewrite(expr: &mut Expr) {
@@ -24,7 +24,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
 }
 
 fn equal(left: Expr, right: Expr) -> Expr {
-    nested(binary(nested(left), BinaryOperator::Eq, nested(right)))
+    parentheses(binary(parentheses(left), BinaryOperator::Eq, parentheses(right)))
 }
 
 #[cfg(test)]
