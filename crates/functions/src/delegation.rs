@@ -1,6 +1,6 @@
 //! Methods that a wrapper of a function leaves to the function, which it has in its field `inner`, or that a
-//! wrapper of an accumulator leaves to the accumulator. Traits of functions have defaults for most methods, so
-//! that one which is not listed silently gets the default.
+//! wrapper of an accumulator leaves to the accumulator. Traits of functions have defaults for most methods,
+//! so that one which is not listed silently gets the default.
 
 /// Methods of `ScalarUDFImpl`; `inner` is a `ScalarUDF` or an `Arc` of it.
 macro_rules! delegate_scalar {

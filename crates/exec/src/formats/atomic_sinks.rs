@@ -62,7 +62,7 @@ use url::Url;
 use hidden::{HdfsFile, HiddenFile, LocalFile, S3Put, StagingFolder, Upload};
 
 pub(crate) use hidden::StagedFile;
-pub use hidden::{Staging, create_folders, keep_folders, remove_local, remove_new_folders};
+pub use hidden::{StagingPlace, create_folders, keep_folders, remove_local, remove_new_folders};
 
 /// Bytes of small files that a statement holds in memory; beyond that they are uploaded.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -103,7 +103,10 @@ impl AtomicSinkFiles {
     }
 
     /// Returns the context of a sink whose files stay in a staging folder, and its files.
-    pub(crate) fn in_staging(context: &TaskContext, staging: Staging) -> Result<(Arc<TaskContext>, Self)> {
+    pub(crate) fn in_staging(
+        context: &TaskContext,
+        staging: StagingPlace,
+    ) -> Result<(Arc<TaskContext>, Self)> {
         let files = Arc::new(Files::default());
         let runtime = context.runtime_env();
         let stores = HoldingStores {
@@ -313,7 +316,7 @@ impl Files {
     }
 
     /// Makes the staging folder of the statement. Blocks.
-    pub(crate) fn begin_staging(&self, staging: &Staging) -> std::io::Result<()> {
+    pub(crate) fn begin_staging(&self, staging: &StagingPlace) -> std::io::Result<()> {
         *self.staging.lock() = Some(StagingFolder::create(staging)?);
         Ok(())
     }
@@ -457,7 +460,7 @@ struct HoldingStores {
     inner: Arc<dyn ObjectStoreRegistry>,
     files: Arc<Files>,
     /// Where local files are written, if not beside their targets.
-    staging: Option<Staging>,
+    staging: Option<StagingPlace>,
 }
 
 impl ObjectStoreRegistry for HoldingStores {
@@ -483,7 +486,7 @@ struct HoldingStore {
     inner: Arc<dyn ObjectStore>,
     kind: Kind,
     files: Arc<Files>,
-    staging: Option<Staging>,
+    staging: Option<StagingPlace>,
 }
 
 impl fmt::Display for HoldingStore {
@@ -505,7 +508,7 @@ async fn hidden_file(
     kind: Kind,
     location: &Path,
     content: Content,
-    staging: Option<&Staging>,
+    staging: Option<&StagingPlace>,
 ) -> object_store::Result<(Box<dyn HiddenFile>, bool)> {
     let (options, payload) = match content {
         Content::Parts(options) => (options, None),

@@ -43,7 +43,7 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use crate::formats::atomic_sinks::{AtomicSinkFiles, Files, StagedFile, Staging, with_cause};
+use crate::formats::atomic_sinks::{AtomicSinkFiles, Files, StagedFile, StagingPlace, with_cause};
 use crate::formats::format_adapter::FilesSink;
 
 /// What staging folders' names begin with: readers of a folder skip hidden names.
@@ -105,7 +105,7 @@ pub(crate) fn config_of(sink: &dyn DataSink) -> Option<&FileSinkConfig> {
 }
 
 /// `None`: the target is a file, or in a store.
-fn staging_of(config: &FileSinkConfig) -> Result<Option<Staging>> {
+fn staging_of(config: &FileSinkConfig) -> Result<Option<StagingPlace>> {
     let [target] = &config.table_paths[..] else { return Ok(None) };
     let is_local = config.object_store_url.as_str().starts_with("file:");
     // The demuxer writes one file only where it has no keys.
@@ -116,7 +116,7 @@ fn staging_of(config: &FileSinkConfig) -> Result<Option<Staging>> {
     }
     let folder = LocalFileSystem::new().path_to_filesystem(target.prefix())?;
     let root = folder.join(format!("{STAGING}{}", uuid::Uuid::new_v4().simple()));
-    Ok(Some(Staging { folder, root }))
+    Ok(Some(StagingPlace { folder, root }))
 }
 
 /// N → N output partitions: writes the rows to staged files, and yields a row for each file. See the module.
@@ -125,12 +125,12 @@ pub struct StagedFilesExec {
     input: Arc<dyn ExecutionPlan>,
     /// The node of the sink, without its rows.
     sink: Arc<DataSinkExec>,
-    staging: Staging,
+    staging: StagingPlace,
     properties: Arc<PlanProperties>,
 }
 
 impl StagedFilesExec {
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, sink: Arc<DataSinkExec>, staging: Staging) -> Self {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, sink: Arc<DataSinkExec>, staging: StagingPlace) -> Self {
         let partitions = input.output_partitioning().partition_count();
         let properties = Arc::new(properties(record_schema(), partitions));
         Self { input, sink, staging, properties }
@@ -140,7 +140,7 @@ impl StagedFilesExec {
         &self.sink
     }
 
-    pub(crate) fn staging(&self) -> &Staging {
+    pub(crate) fn staging(&self) -> &StagingPlace {
         &self.staging
     }
 }
@@ -237,12 +237,12 @@ fn records(files: &[StagedFile], count: u64) -> Result<RecordBatch> {
 #[derive(Debug)]
 pub struct PublishFilesExec {
     input: Arc<dyn ExecutionPlan>,
-    staging: Staging,
+    staging: StagingPlace,
     properties: Arc<PlanProperties>,
 }
 
 impl PublishFilesExec {
-    fn new(input: Arc<dyn ExecutionPlan>, staging: Staging) -> Self {
+    fn new(input: Arc<dyn ExecutionPlan>, staging: StagingPlace) -> Self {
         Self { input, staging, properties: Arc::new(properties(count_schema(), 1)) }
     }
 }

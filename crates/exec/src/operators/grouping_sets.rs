@@ -1,12 +1,12 @@
 //! Operator that turns the groups of all keys of GROUPING SETS, CUBE or ROLLUP into those of each set.
 //!
-//! A set of fewer keys groups the rows of a set of more keys, so each row is aggregated once, by all keys, and
-//! the states of these groups once for each set. DataFusion aggregates each row once for each set.
+//! A set of fewer keys groups the rows of a set of more keys, so each row is aggregated once, by all keys,
+//! and the states of these groups once for each set. DataFusion aggregates each row once for each set.
 //!
 //! ```text
 //! AggregateExec: mode=PartialReduce, gby=[a, b, __grouping_id]
-//!   GroupingSetsExec: [(a, b), (a), ()]                            states of (1, 2), then of (1, NULL) and (NULL, NULL)
-//!     AggregateExec: mode=Partial, gby=[a, b]                      states of (1, 2)
+//!   GroupingSetsExec: [(a, b), (a), ()]           states of (1, 2), then of (1, NULL) and of (NULL, NULL)
+//!     AggregateExec: mode=Partial, gby=[a, b]     states of (1, 2)
 //! ```
 
 use std::fmt;

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Whichever reader needs a batch that is not there yet polls the input for it; no task of its own runs. So a
-//! reader can wait for nothing but the input, and a plan that made progress with two copies makes it with one.
+//! reader can wait for nothing but the input, and a plan that made progress with two copies makes it with
+//! one.
 //!
 //! Memory bound: the batches between the first and the last reader are counted by the pool; beyond its limit
 //! they go to temporary files. A reader that has ended, or was dropped, holds nothing back.

@@ -35,7 +35,7 @@ use crate::data_files::write_format::WriteFormat;
 use crate::data_files::write_spec::{FileShape, PartitionFolder, WriteSpec};
 use crate::distribution::direct_dispatch::{Bucket, DispatchExec};
 use crate::formats::arrow_ipc::{ArrowFilesSource, Batches};
-use crate::formats::atomic_sinks::Staging;
+use crate::formats::atomic_sinks::StagingPlace;
 use crate::formats::avro;
 use crate::formats::avro::{AvroSource, Blocks};
 use crate::formats::delimited::{self, DelimitedSource};
@@ -54,9 +54,9 @@ use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 
 /// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
-/// [`RuntimeFilterExec`], [`GroupingSetsExec`], [`StagedFilesExec`], [`DataSinkExec`] of formats of ours, scans
-/// by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`],
-/// [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
+/// [`RuntimeFilterExec`], [`GroupingSetsExec`], [`StagedFilesExec`], [`DataSinkExec`] of formats of ours,
+/// scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
+/// [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct NodeCodec {
     decode_plan: DecodePlan,
@@ -189,7 +189,7 @@ impl StagedFiles {
         let text = |path: &std::path::Path| {
             path.to_str().map(str::to_string).ok_or_else(|| internal_datafusion_err!("a path is no text"))
         };
-        let Staging { folder, root } = node.staging();
+        let StagingPlace { folder, root } = node.staging();
         Ok(Self { sink: Some(Sink::of(node.sink(), encode)?), folder: text(folder)?, root: text(root)? })
     }
 
@@ -199,7 +199,7 @@ impl StagedFiles {
         decode: impl FnOnce(&protobuf::PhysicalPlanNode) -> Result<Arc<dyn ExecutionPlan>>,
     ) -> Result<StagedFilesExec> {
         let sink = self.sink.ok_or_else(|| internal_datafusion_err!("files without a sink"))?;
-        let staging = Staging { folder: self.folder.into(), root: self.root.into() };
+        let staging = StagingPlace { folder: self.folder.into(), root: self.root.into() };
         Ok(StagedFilesExec::new(input, sink.sink(decode)?, staging))
     }
 }

@@ -1,5 +1,6 @@
-//! Replaces sums of one column with constants added by one sum and one count, if there are several: DataFusion
-//! has the same rewrite for the operator `+`, which [`crate::analyzer::checked_arithmetic`] replaces.
+//! Replaces sums of one column with constants added by one sum and one count, if there are several.
+//! DataFusion has the same rewrite for the operator `+`, which [`crate::analyzer::checked_arithmetic`]
+//! replaces.
 //!
 //! ```text
 //! Aggregate: sum(x), sum(x + 1), sum(2 - x)

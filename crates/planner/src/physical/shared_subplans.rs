@@ -74,7 +74,7 @@ impl PhysicalOptimizerRule for SharedSubplans {
         if graph.nodes.iter().all(|node| node.plans.len() == 1) {
             return Ok(plan);
         }
-        let shared = graph.shared(root.node);
+        let shared = graph.find_shared(root.node);
         if shared.is_empty() {
             return Ok(plan);
         }
@@ -142,7 +142,7 @@ impl Graph {
     }
 
     /// The nodes to share.
-    fn shared(&self, root: usize) -> HashMap<usize, SubplanId> {
+    fn find_shared(&self, root: usize) -> HashMap<usize, SubplanId> {
         let mut readers = vec![0; self.nodes.len()];
         for input in self.nodes.iter().flat_map(|node| &node.inputs) {
             readers[*input] += 1;
@@ -168,8 +168,8 @@ struct Part {
 }
 
 impl Part {
-    /// The plan, with the places of shared nodes marked. Parts that are equal, but not shared, remain plans of
-    /// their own: an operator runs once.
+    /// The plan, with the places of shared nodes marked. Parts that are equal, but not shared, remain plans
+    /// of their own: an operator runs once.
     fn rebuild(
         &self,
         shared: &HashMap<usize, SubplanId>,

@@ -243,14 +243,15 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 5] = [
         &[
             ("rewrite", &[]),
             ("fallible", &[]),
-            ("cancelable_rules", &[]),
+            ("delegation", &[]),
+            ("cancelable_rules", &["delegation"]),
             ("cardinality", &[]),
             ("join_order", &[]),
-            ("physical", &["join_order"]),
+            ("physical", &["cardinality", "delegation", "join_order"]),
             ("binder", &[]),
             // With other types than at bind time, an expression is bound again.
             ("analyzer", &["binder", "fallible", "rewrite"]),
-            ("optimizer", &["analyzer", "fallible", "rewrite"]),
+            ("optimizer", &["analyzer", "delegation", "fallible", "rewrite"]),
             ("rules", &["analyzer", "binder", "cancelable_rules", "cardinality", "optimizer", "physical"]),
         ],
     ),

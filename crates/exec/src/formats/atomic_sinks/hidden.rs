@@ -34,7 +34,7 @@ const LOCAL: &str = "local file system";
 
 /// Where the files of ranks are until they are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Staging {
+pub struct StagingPlace {
     /// The target, a local folder.
     pub folder: PathBuf,
     /// A folder in it, which only the coordinator makes and removes.
@@ -139,7 +139,7 @@ pub(super) struct LocalFile {
 
 impl LocalFile {
     /// Creates a file for `location`, and its parent folders.
-    pub(super) async fn create(location: &Path, staging: Option<&Staging>) -> Result<Self> {
+    pub(super) async fn create(location: &Path, staging: Option<&StagingPlace>) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
         let staging = staging.cloned();
         blocking(move || {
@@ -149,7 +149,11 @@ impl LocalFile {
     }
 
     /// Creates a file with its whole content, and closes it.
-    pub(super) async fn put(location: &Path, payload: PutPayload, staging: Option<&Staging>) -> Result<Self> {
+    pub(super) async fn put(
+        location: &Path,
+        payload: PutPayload,
+        staging: Option<&StagingPlace>,
+    ) -> Result<Self> {
         let path = LocalFileSystem::new().path_to_filesystem(location)?;
         let staging = staging.cloned();
         blocking(move || {
@@ -171,14 +175,14 @@ impl LocalFile {
         Self { path, temporary: Some(staged), file: None, bytes: 0 }
     }
 
-    fn create_hidden(path: &std::path::Path, staging: Option<&Staging>) -> io::Result<Self> {
+    fn create_hidden(path: &std::path::Path, staging: Option<&StagingPlace>) -> io::Result<Self> {
         match staging {
             Some(staging) => Self::create_staged(path, staging),
             None => Self::create_beside(path),
         }
     }
 
-    fn create_staged(path: &std::path::Path, staging: &Staging) -> io::Result<Self> {
+    fn create_staged(path: &std::path::Path, staging: &StagingPlace) -> io::Result<Self> {
         let name = path.strip_prefix(&staging.folder).map_err(io::Error::other)?;
         // Only the coordinator makes the staging folder: without it, the statement has ended, or this host
         // has another file system.
@@ -318,7 +322,7 @@ pub(super) struct StagingFolder {
 }
 
 impl StagingFolder {
-    pub(super) fn create(staging: &Staging) -> io::Result<Self> {
+    pub(super) fn create(staging: &StagingPlace) -> io::Result<Self> {
         create_folders(&staging.folder)?;
         STAGING.lock().insert(staging.root.clone());
         let created = Self { root: staging.root.clone(), is_published: false };
