@@ -24,12 +24,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -39,7 +39,6 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput, SpillMetrics,
 };
-use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, SpillManager,
 };
@@ -269,6 +268,8 @@ impl ExecutionPlan for SharedSubplanExec {
 struct SharedPartition {
     state: Mutex<State>,
     waiting: Arc<WaitingReaders>,
+    /// Whether a reader found the state locked and waits, although its batch may be there.
+    is_contended: AtomicBool,
 }
 
 struct State {
@@ -336,7 +337,7 @@ impl SharedPartition {
             positions: vec![Some(0); readers],
             memory: None,
         };
-        Self { state: Mutex::new(state), waiting: Arc::default() }
+        Self { state: Mutex::new(state), waiting: Arc::default(), is_contended: AtomicBool::new(false) }
     }
 
     /// Executes the input for the first reader.
@@ -368,6 +369,7 @@ impl SharedPartition {
             Err(TryLockError::WouldBlock) => {
                 // Whoever holds the lock wakes all that wait once it is free.
                 self.waiting.add(context.waker());
+                self.is_contended.store(true, Ordering::SeqCst);
                 match self.state.try_lock() {
                     Ok(state) => state,
                     Err(TryLockError::Poisoned(state)) => state.into_inner(),
@@ -377,7 +379,7 @@ impl SharedPartition {
         };
         let polled = state.poll_segment(place, position, &self.waiting, context);
         drop(state);
-        if polled.is_ready() {
+        if polled.is_ready() || self.is_contended.swap(false, Ordering::SeqCst) {
             Arc::clone(&self.waiting).wake();
         }
         polled
@@ -451,7 +453,7 @@ impl State {
 
     /// Adds a batch, and moves those in memory to a file if memory is short.
     fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        let bytes = get_record_batch_memory_size(&batch);
+        let bytes = sliced_bytes(&batch)?;
         self.segments.push_back(Segment::Memory(batch, bytes));
         let Some((reservation, spills)) = &self.memory else { return Ok(()) };
         if reservation.try_grow(bytes).is_ok() {
@@ -496,6 +498,21 @@ impl State {
             }
         }
     }
+}
+
+/// The bytes of a batch: of a slice of larger arrays, as aggregates output them, those of its own rows. The
+/// other slices are batches of their own.
+fn sliced_bytes(batch: &RecordBatch) -> Result<usize> {
+    let mut bytes = 0;
+    for column in batch.columns() {
+        bytes += column.to_data().get_slice_memory_size()?;
+        bytes += match column.data_type() {
+            DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+            DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+            _ => 0,
+        };
+    }
+    Ok(bytes)
 }
 
 /// The batches of a partition, for one place.
@@ -562,8 +579,8 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{AsArray, Int64Array};
-    use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::arrow::array::Int64Array;
+    use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
     use datafusion::execution::memory_pool::GreedyMemoryPool;
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -641,6 +658,14 @@ mod tests {
                 assert!(lock(&shared.state).segments.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn slices_count_their_own_part() {
+        let whole = batch(0);
+        let parts: usize = (0..10).map(|at| sliced_bytes(&whole.slice(at * 100, 100)).unwrap()).sum();
+        assert_eq!(parts, sliced_bytes(&whole).unwrap());
+        assert_eq!(parts, 8 * ROWS as usize);
     }
 
     #[tokio::test]
