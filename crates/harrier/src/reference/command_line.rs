@@ -164,4 +164,8 @@ fn shell(page: &mut Page) {
         "`--set` gives settings, `-v` variables, `--format` the format. Put `\\timing on` and the like into a file, \
          and begin with `\\i start.sql`; what it sets holds until the shell ends.",
     );
+    page.paragraph(
+        "In a script no alias expands. Write a function there: `hq() { harrier sql --warehouse ~/lake \
+         \"$@\"; }`.",
+    );
 }
