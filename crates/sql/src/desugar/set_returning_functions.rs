@@ -47,7 +47,7 @@ const SET_FUNCTIONS: [(&str, &[&str]); 16] = [
 ];
 
 /// Functions of the planner that give relations.
-const TABLE_FUNCTIONS: [&str; 2] = ["range", "pg_get_keywords"];
+const TABLE_FUNCTIONS: [&str; 1] = ["range"];
 
 /// Catalog columns of type int2vector and oidvector, whose subscripts begin at 0.
 const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes", "tgattr"];
@@ -599,7 +599,10 @@ fn unfold_scalar(factor: &mut TableFactor) -> Option<(String, String)> {
     };
     let arguments = positional_arguments(&args.args)?;
     let function = plain(name.0.last()?.as_ident()?);
-    let is_scalar = set_function(name).is_none() && !TABLE_FUNCTIONS.contains(&function.as_str());
+    // What gives relations among PostgreSQL's catalog functions, crate pgcatalog knows.
+    let is_of_catalog = function.starts_with("pg_") || matches!(&*function, "aclexplode" | "_pg_expandarray");
+    let is_scalar =
+        set_function(name).is_none() && !is_of_catalog && !TABLE_FUNCTIONS.contains(&function.as_str());
     if !is_scalar || visit_expressions(&arguments, names_column).is_continue() {
         return None;
     }
