@@ -300,7 +300,7 @@ enum Input {
 enum Segment {
     /// A batch with its bytes.
     Memory(RecordBatch, usize),
-    /// Several batches.
+    /// A temporary file with one batch.
     File(Arc<dyn SpillFile>),
 }
 

@@ -11,10 +11,10 @@
 //!     …                                        SharedSubplanExec: subplan 1, reader 2 of 2
 //! ```
 //!
-//! Shared are parts with an aggregate or a window function that scan many rows: their output is much smaller
-//! than what they read. Plans are equal if each operator and its encoding for ranks are; a part with a
-//! volatile function, or with an operator that has no such encoding, is not shared. Where filters from above
-//! have made the plans different, each runs for itself.
+//! Shared are parts with an aggregate or a window function that scan many rows, or an unknown number: their
+//! output is mostly much smaller than what they read. Plans are equal if each operator and its encoding for
+//! ranks are; a part with a volatile function, or with an operator that has no such encoding, is not shared.
+//! Where filters from above have made the plans different, each runs for itself.
 //!
 //! The rule runs before joins pass their runtime filters down: those of one place do not apply to the others.
 //! Plans for several ranks are not shared: the places may be on different ranks.
