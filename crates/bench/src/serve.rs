@@ -29,7 +29,6 @@ mod report;
 mod statements;
 mod streaming;
 mod systems;
-mod thrift;
 mod wire;
 
 use std::path::{Path, PathBuf};
