@@ -52,6 +52,7 @@ use harrier_server::auth::hba::Rules;
 use harrier_server::auth::listen;
 use harrier_server::auth::tls::Tls;
 use harrier_server::config::Config;
+use harrier_server::encryption::Encryption;
 use harrier_server::flight::{self, Flight};
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::Overview;
@@ -347,7 +348,7 @@ impl Parts {
         let everywhere: Vec<_> = addresses.iter().copied().chain(flight).collect();
         let (rules, tls) = entrance(&self.config, &everywhere).map_err(ServeError::usage)?;
         let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
-        let authenticator = Authenticator::new(rules, flight, engine, registry).map_err(|error| {
+        let authenticator = Authenticator::new(rules, engine, registry).map_err(|error| {
             ServeError::failure(format!("ERROR 58000: cannot find out who runs this: {error}"))
         })?;
         authenticator.set_binding(tls.as_ref().and_then(|tls| tls.current().binding.clone()));
@@ -383,7 +384,7 @@ impl Parts {
             server,
             addresses,
             flight,
-            encryption: flight::Encryption::default(),
+            encryption: Encryption::new(flight::PROTOCOLS),
             ends: Vec::new(),
             stop: CancellationToken::new(),
         };
@@ -443,7 +444,7 @@ struct Running {
     addresses: Vec<SocketAddr>,
     flight: Option<SocketAddr>,
     /// TLS of Flight SQL clients.
-    encryption: flight::Encryption,
+    encryption: Encryption,
     /// Tasks that run until `stop` is canceled.
     ends: Vec<JoinHandle<()>>,
     stop: CancellationToken,

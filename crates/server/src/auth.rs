@@ -14,6 +14,7 @@
 //! Invariants: before authentication succeeds, no message reveals whether a role exists. No password,
 //! verifier or proof is in a message or in Debug output.
 
+mod attempt;
 pub mod hba;
 pub mod ldap;
 pub mod listen;
@@ -22,6 +23,8 @@ pub mod scram;
 pub mod tls;
 
 use harrier_error::{SqlError, SqlState};
+
+pub use self::attempt::{Attempt, Authenticate};
 
 /// The error for a wrong password, a role without a password, or a missing role.
 pub fn wrong_password(user: &str) -> SqlError {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - A handshake with a user and a password returns a token, which identifies a session from then on. Without
-//!   either, the connection itself is the session, if [`Authenticate`] admits it.
+//!   either, the connection itself is the session, if [`Authenticate`](crate::auth::Authenticate) admits it.
 //! - `GetFlightInfo` runs a statement up to its first rows, so that errors are reported at once, its schema
 //!   is exact, and it is planned once; a statement without rows is completed. The ticket returns the rows,
 //!   once. Rows not fetched in time are dropped.
@@ -37,7 +37,6 @@ mod placeholders;
 mod prepared;
 mod prepared_execution;
 mod service;
-mod single_statement;
 mod status;
 
 use std::io;
@@ -56,7 +55,10 @@ use self::gate::Gate;
 use self::login::Site;
 use self::service::Service;
 
-pub use self::configuration::{Attempt, Authenticate, Encryption, Flight, FlightLimits};
+pub use self::configuration::{Flight, FlightLimits};
+
+/// The protocol's name, for ALPN.
+pub const PROTOCOLS: &[&[u8]] = &[b"h2"];
 
 /// HTTP/2 flow-control window of a stream. Ingestion over a slow line needs more than the default of 64 KiB.
 const STREAM_WINDOW: u32 = 8 << 20;

@@ -12,6 +12,8 @@ pub mod audit;
 pub mod auth;
 pub mod backend;
 pub mod config;
+pub mod encryption;
+mod execution;
 pub mod facts;
 pub mod flight;
 pub mod http;

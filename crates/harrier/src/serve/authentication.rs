@@ -5,7 +5,6 @@
 //! password of a role, and nobody from other machines. As long as there are no roles, only the user that runs
 //! the server can log in.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +16,7 @@ use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::ldap::LdapDirectory;
 use harrier_server::auth::peer::{self, Peer, RoleExistence};
 use harrier_server::auth::scram::{self, Challenge, Mock, Scram, ScramVerifier};
-use harrier_server::auth::tls;
-use harrier_server::flight::{Attempt, Authenticate};
+use harrier_server::auth::{Attempt, Authenticate, tls};
 use harrier_server::pg::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};
 use harrier_server::registry::Registry;
 use parking_lot::RwLock;
@@ -51,8 +49,6 @@ struct Inner {
     mock: Mock,
     /// The user that runs the server.
     uid: u32,
-    /// Listen address of Flight SQL.
-    flight: Option<SocketAddr>,
 }
 
 /// Reads rules from a file; the default ones without it.
@@ -68,12 +64,7 @@ pub(super) fn rules(path: Option<&Path>) -> Result<Rules, String> {
 }
 
 impl Authenticator {
-    pub(super) fn new(
-        rules: Rules,
-        flight: Option<SocketAddr>,
-        engine: Engine,
-        registry: Arc<Registry>,
-    ) -> std::io::Result<Self> {
+    pub(super) fn new(rules: Rules, engine: Engine, registry: Arc<Registry>) -> std::io::Result<Self> {
         let mock = Mock::new(ITERATIONS).map_err(|failure| std::io::Error::other(failure.message))?;
         let inner = Inner {
             rules: RwLock::new(rules),
@@ -82,7 +73,6 @@ impl Authenticator {
             registry,
             mock,
             uid: peer::own_uid()?,
-            flight,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -335,10 +325,7 @@ impl ClientAuthentication for Authenticator {
 impl Authenticate for Authenticator {
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         let access = self.access().await?;
-        let peer = match self.inner.flight {
-            Some(server) => peer::find(attempt.client, server).await.ok().flatten(),
-            None => None,
-        };
+        let peer = peer::find(attempt.client, attempt.server).await.ok().flatten();
         // The default role: the certificate's name, or else the operating system's user.
         let shown = attempt.certificate.and_then(|certificate| tls::common_name(&certificate.into()));
         let own = shown.or_else(|| peer.as_ref().and_then(|peer| peer.name.clone())).unwrap_or_default();

@@ -1,37 +1,12 @@
 //! Configuration of a Flight SQL server: its sessions, who may log in, encryption and limits.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use harrier_error::SqlError;
-use parking_lot::RwLock;
-use tokio_rustls::TlsAcceptor;
-
+use crate::auth::Authenticate;
 use crate::backend::Backend;
+use crate::encryption::Encryption;
 use crate::registry::Registry;
-
-/// An authentication attempt.
-pub struct Attempt<'a> {
-    /// Empty if missing.
-    pub user: &'a str,
-    /// `None` if missing.
-    pub password: Option<&'a str>,
-    pub database: &'a str,
-    pub client: SocketAddr,
-    /// The connection uses TLS.
-    pub is_encrypted: bool,
-    /// The client's certificate, if TLS has verified one.
-    pub certificate: Option<&'a [u8]>,
-}
-
-/// Authenticates clients.
-#[async_trait]
-pub trait Authenticate: Send + Sync + 'static {
-    /// Returns the client's role. Errors: 28P01 the password is wrong; 28000 no rule admits this connection.
-    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError>;
-}
 
 /// Configuration of a Flight SQL server.
 #[derive(Clone)]
@@ -43,25 +18,6 @@ pub struct Flight {
     /// Default database.
     pub database: String,
     pub limits: FlightLimits,
-}
-
-/// TLS of connections; once set, unencrypted connections are rejected. Clones share it.
-#[derive(Clone, Default)]
-pub struct Encryption(Arc<RwLock<Option<TlsAcceptor>>>);
-
-impl Encryption {
-    /// Sets TLS for new connections. ALPN is set to HTTP/2.
-    pub fn set(&self, config: Option<&rustls::ServerConfig>) {
-        *self.0.write() = config.map(|config| {
-            let mut config = config.clone();
-            config.alpn_protocols = vec![b"h2".to_vec()];
-            TlsAcceptor::from(Arc::new(config))
-        });
-    }
-
-    pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.0.read().clone()
-    }
 }
 
 /// FlightLimits on resources and time.

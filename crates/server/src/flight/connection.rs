@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::configuration::Encryption;
+use crate::encryption::Encryption;
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -35,6 +35,8 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct Peer {
     pub address: SocketAddr,
+    /// Where the client has connected to.
+    pub server: SocketAddr,
     pub is_encrypted: bool,
     /// The client's certificate, if TLS has verified one.
     pub certificate: Option<Arc<[u8]>>,
@@ -70,6 +72,7 @@ pub(super) async fn accept(
         // Replies are written at once; Nagle's algorithm would delay small ones until the client's
         // acknowledgement.
         let _ = stream.set_nodelay(true);
+        let Ok(server) = stream.local_addr() else { continue };
         let (encryption, links) = (encryption.clone(), links.clone());
         tokio::spawn(async move {
             let bytes = match tokio::time::timeout(HANDSHAKE_MAX, begin(stream, &encryption)).await {
@@ -84,7 +87,7 @@ pub(super) async fn accept(
                     (true, shown.and_then(|chain| chain.first()).map(|first| Arc::from(first.as_ref())))
                 }
             };
-            let peer = Peer { address, is_encrypted, certificate, connection: Arc::default() };
+            let peer = Peer { address, server, is_encrypted, certificate, connection: Arc::default() };
             let _ = links.send(Ok(Link { peer, bytes })).await;
         });
     }

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::encode::{Encoder, wire_schema};
 use super::status::status;
+use crate::execution::client_gone_error;
 
 /// Receives the rows of a statement.
 #[async_trait]
@@ -102,10 +103,6 @@ impl Forward {
             None => Err(client_gone_error()),
         }
     }
-}
-
-pub(super) fn client_gone_error() -> SqlError {
-    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement because nobody waits for it")
 }
 
 #[async_trait]

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Schema};
@@ -21,12 +20,15 @@ use harrier_session_api::statement::{Completion, Description, StatementKind};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::consumer::{Consumer, Discard, client_gone_error};
+use super::consumer::{Consumer, Discard};
 use super::encode::wire_schema;
-use super::login::{HostedSession, Lease, terminated_error};
-use super::single_statement::parse_single;
+use super::login::Lease;
 use crate::backend::{BackendResponse, BackendSession, BackendStatement, CopyFromClient, CopyInto};
-use crate::registry::{Activity, Registry, StatementEntry, Stop};
+use crate::execution::{
+    ListedStatement, canceled_error, client_gone_error, next_stop, parse_single, statement_timeout,
+    timeout_error,
+};
+use crate::registry::{Registry, StatementEntry, Stop};
 
 /// Inputs of a statement beside its text.
 #[derive(Default)]
@@ -73,24 +75,16 @@ impl Executor {
         consumer: &mut dyn Consumer,
     ) -> Result<Completion, SqlError> {
         let hosted = Arc::clone(&self.lease.hosted);
-        let entry = self.registry.begin(&hosted.guard.entry, text);
-        // Removes it from the list even if this future is dropped.
-        let listed = Listed { registry: Arc::clone(&self.registry), entry, hosted: Arc::clone(&hosted) };
-        hosted.guard.entry.set_activity(Activity::Active);
-        let timeout = hosted.session.parameter("statement_timeout").and_then(|text| milliseconds(&text));
-        let timeout = timeout.unwrap_or(Duration::ZERO);
+        let listed = ListedStatement::begin(&self.registry, &hosted.guard.entry, &hosted.session, text);
+        let timeout = statement_timeout(&*hosted.session);
         let is_side = self.lease.is_side;
         let result = {
             let work = work(&*hosted.session, text, given, is_side, &listed.entry, consumer);
             tokio::select! {
                 biased;
                 failure = next_stop(&mut self.stops) => Err(failure),
-                () = self.canceled.cancelled() => {
-                    Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
-                }
-                () = tokio::time::sleep(timeout), if !timeout.is_zero() => {
-                    Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"))
-                }
+                () = self.canceled.cancelled() => Err(canceled_error()),
+                () = tokio::time::sleep(timeout), if !timeout.is_zero() => Err(timeout_error()),
                 result = work => result,
             }
         };
@@ -264,66 +258,6 @@ async fn feed(
     done.await
 }
 
-/// A statement in the registry.
-struct Listed {
-    registry: Arc<Registry>,
-    entry: Arc<StatementEntry>,
-    hosted: Arc<HostedSession>,
-}
-
-impl Listed {
-    fn end(&self, failure: Option<&SqlError>) {
-        let failure = failure.map(|failure| (failure.sqlstate, failure.message.clone()));
-        self.registry.end(&self.entry, failure);
-        self.hosted.guard.entry.set_activity(match self.hosted.session.transaction() {
-            TransactionState::Idle => Activity::Idle,
-            TransactionState::Open => Activity::IdleInTransaction,
-            TransactionState::Failed => Activity::IdleInFailedTransaction,
-        });
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        if !self.entry.has_ended() {
-            self.end(Some(&client_gone_error()));
-        }
-    }
-}
-
-/// Returns on a stop request to the session.
-async fn next_stop(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> SqlError {
-    loop {
-        if stops.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-        match stops.borrow_and_update().1 {
-            Some(Stop::Statement) => {
-                return SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
-            }
-            Some(Stop::Session) => return terminated_error(),
-            // Running statements may finish.
-            Some(Stop::Drain) | None => {}
-        }
-    }
-}
-
-/// Parses a time as in PostgreSQL's settings: `5s`, `1min`, or a number of milliseconds.
-fn milliseconds(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim() {
-        "" | "ms" => 1,
-        "s" => 1000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    Some(Duration::from_millis(number.checked_mul(unit)?))
-}
-
 /// The number of affected rows, from the command tag.
 pub(super) fn row_count(done: &Completion) -> i64 {
     done.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -334,12 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_counts_are_read() {
-        assert_eq!(milliseconds("0"), Some(Duration::ZERO));
-        assert_eq!(milliseconds("250"), Some(Duration::from_millis(250)));
-        assert_eq!(milliseconds("2s"), Some(Duration::from_secs(2)));
-        assert_eq!(milliseconds("1 min"), Some(Duration::from_secs(60)));
-        assert_eq!(milliseconds("never"), None);
+    fn counts_are_read() {
         let count = |tag: &str| row_count(&Completion { tag: tag.to_string(), ..Completion::default() });
         assert_eq!((count("INSERT 0 3"), count("CREATE TABLE"), count("")), (3, 0, 0));
     }

@@ -31,12 +31,13 @@ use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::configuration::{Attempt, Flight};
+use super::configuration::Flight;
 use super::connection::{Connection, Peer};
 use super::consumer::Rows;
 use super::prepared::Prepared;
-use super::single_statement::parse_single;
+use crate::auth::Attempt;
 use crate::backend::BackendSession;
+use crate::execution::{parse_single, stopping_error, terminated_error};
 use crate::registry::{SessionGuard, Stop};
 
 /// Maximum recorded settings of a client. There are fewer parameters; a client with many spellings of them
@@ -178,14 +179,6 @@ impl Drop for Open {
     }
 }
 
-pub(super) fn terminated_error() -> SqlError {
-    SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
-}
-
-pub(super) fn stopping() -> SqlError {
-    SqlError::fatal(SqlState::CANNOT_CONNECT_NOW, "the server is shutting down")
-}
-
 impl Site {
     pub fn new(flight: Flight) -> Self {
         Self {
@@ -207,7 +200,7 @@ impl Site {
         let refused = || self.flight.registry.totals().refused.fetch_add(1, Ordering::Relaxed);
         if self.is_draining() {
             refused();
-            return Err(stopping());
+            return Err(stopping_error());
         }
         if self.logins.lock().len() >= self.flight.limits.sessions_max {
             refused();
@@ -271,6 +264,7 @@ impl Site {
             password: None,
             database,
             client: peer.address,
+            server: peer.server,
             is_encrypted: peer.is_encrypted,
             certificate: peer.certificate.as_deref(),
         };
@@ -431,7 +425,7 @@ impl Site {
             return self.wait_for(login, main, None).await;
         }
         if self.is_draining() || main.guard.entry.requested_stop() == Some(Stop::Drain) {
-            return Err(stopping());
+            return Err(stopping_error());
         }
         if !main.is_claimed.load(Ordering::Acquire) {
             // A canceled statement is about to free the session.

@@ -39,7 +39,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::configuration::Attempt;
 use super::connection::Peer;
 use super::consumer::{Consumer, Discard, Forward, Rows};
 use super::executor::{Executor, StatementInputs, row_count};
@@ -48,6 +47,8 @@ use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
 use super::status::{status, to_status};
 use super::{batches, gate, ingest, metadata, options, prepared_execution};
+use crate::auth::Attempt;
+use crate::execution::stopping_error;
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
@@ -370,6 +371,7 @@ impl FlightSqlService for Service {
             password: Some(&password),
             database: &database,
             client: peer.address,
+            server: peer.server,
             is_encrypted: peer.is_encrypted,
             certificate: peer.certificate.as_deref(),
         };
@@ -677,7 +679,7 @@ impl FlightSqlService for Service {
         let login = Self::login(&request)?;
         let begin = async {
             if self.0.is_draining() {
-                return Err(super::login::stopping());
+                return Err(stopping_error());
             }
             let mut lease = self.0.lease(&login, None).await?;
             if lease.hosted.session.transaction() != TransactionState::Idle {

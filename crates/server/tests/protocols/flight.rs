@@ -3,11 +3,9 @@
 //!
 //! `scripts/clients.sh` installs the Python clients; `HARRIER_SKIP_SERVERS=1` skips them.
 
-mod mock_backend;
-
 use std::future::pending;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,18 +27,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, FlightLimits, serve};
+use harrier_server::auth::{Attempt, Authenticate};
+use harrier_server::encryption::Encryption;
+use harrier_server::flight::{Flight, FlightLimits, PROTOCOLS, serve};
 use harrier_server::registry::{Phase, Registry, Stop};
 use prost::Message;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, IntoRequest, Status};
 
-use mock_backend::MockBackend;
+use crate::mock_backend::MockBackend;
+use crate::self_signed::SelfSigned;
 
 type Client = FlightSqlServiceClient<Channel>;
 
@@ -86,7 +85,7 @@ async fn start(change: impl FnOnce(&mut Flight)) -> TestServer {
         backend: Arc::clone(&mock_backend) as _,
         registry: Arc::clone(&registry),
         authenticate: Arc::new(PasswordCheck { allows_anonymous: false }),
-        encryption: Encryption::default(),
+        encryption: Encryption::new(PROTOCOLS),
         database: "toy".to_string(),
         limits: FlightLimits::default(),
     };
@@ -752,30 +751,10 @@ async fn adbc_over_tls() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("harrier-flight-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    let batches = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-        .args([
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        ])
-        .args([Path::new("-keyout"), &key, Path::new("-out"), &certificate])
-        .output()
-        .unwrap();
-    assert!(batches.status.success(), "{}", String::from_utf8_lossy(&batches.stderr));
-    let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<_, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_file(&key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
-    let served = start(|flight| flight.encryption.set(Some(&config))).await;
+    let made = SelfSigned::new(&folder);
+    let served = start(|flight| flight.encryption.set(Some(&made.server))).await;
     let address = format!("grpc+tls://{}", served.address);
-    python(vec!["tls".to_string(), address, certificate.display().to_string()]).await;
+    python(vec!["tls".to_string(), address, made.certificate.display().to_string()]).await;
     // Unencrypted clients are refused.
     let plain = FlightSqlServiceClient::new(served.channel().await).handshake("ada", "secret: 1").await;
     plain.unwrap_err();

@@ -7,7 +7,9 @@
 mod auth;
 mod browser;
 mod flight;
+mod mock_backend;
 mod monitoring_pages;
 mod python;
+mod self_signed;
 mod statement_profiles;
 mod telemetry;

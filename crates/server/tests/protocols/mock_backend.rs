@@ -10,9 +10,10 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use harrier_error::{SqlError, SqlState};
 use harrier_server::backend::{
-    Backend, BackendResponse, BackendSession, BackendStatement, CopyFromClient, CopyInto,
+    Backend, BackendResponse, BackendSession, BackendStatement, BufferedRows, CopyFromClient, CopyInto,
 };
 use harrier_server::registry::StatementEntry;
 use harrier_session_api::command::Discard;
@@ -22,6 +23,31 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 type Tables = BTreeMap<String, RecordBatch>;
+
+/// Rows in memory.
+#[derive(Default)]
+struct MockBuffer(Vec<RecordBatch>);
+
+impl BufferedRows for MockBuffer {
+    fn rows(&self) -> u64 {
+        self.0.iter().map(|batch| batch.num_rows() as u64).sum()
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>> {
+        self.0.push(batch);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>> {
+        let mut first = 0;
+        let found = self.0.iter().find_map(|batch| {
+            let start = first;
+            first += batch.num_rows() as u64;
+            (row < first).then(|| (start, batch.clone()))
+        });
+        Box::pin(async move { Ok(found.expect("there is such a row")) })
+    }
+}
 
 #[derive(Default)]
 pub struct MockBackend {
@@ -348,6 +374,10 @@ impl Inner {
 
 #[async_trait]
 impl BackendSession for MockSession {
+    fn row_buffer(&self) -> Result<Box<dyn BufferedRows>, SqlError> {
+        Ok(Box::new(MockBuffer::default()))
+    }
+
     fn split(&self, text: &str) -> Vec<StatementPart> {
         let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
         texts.map(|text| StatementPart { text: text.to_string(), offset: 0 }).collect()

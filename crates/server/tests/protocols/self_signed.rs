@@ -1,0 +1,54 @@
+//! A certificate for `localhost` that signs itself, made by openssl.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub struct SelfSigned {
+    /// A file in PEM.
+    pub certificate: PathBuf,
+    pub server: rustls::ServerConfig,
+    /// Of clients that trust the certificate.
+    pub client: rustls::ClientConfig,
+}
+
+impl SelfSigned {
+    /// Makes a certificate with its key in `folder`, which is made, too.
+    pub fn new(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+        let output = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-days", "2", "-subj", "/CN=localhost", "-addext"])
+            .args([
+                "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                "-addext",
+                "basicConstraints=critical,CA:false",
+            ])
+            .args([Path::new("-keyout"), &key, Path::new("-out"), &certificate])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let chain: Vec<_> =
+            CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(&key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain.clone(), key)
+            .unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(chain[0].clone()).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self { certificate, server, client }
+    }
+}
