@@ -1,4 +1,4 @@
-//! `harrier serve`: a persistent server for clients of PostgreSQL and of Arrow Flight SQL.
+//! `harrier serve`: a persistent server for clients of PostgreSQL, of Arrow Flight SQL and of Hive.
 //!
 //! ```text
 //!   clients ═► client threads ─► statement threads ─► small statements here, others on the gang ═► ranks
@@ -54,6 +54,7 @@ use harrier_server::auth::tls::Tls;
 use harrier_server::config::Config;
 use harrier_server::encryption::Encryption;
 use harrier_server::flight::{self, Flight};
+use harrier_server::hive::{self, Hive, HiveLimits};
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::Overview;
 use harrier_server::pg::{Server, ServerOptions};
@@ -76,7 +77,7 @@ use crate::serve::locks::Locks;
 use crate::serve::operate::{Controls, Mode};
 use crate::serve::own_folder::OwnFolder;
 use crate::serve::queues::RoleQueues;
-use crate::serve::sockets::{Socket, Sockets};
+use crate::serve::sockets::{OtherAddresses, Socket, Sockets};
 use crate::serve::standby::Standby;
 use crate::sql::runtime;
 use harrier_error::exit;
@@ -344,8 +345,8 @@ impl Parts {
         })?;
         let sockets = Sockets::bind(&self.config).await?;
         let addresses = sockets.addresses();
-        let flight = sockets.flight.as_ref().map(|(address, _)| *address);
-        let everywhere: Vec<_> = addresses.iter().copied().chain(flight).collect();
+        let others = sockets.others();
+        let everywhere: Vec<_> = addresses.iter().copied().chain(others.iter()).collect();
         let (rules, tls) = entrance(&self.config, &everywhere).map_err(ServeError::usage)?;
         let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
         let authenticator = Authenticator::new(rules, engine, registry).map_err(|error| {
@@ -383,12 +384,13 @@ impl Parts {
             backend,
             server,
             addresses,
-            flight,
+            others,
             encryption: Encryption::new(flight::PROTOCOLS),
+            hive_encryption: Encryption::new(&[]),
             ends: Vec::new(),
             stop: CancellationToken::new(),
         };
-        running.encryption.set(tls.as_ref().map(|tls| tls.current().config.clone()).as_deref());
+        running.set_encryption(tls.as_ref());
         running.set_mode(running.parts.controls.mode());
         running.open(sockets, since)?;
         running.until_stopped(signals, standby).await
@@ -442,9 +444,10 @@ struct Running {
     backend: Arc<session::Sessions>,
     server: Arc<Server>,
     addresses: Vec<SocketAddr>,
-    flight: Option<SocketAddr>,
+    others: OtherAddresses,
     /// TLS of Flight SQL clients.
     encryption: Encryption,
+    hive_encryption: Encryption,
     /// Tasks that run until `stop` is canceled.
     ends: Vec<JoinHandle<()>>,
     stop: CancellationToken,
@@ -454,7 +457,7 @@ impl Running {
     /// Starts to accept connections on all sockets.
     fn open(&mut self, sockets: Sockets, since: SystemTime) -> Result<(), ServeError> {
         let labels = sockets.labels();
-        let Sockets { pg, local, flight, http } = sockets;
+        let Sockets { pg, local, flight, hive, http } = sockets;
         for (_, listener) in pg {
             tokio::spawn(Arc::clone(&self.server).accept(listener));
         }
@@ -463,6 +466,9 @@ impl Running {
         }
         if let Some(socket) = flight {
             self.open_flight(socket);
+        }
+        if let Some(socket) = hive {
+            self.open_hive(socket);
         }
         let facts = self.facts(labels.clone(), since);
         if let Some(socket) = http {
@@ -485,6 +491,25 @@ impl Running {
         };
         let stop = self.stop.clone().cancelled_owned();
         self.ends.push(spawn("Flight SQL", flight::serve(listener, flight, stop)));
+    }
+
+    fn open_hive(&mut self, (_, listener): Socket) {
+        let config = &self.parts.config.server;
+        let hive = Hive {
+            backend: Arc::clone(&self.backend) as _,
+            registry: Arc::clone(&self.parts.registry),
+            authenticate: Arc::new(self.authenticator.clone()),
+            encryption: self.hive_encryption.clone(),
+            database: session::DATABASE.to_string(),
+            settings: Vec::new(),
+            limits: HiveLimits {
+                sessions_max: config.max_connections as usize,
+                authentication_timeout: config.authentication_timeout.0,
+                ..HiveLimits::default()
+            },
+        };
+        let stop = self.stop.clone().cancelled_owned();
+        self.ends.push(spawn("HiveServer2", hive::serve(listener, hive, stop)));
     }
 
     /// Server facts for pages and telemetry.
@@ -552,6 +577,13 @@ impl Running {
             ServeError::failure(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
         })?);
         Ok(())
+    }
+
+    /// Sets TLS of protocols that are encrypted from the first byte.
+    fn set_encryption(&self, tls: Option<&Tls>) {
+        let config = tls.map(|tls| tls.current().config.clone());
+        self.encryption.set(config.as_deref());
+        self.hive_encryption.set(config.as_deref());
     }
 
     /// Sets who is admitted.
@@ -637,7 +669,7 @@ impl Running {
     /// Starts the gang, and reports that the server is ready.
     fn begin(&self) -> Option<(CancellationToken, JoinHandle<()>)> {
         let is_encrypted = self.parts.config.server.tls_certificate.get().is_some();
-        sockets::announce(&self.addresses, self.flight, is_encrypted);
+        sockets::announce(&self.addresses, self.others, is_encrypted);
         notify::ready("serves");
         let gang = self.parts.gang.clone()?;
         let stop = self.stop.child_token();
@@ -685,14 +717,14 @@ impl Running {
     fn take_over(&mut self) -> Result<Vec<&'static str>, String> {
         let new = self.parts.args.config()?;
         settings::check(&new)?;
-        let everywhere: Vec<_> = self.addresses.iter().copied().chain(self.flight).collect();
+        let everywhere: Vec<_> = self.addresses.iter().copied().chain(self.others.iter()).collect();
         let (rules, tls) = entrance(&new, &everywhere)?;
         audit(&new, &self.parts.registry)?;
         let restart = self.parts.config.reload(new);
         let config = &self.parts.config;
         self.authenticator.set_rules(rules);
         self.server.set_tls(tls.as_ref().map(|tls| tls.current().with_alpn(&[ALPN])));
-        self.encryption.set(tls.as_ref().map(|tls| tls.current().config.clone()).as_deref());
+        self.set_encryption(tls.as_ref());
         self.authenticator.set_binding(tls.as_ref().and_then(|tls| tls.current().binding.clone()));
         self.server.set_options(server_options(config));
         *self.backend.settings.write() = settings::of_sessions(config);

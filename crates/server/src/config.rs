@@ -147,8 +147,14 @@ section! {
         /// TLS. An address that other machines can reach needs a certificate.
         restart flight: OrOff<Address> = OrOff::OFF;
 
-        /// Sessions at a time, from 1 to 100000. Flight SQL takes a new value over when the server is started
-        /// again.
+        /// Where clients of Hive connect to: beeline, drivers of JDBC and ODBC, PyHive, impyla. The binary
+        /// transport with SASL PLAIN or without SASL, and HTTP, are told apart by themselves. With a
+        /// certificate all of them have to come over TLS. An address that other machines can reach needs a
+        /// certificate.
+        restart hive: OrOff<Address> = OrOff::OFF;
+
+        /// Sessions at a time, from 1 to 100000. Flight SQL and HiveServer2 take a new value over when the
+        /// server is started again.
         reload max_connections: u32 = 1024;
 
         /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.

@@ -16,6 +16,7 @@ pub mod encryption;
 mod execution;
 pub mod facts;
 pub mod flight;
+pub mod hive;
 pub mod http;
 pub mod metrics;
 pub mod overview;

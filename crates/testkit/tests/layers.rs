@@ -50,7 +50,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
         ],
     ),
     ("harrier-generate", &[]),
-    ("harrier-server", &["harrier-error", "harrier-session-api"]),
+    ("harrier-server", &["harrier-error", "harrier-session-api", "harrier-thrift"]),
     (
         "harrier-engine",
         &[

@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Where clients of Arrow Flight SQL connect to, or off [default: off]
     #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
     flight: Option<OrOff<Address>>,
+    /// Where clients of Hive connect to, or off [default: off]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
+    hive: Option<OrOff<Address>>,
     /// Where the pages, /metrics and /healthz are, or off [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", value_parser = address_or_off)]
     http: Option<OrOff<Address>>,
@@ -86,6 +89,7 @@ impl Args {
             server.listen.clone_from(&self.listen);
         }
         replace(&mut server.flight, &self.flight);
+        replace(&mut server.hive, &self.hive);
         replace(&mut server.http, &self.http);
         replace(&mut server.unix_socket, &self.socket_dir.clone().map(|folder| OrOff(Some(folder))));
         server.standby |= self.standby;

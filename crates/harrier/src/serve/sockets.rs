@@ -21,6 +21,7 @@ pub(super) struct Sockets {
     pub(super) pg: Vec<Socket>,
     pub(super) local: Option<LocalListener>,
     pub(super) flight: Option<Socket>,
+    pub(super) hive: Option<Socket>,
     pub(super) http: Option<Socket>,
 }
 
@@ -34,20 +35,21 @@ impl Sockets {
         }
         let port = pg.first().map_or(5433, |(address, _)| address.port());
         let local = server.unix_socket.get().map(|folder| local(folder, port)).transpose()?;
-        let flight = match server.flight.get() {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        let http = match server.http.get() {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        Ok(Self { pg, local, flight, http })
+        let flight = bind_if(server.flight.get()).await?;
+        let hive = bind_if(server.hive.get()).await?;
+        let http = bind_if(server.http.get()).await?;
+        Ok(Self { pg, local, flight, hive, http })
     }
 
     /// Network addresses of PostgreSQL's protocol.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.pg.iter().map(|(address, _)| *address).collect()
+    }
+
+    /// Network addresses of the other protocols that run statements.
+    pub(super) fn others(&self) -> OtherAddresses {
+        let of = |socket: &Option<Socket>| socket.as_ref().map(|(address, _)| *address);
+        OtherAddresses { flight: of(&self.flight), hive: of(&self.hive) }
     }
 
     /// The addresses as text, with the local socket.
@@ -57,12 +59,19 @@ impl Sockets {
     }
 }
 
+async fn bind_if(address: Option<&Address>) -> Result<Option<Socket>, ServeError> {
+    match address {
+        Some(address) => bind(address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 async fn bind(address: &Address) -> Result<Socket, ServeError> {
     let cannot = |error: io::Error| {
         let message = format!("ERROR 58000: cannot listen at {address}: {error}");
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "\nHINT: another server may be there; --listen, --http and --flight choose other addresses"
+                "\nHINT: another server may be there; --listen, --http, --flight and --hive choose other addresses"
             }
             _ => "",
         };
@@ -100,11 +109,28 @@ pub(super) fn print_line(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
+/// Addresses of the other protocols that run statements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherAddresses {
+    pub(super) flight: Option<SocketAddr>,
+    pub(super) hive: Option<SocketAddr>,
+}
+
+impl OtherAddresses {
+    pub(super) fn iter(self) -> impl Iterator<Item = SocketAddr> {
+        self.flight.into_iter().chain(self.hive)
+    }
+}
+
 /// Prints the connection commands; the `ready` lines come last.
-pub(super) fn announce(addresses: &[SocketAddr], flight: Option<SocketAddr>, is_encrypted: bool) {
-    if let Some(address) = flight {
+pub(super) fn announce(addresses: &[SocketAddr], others: OtherAddresses, is_encrypted: bool) {
+    if let Some(address) = others.flight {
         let scheme = if is_encrypted { "grpc+tls" } else { "grpc" };
         print_line(format_args!("Arrow Flight SQL: {scheme}://{address}"));
+    }
+    if let Some(address) = others.hive {
+        let options = if is_encrypted { ";ssl=true" } else { "" };
+        print_line(format_args!("Hive: jdbc:hive2://{address}/default{options}"));
     }
     // Inside a Slurm allocation, clients connect from other hosts.
     if let (Some(job), Some(first)) = (std::env::var_os("SLURM_JOB_ID"), addresses.first()) {

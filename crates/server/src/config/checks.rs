@@ -1,7 +1,7 @@
 //! Validation of values beyond their type, alone and in combination.
 
-use super::values::GangLauncher;
-use super::{Config, Problem};
+use super::values::{Address, GangLauncher};
+use super::{Config, Problem, Server};
 
 const LEASE_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 const CONNECTIONS_MAX: u32 = 100_000;
@@ -24,6 +24,31 @@ impl Check {
         if !(least..=most).contains(&value) {
             self.add(key, format!("{value} is not allowed"), format!("allowed: {least} to {most}"));
         }
+    }
+
+    /// No two protocols share an address.
+    fn different_addresses(&mut self, server: &Server) {
+        let mut taken: Vec<(&str, &Address)> =
+            server.listen.iter().map(|address| ("in server.listen", address)).collect();
+        let others =
+            [("server.http", &server.http), ("server.flight", &server.flight), ("server.hive", &server.hive)];
+        for (key, address) in others {
+            let Some(address) = address.get() else { continue };
+            if let Some((whose, _)) = taken.iter().find(|(_, other)| *other == address && address.port != 0) {
+                let message = format!("{address} is {whose}, too");
+                self.add(key, message, "give each protocol a port of its own");
+            }
+            taken.push((key, address));
+        }
+    }
+}
+
+impl Server {
+    /// Addresses of protocols that run statements, with their keys.
+    pub(super) fn statement_addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
+        let listened = self.listen.iter().map(|address| ("server.listen", address));
+        let flight = self.flight.get().map(|address| ("server.flight", address));
+        listened.chain(flight).chain(self.hive.get().map(|address| ("server.hive", address)))
     }
 }
 
@@ -74,10 +99,10 @@ impl Config {
                 "set tls_certificate and tls_key",
             );
         }
-        let listened = server.listen.iter().map(|address| ("server.listen", address));
-        let flight = server.flight.get().map(|address| ("server.flight", address));
-        for (key, public) in listened.chain(flight).filter(|(_, address)| !has_tls && !address.is_loopback())
-        {
+        for (key, public) in server.statement_addresses() {
+            if has_tls || public.is_loopback() {
+                continue;
+            }
             check.add(
                 key,
                 format!(
@@ -86,33 +111,14 @@ impl Config {
                 "set tls_certificate and tls_key, or listen on 127.0.0.1",
             );
         }
-        for (key, address) in [("server.http", server.http.get()), ("server.flight", server.flight.get())] {
-            let Some(address) = address else { continue };
-            if key == "server.http" && !address.is_loopback() {
-                check.add(
-                    key,
-                    format!("other machines can reach {address}, and nothing that goes there is encrypted"),
-                    "listen on 127.0.0.1, and let others come through a tunnel",
-                );
-            }
-            if server.listen.contains(address) && address.port != 0 {
-                check.add(
-                    key,
-                    format!("{address} is in server.listen, too"),
-                    "give each protocol a port of its own",
-                );
-            }
-        }
-        if let (Some(http), Some(flight)) = (server.http.get(), server.flight.get())
-            && http == flight
-            && flight.port != 0
-        {
+        if let Some(address) = server.http.get().filter(|address| !address.is_loopback()) {
             check.add(
-                "server.flight",
-                format!("{flight} is server.http, too"),
-                "give each protocol a port of its own",
+                "server.http",
+                format!("other machines can reach {address}, and nothing that goes there is encrypted"),
+                "listen on 127.0.0.1, and let others come through a tunnel",
             );
         }
+        check.different_addresses(server);
         if server.lease.0 < LEASE_MIN {
             check.add(
                 "server.lease",

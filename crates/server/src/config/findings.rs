@@ -78,10 +78,8 @@ impl Config {
 
     fn find_places(&self, found: &mut Found) {
         let server = &self.server;
-        let listened = server.listen.iter().map(|address| ("server.listen", address));
         let http = server.http.get().map(|address| ("server.http", address));
-        let flight = server.flight.get().map(|address| ("server.flight", address));
-        for (key, address) in listened.chain(http).chain(flight) {
+        for (key, address) in server.statement_addresses().chain(http) {
             match TcpListener::bind((address.host.as_str(), address.port)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {

@@ -219,6 +219,11 @@ fn problems_name_key_line_and_allowed_values() {
             "[server]\nflight = \"127.0.0.1:8080\"",
             "line 2: server.flight: 127.0.0.1:8080 is server.http, too (",
         ),
+        ("[server]\nhive = \"127.0.0.1:8080\"", "line 2: server.hive: 127.0.0.1:8080 is server.http, too ("),
+        (
+            "[server]\nhive = \"127.0.0.1:9\"\nflight = \"127.0.0.1:9\"",
+            "line 2: server.hive: 127.0.0.1:9 is server.flight, too (",
+        ),
         (
             "[telemetry]\notlp_endpoint = \"localhost:4317\"",
             "line 2: telemetry.otlp_endpoint: \"localhost:4317\" is not a URL of HTTP, such as http://127.0.0.1:4318 (",
@@ -267,6 +272,8 @@ fn remote_listeners_need_tls_and_exclude_the_pages() {
         ("flight = \"10.0.0.1:8815\"".to_string(), Some("server.flight")),
         (format!("flight = \"warehouse:8815\"\n{tls}"), None),
         ("flight = \"127.0.0.1:8815\"".to_string(), None),
+        ("hive = \"10.0.0.1:10000\"".to_string(), Some("server.hive")),
+        (format!("hive = \"warehouse:10000\"\n{tls}"), None),
         ("tls_key = \"k\"".to_string(), Some("server.tls_key")),
         ("tls_certificate = \"c\"".to_string(), Some("server.tls_certificate")),
         ("tls_client_ca = \"c\"".to_string(), Some("server.tls_client_ca")),

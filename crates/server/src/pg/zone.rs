@@ -31,7 +31,7 @@ impl Zone {
     }
 
     /// Seconds east of Greenwich at a timestamp, in microseconds from 1970-01-01.
-    pub(super) fn offset(self, us: i64) -> i32 {
+    pub(crate) fn offset(self, us: i64) -> i32 {
         self.zone
             .and_then(|zone| as_datetime_with_timezone::<TimestampMicrosecondType>(us, zone))
             .map_or(0, |there| there.offset().fix().local_minus_utc())

@@ -55,10 +55,8 @@ impl Config {
     fn find_open_access(&self, rules: &Rules, found: &mut Found) {
         let server = &self.server;
         let addresses: Vec<SocketAddr> = server
-            .listen
-            .iter()
-            .chain(server.flight.get())
-            .filter_map(|address| (address.host.as_str(), address.port).to_socket_addrs().ok()?.next())
+            .statement_addresses()
+            .filter_map(|(_, address)| (address.host.as_str(), address.port).to_socket_addrs().ok()?.next())
             .collect();
         let has_tls = server.tls_certificate.get().is_some();
         match listen::check(&addresses, has_tls, rules) {
