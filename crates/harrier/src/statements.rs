@@ -270,10 +270,11 @@ SELECT [ ALL | DISTINCT [ ON ( expression [, ...] ) ] ] { * | expression [ [ AS 
   [ INTO [ TEMPORARY ] new_table ]
   [ FROM from_item [, ...] ]
   [ WHERE condition ]
-  [ GROUP BY { expression | ROLLUP ( ... ) | CUBE ( ... ) | GROUPING SETS ( ... ) } [, ...] ]
+  [ GROUP BY { ALL | { expression | ROLLUP ( ... ) | CUBE ( ... ) | GROUPING SETS ( ... ) } [, ...] } ]
   [ HAVING condition ]
   [ WINDOW name AS ( definition ) [, ...] ]
-  [ { UNION | INTERSECT | EXCEPT } [ ALL | DISTINCT ] query ]
+  [ QUALIFY condition ]
+  [ { UNION [ ALL | DISTINCT ] [ BY NAME ] | { INTERSECT | EXCEPT } [ ALL | DISTINCT ] } query ]
   [ ORDER BY expression [ ASC | DESC ] [ NULLS { FIRST | LAST } ] [, ...] ]
   [ LIMIT { count | ALL } ] [ OFFSET start ] [ FETCH { FIRST | NEXT } [ count ] { ROW | ROWS } ONLY ]
 
