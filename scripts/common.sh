@@ -74,7 +74,7 @@ build() {
     if [ -x "$harrier" ]; then
         step "building $harrier"
     else
-        step "building $harrier and what the tests start, which takes a quarter of an hour on two cores the first time"
+        step "building $harrier and what the tests start, which takes ten to twenty-five minutes on two cores the first time"
     fi
     steadily building cargo build --release --workspace --features harrier-mpid/arrow --bins --examples --lib
 }
