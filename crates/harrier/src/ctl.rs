@@ -77,21 +77,21 @@ enum Action {
     RankDown { rank: i64 },
     /// Have a rank that was marked down take part again
     RankUp { rank: i64 },
-    /// Have a rank run on another host of the hosts file, when the statements that run have ended.
+    /// Have a rank run on another host of the launcher's hosts file, when the statements that run have ended.
     ///
     /// MPI cannot add a rank to a gang that runs: all ranks are started again. Sessions and queues live on,
     /// and statements run in the server's process meanwhile.
     MoveRank {
         rank: i64,
-        /// As the hosts file names it
+        /// As the launcher's hosts file names it
         #[arg(value_name = "HOST")]
         target: String,
         /// Return when the ranks have met
         #[arg(long)]
         wait: bool,
     },
-    /// Start all ranks again, on the hosts that the hosts file names now, when the statements that run have
-    /// ended
+    /// Start all ranks again, on the hosts that the launcher's hosts file names now, when the statements that
+    /// run have ended
     RestartGang {
         /// Return when the ranks have met
         #[arg(long)]

@@ -868,7 +868,7 @@ const OPERATORS: &[Entry] = &[
         "lets nobody in any more but operators, and ends others with their transactions",
         "",
     ),
-    entry("harrier_move_rank", "has a rank run on another host of the hosts file", ""),
+    entry("harrier_move_rank", "has a rank run on another host of `gang.hostfile`", ""),
     entry("harrier_rank_down", "has statements run without a rank", ""),
     entry("harrier_rank_up", "has a rank take part again that was marked down", ""),
     entry(
