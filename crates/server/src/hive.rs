@@ -12,7 +12,7 @@
 //! - A session's statements run one after the other on its lane. A statement whose rows are not read lets the
 //!   next one in: the rest of its rows goes into a buffer that spills to disk.
 //! - Rows are sent in columns, written from Arrow arrays. Clients of protocol versions before 6, which want
-//!   rows, get them as rows.
+//!   rows, get rows.
 //! - A statement is canceled by `CancelOperation`, by closing its operation or session, and by a stop request
 //!   to its session in the [`Registry`](crate::registry::Registry).
 //!

@@ -286,7 +286,7 @@ mod tests {
     const V6: i64 = 5;
 
     /// Encodes, and decodes as a client does.
-    fn sent(columns: Vec<(&str, ArrayRef)>, protocol: i64) -> ThriftValue {
+    fn row_set_of(columns: Vec<(&str, ArrayRef)>, protocol: i64) -> ThriftValue {
         let columns = columns.into_iter().map(|(name, array)| (name, array, true));
         let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
         // In two parts, the second one sliced.
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn columns_are_sent_with_their_nulls() {
         let days = TimestampMicrosecondArray::from(vec![Some(0), None, Some(1_500_000)]);
-        let rows = sent(
+        let rows = row_set_of(
             vec![
                 ("i", Arc::new(Int64Array::from(vec![Some(1), None, Some(-3)]))),
                 ("b", Arc::new(BooleanArray::from(vec![true, false, true]))),
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn old_clients_get_rows() {
-        let rows = sent(
+        let rows = row_set_of(
             vec![
                 ("i", Arc::new(Int64Array::from(vec![Some(1), None]))),
                 ("s", Arc::new(StringArray::from(vec!["a", "bc"]))),

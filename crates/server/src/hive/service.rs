@@ -206,7 +206,7 @@ impl Service<'_> {
         let most = if is_asynchronous { COLUMNS_KNOWN_IN } else { Duration::MAX };
         let progress = operation.wait(most, is_enough).await;
         waits.disarm();
-        // An error among the rows is reported with them. Who asks for the state sees by it that the time was up.
+        // An error among the rows is reported with them, and a time limit by the state.
         let has_state = is_asynchronous && matches!(progress.state, State::TimedOut | State::Canceled);
         if let Some(failure) = progress.failure.as_ref().filter(|_| !progress.has_begun && !has_state) {
             session.close(&operation);

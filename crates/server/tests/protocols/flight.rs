@@ -39,7 +39,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, IntoRequest, Status};
 
 use crate::mock_backend::MockBackend;
-use crate::self_signed::SelfSigned;
+use crate::self_signed::TestCertificate;
 
 type Client = FlightSqlServiceClient<Channel>;
 
@@ -751,7 +751,7 @@ async fn adbc_over_tls() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("harrier-flight-{}", std::process::id()));
-    let made = SelfSigned::new(&folder);
+    let made = TestCertificate::new(&folder);
     let served = start(|flight| flight.encryption.set(Some(&made.server))).await;
     let address = format!("grpc+tls://{}", served.address);
     python(vec!["tls".to_string(), address, made.certificate.display().to_string()]).await;

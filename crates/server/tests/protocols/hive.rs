@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::mock_backend::MockBackend;
-use crate::self_signed::SelfSigned;
+use crate::self_signed::TestCertificate;
 
 const LIMITS: DecodeLimits = DecodeLimits { bytes: 64 << 20, values: 1 << 22 };
 
@@ -664,7 +664,7 @@ async fn clients_get_the_protocol_version_that_both_know() {
 #[tokio::test]
 async fn connections_are_encrypted_from_the_first_byte() {
     let folder = std::env::temp_dir().join(format!("harrier-hive-{}", std::process::id()));
-    let made = SelfSigned::new(&folder);
+    let made = TestCertificate::new(&folder);
     std::fs::remove_dir_all(folder).unwrap();
     let server = start(|hive| hive.encryption.set(Some(&made.server))).await;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(made.client));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub struct SelfSigned {
+pub struct TestCertificate {
     /// A file in PEM.
     pub certificate: PathBuf,
     pub server: rustls::ServerConfig,
@@ -15,7 +15,7 @@ pub struct SelfSigned {
     pub client: rustls::ClientConfig,
 }
 
-impl SelfSigned {
+impl TestCertificate {
     /// Makes a certificate with its key in `folder`, which is made, too.
     pub fn new(folder: &Path) -> Self {
         std::fs::create_dir_all(folder).unwrap();
