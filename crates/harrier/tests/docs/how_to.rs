@@ -11,6 +11,7 @@ pub const PAGES: &[&str] = &[
     "docs/how-to/from-greenplum.md",
     "docs/how-to/from-postgresql.md",
     "docs/how-to/from-spark.md",
+    "docs/how-to/hive-clients.md",
     "docs/how-to/hive-folders.md",
     "docs/how-to/hosts-file.md",
     "docs/how-to/install.md",
@@ -59,6 +60,11 @@ fn from_postgresql() {
 #[test]
 fn from_spark() {
     check("docs/how-to/from-spark.md");
+}
+
+#[test]
+fn hive_clients() {
+    check("docs/how-to/hive-clients.md");
 }
 
 #[test]
