@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::cell::Cell;
 use super::configuration::Configuration;
 use super::measure::{self, quantile};
+use super::progress::print_line;
 use super::report::{self, Pair, letter};
 use super::workload::{self, Numbers, Workload};
 use super::{Failure, data_at, keep, require_none_wrong};
@@ -84,9 +85,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
     let names: Vec<&str> = workload.queries.iter().map(|query| query.name).collect();
     let rows = rows(&names, &measured.lines);
-    println!("{}", latencies(&rows, &configurations));
+    print_line(latencies(&rows, &configurations));
     for pair in &pairs {
-        println!("{}", comparison_text(&rows, *pair));
+        print_line(comparison_text(&rows, *pair));
     }
     add(&mut measured.json, &rows, &pairs);
     keep(&measured.json, options.json.as_deref(), options.chart.as_deref())?;

@@ -38,7 +38,7 @@ use super::answers::Rows;
 use super::cell::Cell;
 use super::configuration::Configuration;
 use super::measure;
-use super::progress::Progress;
+use super::progress::{Progress, print_line};
 use super::report::{CONFIGURATIONS_MAX, letter};
 use super::worker_process::{WorkerError, WorkerProcess};
 use super::workload::{Numbers, Query, Workload};
@@ -112,7 +112,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         measured.push(duel.run(&data, &mut progress)?);
     }
     if measured.len() > 1 {
-        println!("{}", summary(&measured, configurations.len(), against));
+        print_line(summary(&measured, configurations.len(), against));
     }
     let result = json!({
         "benchmark": NAME,

@@ -56,6 +56,7 @@ use harrier_error::{SqlError, SqlState, exit};
 use serde_json::Value;
 
 use configuration::{Configuration, Short};
+use progress::print_line;
 use workload::{Numbers, Workload};
 
 pub use interconnect::ranks::run_worker as run_exchange_worker;
@@ -309,7 +310,7 @@ fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(),
     }
     if let Some(path) = chart {
         write(path, &svg(std::slice::from_ref(result)).map_err(Failure::usage)?)?;
-        println!("\nchart: {}", path.display());
+        print_line(format_args!("\nchart: {}", path.display()));
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use super::commit::sql_columns;
 use super::configuration::{self, Configuration};
 use super::folder::Folder;
 use super::measure::{self, Measured};
-use super::progress::Progress;
+use super::progress::{Progress, print_line};
 use super::worker_process::{Run, WorkerError, WorkerProcess};
 use super::workload::{Numbers, Query, Workload};
 use super::{Failure, report};
@@ -126,7 +126,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         wrong += loads.wrong;
     }
     if options.layouts != "none" {
-        println!();
+        print_line("");
         let queries = layouts(options, &sources)?;
         let beside = |path: &PathBuf| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -403,10 +403,10 @@ fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
         let text = format!("{}{separator}warehouse={}", options.layouts, folder.0.join(name).display());
         let configuration = Configuration::parse(&text).map_err(Failure::usage)?.with_name(name);
         bytes.push(fill(&configuration, sources, clauses)?);
-        println!("{name:<14} {:>12} bytes", bytes[bytes.len() - 1]);
+        print_line(format_args!("{name:<14} {:>12} bytes", bytes[bytes.len() - 1]));
         configurations.push(configuration);
     }
-    println!();
+    print_line("");
     let mut workload = Workload::new("tpch", options.scale);
     workload.retain(&options.queries).map_err(Failure::usage)?;
     workload.title = "TPC-H over tables kept in several ways";

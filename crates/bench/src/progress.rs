@@ -1,5 +1,6 @@
 //! Progress display on standard error, and the table printed line by line.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,11 @@ pub struct Progress<'a> {
 
 /// Maximum time without output, in seconds.
 const SILENT_S_MAX: u64 = 9;
+
+/// Prints a line to standard output, which its reader may have closed: the JSON file may still be wanted.
+pub fn print_line(text: impl Display) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
 
 impl<'a> Progress<'a> {
     pub fn new(out: &'a mut dyn Write) -> Self {

@@ -13,6 +13,7 @@ use harrier_engine::{Engine, EngineOptions, SqlError, SqlState};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::completions::print_line;
 use crate::sql::{SHUTDOWN, runtime};
 use crate::warehouse_args::WarehouseArgs;
 use harrier_error::exit;
@@ -87,16 +88,16 @@ async fn make(args: BackupArgs) -> Result<u8, SqlError> {
     engine.close().await;
     let made = made.map_err(sql_error)?;
     let counted = |(files, bytes): (usize, u64)| format!("{} ({})", files_of(files), format_bytes(bytes));
-    println!(
+    print_line(format_args!(
         "backup {} of snapshot {}: {} copied, {} there already",
         made.manifest.id,
         made.manifest.snapshot,
         counted(made.copied),
         counted(made.skipped)
-    );
+    ));
     if args.keep.is_some() {
         let (backups, files) = made.removed;
-        println!("removed {} and {}", number_of(backups, "older backup"), files_of(files));
+        print_line(format_args!("removed {} and {}", number_of(backups, "older backup"), files_of(files)));
     }
     Ok(exit::DONE)
 }
@@ -104,30 +105,30 @@ async fn make(args: BackupArgs) -> Result<u8, SqlError> {
 fn list(listed: &[BackupEntry]) -> Result<u8, SqlError> {
     for BackupEntry { id, manifest } in listed {
         match manifest {
-            Ok(manifest) => println!(
+            Ok(manifest) => print_line(format_args!(
                 "{id}  snapshot {} of {}, {}, {}, Harrier {}",
                 manifest.snapshot,
                 manifest.snapshot_time,
                 files_of(manifest.files.len()),
                 format_bytes(manifest.bytes()),
                 manifest.harrier
-            ),
-            Err(error) => println!("{id}  {error}"),
+            )),
+            Err(error) => print_line(format_args!("{id}  {error}")),
         }
     }
-    println!("{}", number_of(listed.len(), "backup"));
+    print_line(format_args!("{}", number_of(listed.len(), "backup")));
     Ok(exit::DONE)
 }
 
 fn print_check(checked: &CheckReport) -> u8 {
-    checked.problems.iter().for_each(|problem| println!("WRONG: {problem}"));
-    println!(
+    checked.problems.iter().for_each(|problem| print_line(format_args!("WRONG: {problem}")));
+    print_line(format_args!(
         "{} checked: {} ({}), {} wrong",
         number_of(checked.backups.len(), "backup"),
         files_of(checked.files),
         format_bytes(checked.bytes),
         checked.problems.len()
-    );
+    ));
     if checked.problems.is_empty() { exit::DONE } else { exit::BROKEN }
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn run_restore(args: RestoreArgs) -> ExitCode {
         let restored =
             backup::restore(&args.target, args.backup.as_deref(), &place).await.map_err(sql_error)?;
         let manifest = &restored.manifest;
-        println!(
+        print_line(format_args!(
             "restored backup {} of snapshot {} into \"{}\": {} ({}) in \"{}\"",
             manifest.id,
             manifest.snapshot,
@@ -147,7 +148,7 @@ pub(crate) fn run_restore(args: RestoreArgs) -> ExitCode {
             files_of(manifest.files.len()),
             format_bytes(manifest.bytes()),
             restored.data
-        );
+        ));
         Ok(exit::DONE)
     })
 }

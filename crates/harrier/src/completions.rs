@@ -1,5 +1,6 @@
 //! `harrier completions SHELL`: shell completion scripts, generated from the command line's definitions.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -38,6 +39,12 @@ fn without_hidden(command: &Command) -> Command {
         Some(_) => all.version(env!("CARGO_PKG_VERSION")),
         None => all,
     }
+}
+
+/// Prints a line to standard output. Whoever reads it may have read enough and closed it, as `head` does;
+/// that ends neither the command nor its work.
+pub(crate) fn print_line(line: impl fmt::Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Writes `bytes` to standard output. Returns status 0 on success.

@@ -306,7 +306,7 @@ async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Resu
             RecordBatch::new_empty(Arc::new(Schema::new(fields)))
         }
     };
-    let mut out = io::stdout().lock();
+    let mut out = Vec::new();
     let mut writer = row_writer(format, &batch.schema(), "");
     let unwritable = |error: crate::output::OutputError| CommandError {
         message: format!("ERROR 58030: {error:?}"),
@@ -314,7 +314,12 @@ async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Resu
     };
     writer.batch(&mut out, &batch).map_err(unwritable)?;
     writer.end(&mut out).map_err(unwritable)?;
-    Ok(out.flush()?)
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(&out).and_then(|()| stdout.flush()) {
+        // Its reader has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// The value in text form; the simple protocol sends text only.

@@ -18,6 +18,8 @@ use harrier_server::config::{Config, Gravity, on_path};
 
 use harrier_error::exit;
 
+use crate::completions::print_line;
+
 /// With less free space than this, statements that spill are likely to fail.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
@@ -91,21 +93,21 @@ struct Findings {
 impl Findings {
     fn show(&self, name: &str, value: impl Display) {
         if self.rank.unwrap_or(0) == 0 {
-            println!("{name:<16} {value}");
+            print_line(format_args!("{name:<16} {value}"));
         }
     }
 
     fn conclude(self) -> ExitCode {
         let place = self.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
         if self.rank.unwrap_or(0) == 0 {
-            self.notes.iter().for_each(|note| println!("NOTE: {place}{note}"));
+            self.notes.iter().for_each(|note| print_line(format_args!("NOTE: {place}{note}")));
         }
-        self.wrong.iter().for_each(|problem| println!("WRONG: {place}{problem}"));
+        self.wrong.iter().for_each(|problem| print_line(format_args!("WRONG: {place}{problem}")));
         if !self.wrong.is_empty() {
             return ExitCode::from(exit::BROKEN);
         }
         if self.rank.unwrap_or(0) == 0 {
-            println!("everything found is in order");
+            print_line(format_args!("everything found is in order"));
         }
         ExitCode::from(exit::DONE)
     }
@@ -383,12 +385,17 @@ const NOT_FOUND: &str = "no MPI: ";
 fn find_mpi() -> ExitCode {
     match harrier_mpi::find_library(&harrier_mpi::Options::default()) {
         Ok(library) => {
-            println!("{FOUND}{} ({}, {})", library.path.display(), library.abi, library.version);
+            print_line(format_args!(
+                "{FOUND}{} ({}, {})",
+                library.path.display(),
+                library.abi,
+                library.version
+            ));
         }
         Err(error) => {
             let text: Vec<_> =
                 [Some(error.to_string()), error.detail(), error.hint()].into_iter().flatten().collect();
-            println!("{NOT_FOUND}{}", text.join("; "));
+            print_line(format_args!("{NOT_FOUND}{}", text.join("; ")));
         }
     }
     ExitCode::from(exit::DONE)

@@ -69,6 +69,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
+use crate::completions::{print_line, write_stdout};
 use crate::freed_memory;
 use crate::serve::authentication::{Authenticator, password_verifier};
 use crate::serve::gang::Supervisor;
@@ -141,8 +142,7 @@ impl Additions {
 /// Serves until asked to end.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.example_config {
-        print!("{}", Config::example());
-        return ExitCode::from(exit::DONE);
+        return write_stdout(Config::example().as_bytes());
     }
     match serve(args) {
         Ok(()) => ExitCode::from(exit::DONE),
@@ -535,12 +535,12 @@ impl Running {
             Some(password) => {
                 let password =
                     password.map_err(|error| ServeError::failure(format!("ERROR 58030: {error}")))?;
-                sockets::print_line(format_args!("pages: http://{bound}/ (user harrier)"));
+                print_line(format_args!("pages: http://{bound}/ (user harrier)"));
                 password
             }
             None => {
                 let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-                sockets::print_line(format_args!("pages: http://harrier:{password}@{bound}/"));
+                print_line(format_args!("pages: http://harrier:{password}@{bound}/"));
                 password
             }
         };
@@ -637,7 +637,7 @@ impl Running {
                     serves = false;
                     tracing::error!(reason, "this server is a standby from now on");
                     self.step_down(gang.take()).await;
-                    sockets::print_line(format_args!("standby: {reason}"));
+                    print_line(format_args!("standby: {reason}"));
                 }
             }
         }
@@ -660,7 +660,7 @@ impl Running {
             ServeError::failure(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
         })?;
         if let Some(holder) = holder {
-            sockets::print_line(format_args!("standby: waits to take over from {holder}"));
+            print_line(format_args!("standby: waits to take over from {holder}"));
             notify::ready("standby");
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! Listening sockets and certificates, from the configuration.
 
-use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use harrier_server::config::values::Address;
 use harrier_server::pg::listen::LocalListener;
 use tokio::net::TcpListener;
 
+use crate::completions::print_line;
 use crate::serve::serve_error::ServeError;
 
 /// A bound address and its listener.
@@ -102,11 +102,6 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, String> {
         client_authority: server.tls_client_ca.get().cloned(),
     };
     Tls::load(files).map(Some).map_err(|error| error.to_string())
-}
-
-/// Prints a line to standard output, which may be closed.
-pub(super) fn print_line(line: impl fmt::Display) {
-    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Addresses of the other protocols that run statements.

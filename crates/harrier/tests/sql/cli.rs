@@ -675,6 +675,28 @@ fn a_closed_pipe_ends_quietly() {
     }
 }
 
+/// Standard output that has been closed by its reader, so that the first byte fails.
+#[test]
+fn every_command_ends_quietly_on_a_closed_pipe() {
+    let folder = Folder::new();
+    for command in [
+        "doctor",
+        "completions bash",
+        "man",
+        "serve --example-config",
+        "sql -c 'select 1'",
+        "backup list there",
+        "--help",
+        "sql --help",
+    ] {
+        let run = folder.shell(&format!(
+            "mkdir -p there; mkfifo pipe; exec 3<>pipe 4>pipe; rm pipe; exec 3<&-; \"$HARRIER\" {command} >&4"
+        ));
+        assert_eq!(run.stderr, "", "{command}");
+        assert!(run.status.is_some_and(|status| status <= 3), "{command}: {:?}", run.status);
+    }
+}
+
 #[test]
 fn ctrl_c_cancels() {
     let folder = Folder::new();
