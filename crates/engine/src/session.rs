@@ -380,7 +380,7 @@ impl Session {
                 }),
             };
             let plan = LogicalPlan::Statement(plan);
-            return self.context.execute_logical_plan(plan).await.map(drop);
+            return self.apply_setting(plan).await;
         }
         if options::is_option(name) {
             let state = self.context.state_ref();
@@ -394,6 +394,49 @@ impl Session {
         let state = self.context.state_ref();
         let mut state = state.write();
         restore(state.config_mut().options_mut(), name, value.as_deref())?;
+        refresh_functions(&mut state)
+    }
+
+    /// Carries out SET or RESET of one of DataFusion's settings. For those of its runtime, DataFusion builds
+    /// the session's state anew and registers the functions in any order, by which the alias of one hides
+    /// another: afterwards every name has its function again.
+    pub(crate) async fn apply_setting(&self, plan: LogicalPlan) -> Result<()> {
+        let state = self.context.state_ref();
+        let (scalar, aggregates, windows, higher_order) = {
+            let state = state.read();
+            (
+                state.scalar_functions().clone(),
+                state.aggregate_functions().clone(),
+                state.window_functions().clone(),
+                state.higher_order_functions().clone(),
+            )
+        };
+        self.context.execute_logical_plan(plan).await?;
+        let mut state = state.write();
+        register_again(
+            &mut state,
+            &scalar,
+            |state| state.scalar_functions(),
+            |state, function| state.register_udf(function).map(drop),
+        )?;
+        register_again(
+            &mut state,
+            &aggregates,
+            |state| state.aggregate_functions(),
+            |state, function| state.register_udaf(function).map(drop),
+        )?;
+        register_again(
+            &mut state,
+            &windows,
+            |state| state.window_functions(),
+            |state, function| state.register_udwf(function).map(drop),
+        )?;
+        register_again(
+            &mut state,
+            &higher_order,
+            |state| state.higher_order_functions(),
+            |state, function| state.register_higher_order_function(function).map(drop),
+        )?;
         refresh_functions(&mut state)
     }
 
@@ -442,6 +485,31 @@ impl Session {
             .cloned()
             .unwrap_or_default()
     }
+}
+
+/// Gives every name in `before` its function again, in rounds: a function brings its aliases, some of which
+/// another one has.
+fn register_again<F: ?Sized>(
+    state: &mut SessionState,
+    before: &HashMap<String, Arc<F>>,
+    present: impl Fn(&SessionState) -> &HashMap<String, Arc<F>>,
+    register: impl Fn(&mut SessionState, Arc<F>) -> Result<()>,
+) -> Result<()> {
+    const ROUNDS_MAX: usize = 4;
+    for _ in 0..ROUNDS_MAX {
+        let other: Vec<&Arc<F>> = before
+            .iter()
+            .filter(|(name, function)| {
+                present(state).get(*name).is_none_or(|present| !Arc::ptr_eq(present, function))
+            })
+            .map(|(_, function)| function)
+            .collect();
+        if other.is_empty() {
+            break;
+        }
+        other.into_iter().try_for_each(|function| register(state, Arc::clone(function)))?;
+    }
+    Ok(())
 }
 
 /// Registers PostgreSQL's functions and operators that DataFusion lacks or defines differently.

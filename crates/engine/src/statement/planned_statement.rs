@@ -73,8 +73,8 @@ impl Session {
                 }
                 set.value = settings::normalize_value(&name, &set.value)?.into_owned();
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
-                return match self.context().execute_logical_plan(plan).await {
-                    Ok(_) => Ok(command("SET")),
+                return match self.apply_setting(plan).await {
+                    Ok(()) => Ok(command("SET")),
                     Err(error) => Err(setting_error(&name, &error).into_datafusion()),
                 };
             }
