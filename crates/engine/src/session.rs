@@ -5,7 +5,7 @@ pub(crate) mod planner;
 pub(crate) mod prepared_statements;
 pub(crate) mod temporary_catalog;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -73,6 +73,8 @@ pub struct Session {
     postgres: OnceLock<Arc<SessionSource>>,
     /// Whether the session serves a remote client.
     is_client: AtomicBool,
+    /// Values of settings before SET LOCAL, for the end of the transaction.
+    before_local: Mutex<BTreeMap<String, Option<String>>>,
     /// Catalog of a session without a warehouse.
     own: Option<Arc<TemporaryCatalog>>,
 }
@@ -160,6 +162,7 @@ impl Session {
             parameters: Arc::default(),
             postgres: OnceLock::new(),
             is_client: AtomicBool::new(false),
+            before_local: Mutex::default(),
             own,
         }
     }
@@ -437,6 +440,54 @@ impl Session {
             |state| state.higher_order_functions(),
             |state, function| state.register_higher_order_function(function).map(drop),
         )?;
+        refresh_functions(&mut state)
+    }
+
+    /// Carries out SET of a setting for a transaction (SET LOCAL), or to its default (`None`).
+    ///
+    /// Errors: an unknown setting (42704), an invalid value (22023), no right to set it (42501), a setting
+    /// that a transaction cannot have of its own (0A000).
+    pub(crate) async fn change_setting(
+        &self,
+        name: &str,
+        value: Option<&str>,
+        is_local: bool,
+    ) -> Result<(), SqlError> {
+        let name = name.to_lowercase();
+        self.check_setting(&name).map_err(|error| setting_error(&name, &error))?;
+        if is_local {
+            if name.starts_with("datafusion.runtime.") || options::is_option(&name) {
+                let message = format!("SET LOCAL of parameter \"{name}\" is not supported");
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("SET"));
+            }
+            let before = entries(self.context.state_ref().read().config_options()).remove(&name);
+            let is_open = self.warehouse().is_some_and(|warehouse| warehouse.transactions.is_open());
+            match before {
+                // Outside of a transaction, SET LOCAL has no effect.
+                Some(_) if !is_open => return Ok(()),
+                Some(before) => drop(self.before_local.lock().entry(name.clone()).or_insert(before)),
+                None => {}
+            }
+        } else {
+            self.before_local.lock().remove(&name);
+        }
+        match value {
+            Some(value) => self.set_setting(&name, value),
+            None => self.reset(&name).await.map_err(|error| setting_error(&name, &error)),
+        }
+    }
+
+    /// Ends the effect of SET LOCAL on settings, with its transaction.
+    pub(crate) fn end_local_settings(&self) -> Result<()> {
+        let before = std::mem::take(&mut *self.before_local.lock());
+        if before.is_empty() {
+            return Ok(());
+        }
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        for (name, value) in before {
+            restore(state.config_mut().options_mut(), &name, value.as_deref())?;
+        }
         refresh_functions(&mut state)
     }
 

@@ -180,11 +180,27 @@ const REPORTED: [&str; 13] = [
 /// A statement's effect on parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    Set { name: &'static str, value: String, is_local: bool },
+    Set {
+        name: &'static str,
+        value: String,
+        is_local: bool,
+    },
+    /// SET … TO DEFAULT.
+    SetDefault {
+        name: &'static str,
+        is_local: bool,
+    },
     Reset(&'static str),
     ResetAll,
     Show(&'static str),
     ShowAll,
+    /// SET LOCAL of a setting that is no parameter of PostgreSQL's, or SET … TO DEFAULT (`None`). Other SET
+    /// and RESET of them have plans of DataFusion's.
+    Setting {
+        name: String,
+        value: Option<String>,
+        is_local: bool,
+    },
 }
 
 impl Change {
@@ -193,7 +209,11 @@ impl Change {
         let names: &[&str] = match self {
             Self::Show(name) => &[name],
             Self::ShowAll => &["name", "setting", "description"],
-            Self::Set { .. } | Self::Reset(_) | Self::ResetAll => return None,
+            Self::Set { .. }
+            | Self::SetDefault { .. }
+            | Self::Setting { .. }
+            | Self::Reset(_)
+            | Self::ResetAll => return None,
         };
         let columns = names.iter().map(|name| Field::new(*name, DataType::Utf8, false));
         Some(Arc::new(Schema::new(columns.collect::<Vec<_>>())))
@@ -220,6 +240,15 @@ struct Inner {
     /// Within a transaction: the values before it, and the names changed by SET LOCAL.
     before: Option<Values>,
     local: Vec<&'static str>,
+}
+
+impl Inner {
+    fn reset(&mut self, name: &'static str) {
+        match self.initial.get(name).cloned() {
+            Some(value) => drop(self.values.insert(name, value)),
+            None => drop(self.values.remove(name)),
+        }
+    }
 }
 
 impl Parameters {
@@ -301,11 +330,23 @@ impl Parameters {
         let mut inner = self.inner.lock();
         match name {
             None => inner.values = inner.initial.clone(),
-            Some(name) => match inner.initial.get(name).cloned() {
-                Some(value) => drop(inner.values.insert(name, value)),
-                None => drop(inner.values.remove(name)),
-            },
+            Some(name) => inner.reset(name),
         }
+        drop(inner);
+        self.bump_version();
+    }
+
+    /// SET … TO DEFAULT: as [`Self::reset`], or until the end of the transaction only.
+    pub(crate) fn set_default(&self, name: &'static str, is_local: bool) {
+        let mut inner = self.inner.lock();
+        // Outside of a transaction, SET LOCAL has no effect.
+        if is_local && inner.before.is_none() {
+            return;
+        }
+        if is_local && !inner.local.contains(&name) {
+            inner.local.push(name);
+        }
+        inner.reset(name);
         drop(inner);
         self.bump_version();
     }
@@ -593,10 +634,12 @@ impl Change {
             _ => return None,
         };
         match parsed {
-            ast::Statement::Set(ast::Set::SingleAssignment { scope, variable, values, .. }) => {
-                let name = name_of(&single_part(variable)?)?;
+            ast::Statement::Set(ast::Set::SingleAssignment { scope, variable, values, hivevar: false }) => {
                 let is_local = matches!(scope, Some(ContextModifier::Local));
-                Some(Self::of_set(name, values, is_local))
+                match single_part(variable).and_then(|name| name_of(&name)) {
+                    Some(name) => Some(Self::of_set(name, values, is_local)),
+                    None => Self::of_setting(variable, values, is_local),
+                }
             }
             ast::Statement::Set(ast::Set::SetTimeZone { local, value }) => {
                 // SET TIME ZONE INTERVAL '+02:00' HOUR TO MINUTE.
@@ -619,17 +662,24 @@ impl Change {
     }
 
     fn of_set(name: &'static str, values: &[Expr], is_local: bool) -> Self {
-        match values {
-            [Expr::Identifier(word)]
-                if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default") =>
-            {
-                Self::Reset(name)
-            }
-            _ => {
+        match is_default(values) {
+            true => Self::SetDefault { name, is_local },
+            false => {
                 let value = values.iter().map(|value| text_of(value, name)).collect::<Vec<_>>().join(", ");
                 Self::Set { name, value, is_local }
             }
         }
+    }
+
+    fn of_setting(variable: &ObjectName, values: &[Expr], is_local: bool) -> Option<Self> {
+        let words = variable.0.iter().map(|part| part.as_ident().map(|part| part.value.clone()));
+        let name = words.collect::<Option<Vec<_>>>()?.join(".");
+        let value = match values {
+            values if is_default(values) => None,
+            [value] if is_local => Some(text_of(value, &name)),
+            _ => return None,
+        };
+        Some(Self::Setting { name, value, is_local })
     }
 
     fn of_show(variable: &[Ident]) -> Option<Self> {
@@ -645,6 +695,12 @@ impl Change {
         };
         Some(Self::Show(name))
     }
+}
+
+/// Whether a setting is set to DEFAULT, the keyword.
+fn is_default(values: &[Expr]) -> bool {
+    matches!(values, [Expr::Identifier(word)]
+        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
 }
 
 fn single_part(name: &ObjectName) -> Option<String> {
@@ -700,6 +756,10 @@ mod tests {
         let dialect = PostgreSqlDialect {};
         let mut parser = DFParserBuilder::new(sql).with_dialect(&dialect).build().unwrap();
         Change::of(&parser.parse_statements().unwrap().pop_front().unwrap())
+    }
+
+    fn setting(name: &str, value: Option<&str>, is_local: bool) -> Option<Change> {
+        Some(Change::Setting { name: name.to_string(), value: value.map(str::to_string), is_local })
     }
 
     fn set(parameters: &Parameters, sql: &str) -> Result<String, String> {
@@ -769,8 +829,12 @@ mod tests {
             ("RESET ALL", Some(Change::ResetAll)),
             ("RESET timezone", Some(Change::Reset("TimeZone"))),
             ("RESET TIME ZONE", Some(Change::Reset("TimeZone"))),
-            ("SET work_mem TO DEFAULT", Some(Change::Reset("work_mem"))),
+            ("SET work_mem TO DEFAULT", Some(Change::SetDefault { name: "work_mem", is_local: false })),
             ("SET harrier.progress = off", None),
+            ("SET LOCAL harrier.progress = off", setting("harrier.progress", Some("off"), true)),
+            ("SET LOCAL harrier.progress = DEFAULT", setting("harrier.progress", None, true)),
+            ("SET harrier.progress TO DEFAULT", setting("harrier.progress", None, false)),
+            ("SET harrier.progress TO 'default'", None),
             ("SELECT 1", None),
         ];
         for (sql, expected) in cases {

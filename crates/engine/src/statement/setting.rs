@@ -7,6 +7,8 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
 
+use harrier_sqlstate::IntoDataFusionError;
+
 use crate::runtime::progress::PlanProgress;
 use crate::session::Session;
 use crate::settings::parameters::Change;
@@ -21,6 +23,15 @@ impl Session {
                 self.parameters().set(name, &value, is_local)?;
                 self.apply_parameters()?;
                 return Ok(command("SET"));
+            }
+            Change::SetDefault { name, is_local } => {
+                self.parameters().set_default(name, is_local);
+                self.apply_parameters()?;
+                return Ok(command("SET"));
+            }
+            Change::Setting { name, value, is_local } => {
+                let changed = self.change_setting(&name, value.as_deref(), is_local).await;
+                return changed.map(|()| command("SET")).map_err(IntoDataFusionError::into_datafusion);
             }
             Change::Reset(name) => {
                 self.parameters().reset(Some(name));

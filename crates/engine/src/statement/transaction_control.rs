@@ -156,6 +156,7 @@ impl Session {
             true if is_end && tag.is_ok() => {
                 warehouse.begin_temporary().await?;
                 let is_committed = matches!(tag, Ok("COMMIT"));
+                self.end_local_settings()?;
                 warehouse.names.role().end(is_committed);
                 let has_changed = self.parameters().end(is_committed);
                 self.parameters().begin();
@@ -170,6 +171,7 @@ impl Session {
             }
             true => {}
             false => {
+                self.end_local_settings()?;
                 warehouse.names.role().end(matches!(tag, Ok("COMMIT")));
                 if self.parameters().end(matches!(tag, Ok("COMMIT"))) {
                     self.apply_parameters()?;
