@@ -367,7 +367,8 @@ where option is
         Group::Others,
         "CREATE SCHEMA",
         "Makes a schema, in which tables and views have names of their own",
-        "CREATE SCHEMA [ IF NOT EXISTS ] name",
+        "CREATE SCHEMA [ IF NOT EXISTS ] name [ AUTHORIZATION role ]
+CREATE SCHEMA [ IF NOT EXISTS ] AUTHORIZATION role",
         &[("CREATE SCHEMA reports", "CREATE SCHEMA")],
     ),
     statement(

@@ -151,12 +151,16 @@ impl<'a> Draft<'a> {
     /// Owners of new objects. A view that replaces another keeps its owner and privileges.
     pub(super) fn owners(&mut self, note: &CommitNote) -> Result<()> {
         let (base, own) = (&self.transaction.base, &self.transaction.state);
-        let mut pairs = Vec::new();
+        let mut by_owner: BTreeMap<Option<&str>, Vec<(ObjectId, Option<ObjectId>)>> = BTreeMap::new();
         for (id, real) in &self.objects {
             let replaced = own.views.get(id).and_then(|view| base.view(view.schema, &view.name));
-            pairs.push((*real, replaced.filter(|old| !own.views.contains_key(&old.id)).map(|old| old.id)));
+            let replaced = replaced.filter(|old| !own.views.contains_key(&old.id)).map(|old| old.id);
+            let owner = self.transaction.owners.get(id).or(note.owner.as_ref());
+            by_owner.entry(owner.map(String::as_str)).or_default().push((*real, replaced));
         }
-        self.statements.extend(store::new_objects(&pairs, note.owner.as_deref())?);
+        for (owner, pairs) in by_owner {
+            self.statements.extend(store::new_objects(&pairs, owner)?);
+        }
         Ok(())
     }
 

@@ -47,6 +47,8 @@ pub struct Transaction {
     pub writers: BTreeSet<String>,
     /// Values of sequences that the transaction has created or restarted.
     pub values: BTreeMap<ObjectId, UncommittedValue>,
+    /// Roles that are to own new objects. Those of the others are in the note of the commit.
+    pub owners: BTreeMap<ObjectId, String>,
     next_object: ObjectId,
 }
 
@@ -61,6 +63,7 @@ impl Transaction {
             since: None,
             writers: BTreeSet::new(),
             values: BTreeMap::new(),
+            owners: BTreeMap::new(),
             next_object: -1,
         }
     }

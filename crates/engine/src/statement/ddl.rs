@@ -344,14 +344,27 @@ impl Ddl<'_> {
     }
 
     /// Returns whether the schema was created.
-    pub(crate) async fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<bool> {
-        let name = name.to_string();
+    /// `owner`: the role that is to own it, if it is not the present one.
+    ///
+    /// Errors: no right to create it, or to act as the owner (42501); it is there already (42P06).
+    pub(crate) async fn create_schema(
+        &self,
+        name: &str,
+        owner: Option<&str>,
+        if_not_exists: bool,
+    ) -> Result<bool> {
+        let (name, owner) = (name.to_string(), owner.map(str::to_string));
         if name.is_empty() {
             return Err(error(SqlState::SYNTAX_ERROR, "zero-length delimited identifier".to_string()));
         }
         self.transactions
             .change(|transaction| {
-                self.viewer().check(Object::Warehouse, Privilege::Create, &transaction.state)?;
+                let viewer = self.viewer();
+                viewer.check(Object::Warehouse, Privilege::Create, &transaction.state)?;
+                if let Some(owner) = owner.as_deref().filter(|owner| !viewer.may_become(owner)) {
+                    let message = format!("must be able to SET ROLE \"{owner}\"");
+                    return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, message));
+                }
                 if transaction.state.named_schema(&name).is_some() {
                     return match if_not_exists {
                         true => Ok(false),
@@ -378,6 +391,7 @@ impl Ddl<'_> {
                     options: BTreeMap::new(),
                 };
                 transaction.state_mut().schemas.insert(id, Arc::new(schema));
+                transaction.owners.extend(owner.map(|owner| (id, owner)));
                 Ok(true)
             })
             .await

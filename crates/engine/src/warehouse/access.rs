@@ -52,6 +52,11 @@ impl Viewer {
         }
     }
 
+    /// Whether it may act as another role, or is it.
+    pub(crate) fn may_become(&self, role: &str) -> bool {
+        self.name() == Some(role) || self.rights().is_none_or(|rights| rights.may_become(role))
+    }
+
     pub(crate) fn actor(&self) -> Actor<'_> {
         match self {
             Self::System => Actor::System,

@@ -216,6 +216,34 @@ fn column_privileges() {
 }
 
 #[test]
+fn a_schema_belongs_to_the_role_behind_authorization() {
+    let (server, mut admin) = start_with_roles();
+    assert_eq!(admin.fails("CREATE SCHEMA s AUTHORIZATION nosuch"), "42704");
+    assert_allowed(&mut admin, "CREATE SCHEMA s AUTHORIZATION ann");
+    assert_allowed(
+        &mut admin,
+        "CREATE SCHEMA AUTHORIZATION bob; CREATE SCHEMA own AUTHORIZATION CURRENT_USER",
+    );
+    assert_allowed(&mut admin, "BEGIN; CREATE SCHEMA later AUTHORIZATION ann; COMMIT");
+    let owners = "SELECT string_agg(nspname || ' of ' || pg_get_userbyid(nspowner), ', ' ORDER BY nspname) \
+                  FROM pg_namespace WHERE nspname IN ('s', 'bob', 'own', 'later')";
+    let own = admin.one("SELECT current_user").unwrap();
+    assert_eq!(admin.one(owners), Ok(format!("bob of bob, later of ann, own of {own}, s of ann")));
+    let mut ann = client_of(&server, "ann");
+    assert_allowed(&mut ann, "CREATE TABLE s.t (a int); DROP SCHEMA later");
+    assert_denied(&mut ann, "CREATE TABLE bob.t (a int)");
+    // Without the right to create schemas, and without that to act as the owner.
+    assert_denied(&mut ann, "CREATE SCHEMA mine AUTHORIZATION ann");
+    assert_allowed(&mut admin, "GRANT CREATE ON DATABASE warehouse TO ann");
+    assert_allowed(&mut ann, "CREATE SCHEMA mine AUTHORIZATION ann");
+    assert_denied(&mut ann, "CREATE SCHEMA others AUTHORIZATION bob");
+    assert_allowed(&mut admin, "GRANT readers TO ann");
+    assert_allowed(&mut ann, "CREATE SCHEMA shared AUTHORIZATION readers");
+    assert_eq!(admin.fails("CREATE SCHEMA AUTHORIZATION bob"), "42P06");
+    assert_allowed(&mut admin, "CREATE SCHEMA IF NOT EXISTS AUTHORIZATION bob");
+}
+
+#[test]
 fn views_use_the_privileges_of_their_owner() {
     let (server, mut admin) = start_with_roles();
     let (mut ann, mut bob) = (client_of(&server, "ann"), client_of(&server, "bob"));
