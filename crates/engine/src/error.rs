@@ -91,12 +91,18 @@ impl Parts {
                 parts.hint = Some("a subquery can have them in its SELECT".to_string());
                 parts
             }
+            DataFusionError::NotImplemented(text) if text.contains("Unsupported CAST from ") => {
+                Self::of_types(text).unwrap_or_else(|| Self::of_text(text))
+            }
             DataFusionError::NotImplemented(text) => {
                 let mut parts = Self::of_text(text);
                 if !["support", "implement"].iter().any(|word| parts.message.contains(word)) {
                     parts.message.push_str(" is not supported");
                 }
                 parts
+            }
+            DataFusionError::Internal(text) if text.contains("in BETWEEN expression") => {
+                Self::of_types(text).unwrap_or_else(|| Self::of_text(text))
             }
             DataFusionError::Internal(text)
                 if harrier_sqlstate::of(error) == SqlState::FEATURE_NOT_SUPPORTED =>
@@ -139,9 +145,7 @@ impl Parts {
             };
         }
         if let Some(error) = error.downcast_ref::<RemoteError>() {
-            let mut parts = Self::new(clean(&error.message));
-            parts.detail = error.rank.map(|rank| format!("on rank {rank}"));
-            return parts;
+            return Self::of_remote(error);
         }
         if let Some(error) = error.downcast_ref::<ArrowError>() {
             return match error {
@@ -182,6 +186,26 @@ impl Parts {
             };
         }
         Self::of_text(&error.to_string())
+    }
+
+    /// An error of another rank, whose text tells what the error itself would tell here.
+    fn of_remote(error: &RemoteError) -> Self {
+        let text = error.message.as_str();
+        let file = between(text, "Object at location ", " not found");
+        let mut parts = match (error.sqlstate, file) {
+            (SqlState::DIVISION_BY_ZERO, _) => Self::new("division by zero"),
+            (SqlState::UNDEFINED_FILE, Some(path)) => Self::new(format!("file \"{path}\" does not exist")),
+            (SqlState::OUT_OF_MEMORY | SqlState::DISK_FULL, _) if text.contains("Resources exhausted: ") => {
+                Self::of_resources(text)
+            }
+            _ => Self::of_text(text),
+        };
+        let place = error.rank.map(|rank| format!("on rank {rank}"));
+        parts.detail = match (parts.detail, place) {
+            (Some(detail), Some(place)) => Some(format!("{detail}; {place}")),
+            (detail, place) => detail.or(place),
+        };
+        parts
     }
 
     fn of_object_store(error: &object_store::Error) -> Self {
@@ -295,6 +319,9 @@ impl Parts {
             );
             return parts;
         }
+        if let Some(parts) = Self::of_types(text) {
+            return parts;
+        }
         for operation in ["arithmetic expression ", "comparison operation "] {
             if let Some(types) = between(text, operation, " to valid types") {
                 return Self::of_missing_operator(types);
@@ -368,9 +395,63 @@ impl Parts {
     }
 
     fn of_missing_operator(types: &str) -> Self {
-        let mut parts = Self::new(format!("operator does not exist: {}", types.trim()));
+        let types = similar_names::with_sql_types(types.trim());
+        let mut parts = Self::new(format!("operator does not exist: {types}"));
         parts.hint = Some("explicit casts of the operands may help".to_string());
         parts
+    }
+
+    /// Types that do not go together, in words of PostgreSQL's.
+    fn of_types(text: &str) -> Option<Self> {
+        let named = |before: &str, after: &str| {
+            let printed = match after {
+                "" => text.split_once(before)?.1.lines().next()?,
+                after => between(text, before, after)?,
+            };
+            // Of a list, the first: the others have it, too, or are of no other kind.
+            let first = printed.split(", ").next().unwrap_or(printed);
+            similar_names::sql_type(printed.trim()).or_else(|| similar_names::sql_type(first.trim()))
+        };
+        let missing = |left: String, operator: &str, right: String| {
+            Self::of_missing_operator(&format!("{left} {operator} {right}"))
+        };
+        let unmatched = |what: &str, one: String, other: String| {
+            Self::new(format!("{what} types {one} and {other} cannot be matched"))
+        };
+        if text.contains("Unsupported CAST from ") {
+            let (from, to) = (named("CAST from ", " to ")?, named(" to ", "")?);
+            return Some(Self::new(format!("cannot cast type {from} to {to}")));
+        }
+        if text.contains("Cannot automatically convert ") {
+            let (from, to) = (named("automatically convert ", " to ")?, named(" to ", "")?);
+            return Some(Self::new(format!("cannot cast type {from} to {to}")));
+        }
+        if text.contains("no valid cast exists") {
+            let (from, to) = (named("data of type ", " for field")?, named("for field of type ", "")?);
+            return Some(Self::new(format!("cannot cast type {from} to {to}")));
+        }
+        if text.contains("Inconsistent data type across values list") {
+            return Some(unmatched("VALUES", named("Was ", " but found ")?, named(" but found ", "")?));
+        }
+        if text.contains("Incompatible inputs for Union") {
+            let one = named("Previous inputs were of type ", ", but got")?;
+            return Some(unmatched("UNION", one, named("got incompatible type ", " on column")?));
+        }
+        if text.contains("in CASE WHEN expression") {
+            if text.contains("and when (") {
+                return Some(missing(named("case (", ") and when")?, "=", named("and when (", ") to")?));
+            }
+            return Some(unmatched("CASE", named("then (", ") and else")?, named("and else (", ") to")?));
+        }
+        if text.contains("in BETWEEN expression") {
+            let (value, bound) = (named("coerce types ", " and ")?, named(" and ", " in BETWEEN")?);
+            return Some(missing(value, ">=", bound));
+        }
+        if text.contains("an not find compatible types to compare ") {
+            let (value, listed) = (named("to compare ", " with [")?, named(" with [", "]")?);
+            return Some(missing(value, "=", listed));
+        }
+        None
     }
 
     fn of_missing_table(name: &str) -> Self {
@@ -698,6 +779,32 @@ mod tests {
                  DETAIL: expected one of VIEW or SCHEMA",
             ),
             (E::ArrowError(Box::new(ArrowError::DivideByZero), None), "ERROR 22012: division by zero"),
+            (
+                RemoteError::new(SqlState::DIVISION_BY_ZERO, "Arrow error: Divide by zero error").on_rank(2).into(),
+                "ERROR 22012: division by zero\nDETAIL: on rank 2",
+            ),
+            (
+                RemoteError::new(
+                    SqlState::INVALID_TEXT_REPRESENTATION,
+                    "Arrow error: Cast error: Cannot cast string 'x' to value of Int32 type",
+                )
+                .on_rank(1)
+                .into(),
+                "ERROR 22P02: invalid input syntax for type integer: \"x\"\nDETAIL: on rank 1",
+            ),
+            (
+                E::NotImplemented("Unsupported CAST from List(Boolean) to Date32".into()),
+                "ERROR 42846: cannot cast type boolean[] to date",
+            ),
+            (
+                E::Plan("Failed to coerce then (Int64, Int64) and else (Boolean) to common types in CASE WHEN expression".into()),
+                "ERROR 42804: CASE types bigint and boolean cannot be matched",
+            ),
+            (
+                E::Internal("Failed to coerce types Int64 and Boolean in BETWEEN expression".into()),
+                "ERROR 42883: operator does not exist: bigint >= boolean\n\
+                 HINT: explicit casts of the operands may help",
+            ),
             (
                 E::Internal("Odd".into()),
                 "ERROR XX000: internal error: odd\n\

@@ -138,6 +138,9 @@ pub fn of(error: &DataFusionError) -> SqlState {
         DataFusionError::Internal(text) if text.contains("not implemented for type") => {
             SqlState::FEATURE_NOT_SUPPORTED
         }
+        DataFusionError::Internal(text) if text.contains("in BETWEEN expression") => {
+            SqlState::UNDEFINED_FUNCTION
+        }
         DataFusionError::Internal(_) | DataFusionError::Ffi(_) => SqlState::INTERNAL_ERROR,
         DataFusionError::Plan(text) => {
             by_phrase(PLAN_PHRASES, text).unwrap_or(SqlState::SYNTAX_ERROR_OR_ACCESS_RULE)
@@ -348,6 +351,9 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("Substring without for/from", SqlState::UNDEFINED_FUNCTION),
     ("Inconsistent data length across values list", SqlState::SYNTAX_ERROR),
     ("Inconsistent data type across values list", SqlState::DATATYPE_MISMATCH),
+    ("and when …to common types in CASE WHEN", SqlState::UNDEFINED_FUNCTION),
+    ("to common types in CASE WHEN", SqlState::DATATYPE_MISMATCH),
+    ("an not find compatible types to compare", SqlState::UNDEFINED_FUNCTION),
     ("Expected LIMIT to be an integer", SqlState::DATATYPE_MISMATCH),
     ("Expected OFFSET to be an integer", SqlState::DATATYPE_MISMATCH),
     ("not found in struct", SqlState::UNDEFINED_COLUMN),

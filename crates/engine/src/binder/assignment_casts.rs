@@ -7,13 +7,16 @@
 use crate::types::names::type_name;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, Values, WriteOp};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
@@ -22,6 +25,7 @@ use harrier_planner::rewrite::strip_alias;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::json;
+use crate::planning::default_values;
 use harrier_sql::identifier::plain;
 use harrier_sql::on_conflict;
 
@@ -113,6 +117,83 @@ pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> R
         },
         _ => Ok(()),
     }
+}
+
+/// An error of planning a statement that writes rows, with the column if it says that a value does not
+/// convert to the type of one: the planner names the types alone.
+pub(crate) async fn with_column(
+    state: &SessionState,
+    statement: Option<&ast::Statement>,
+    error: DataFusionError,
+) -> DataFusionError {
+    let named = match (types_of(&error), statement) {
+        (Some((from, to)), Some(statement)) => {
+            column_of(state, statement, &from, &to).await.map(|field| (field, from))
+        }
+        _ => None,
+    };
+    named.map_or(error, |(field, from)| mismatch(&field, type_name(&from)))
+}
+
+/// The type of a value and that of its column, of the planner's error.
+fn types_of(error: &DataFusionError) -> Option<(DataType, DataType)> {
+    let text = match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => return types_of(inner),
+        DataFusionError::Plan(text) | DataFusionError::Execution(text) => text.lines().next()?,
+        _ => return None,
+    };
+    let (from, to) = match text.split_once("Cannot automatically convert ") {
+        Some((_, types)) => types.split_once(" to ")?,
+        None => text.split_once("received data of type ")?.1.split_once(" for field of type ")?,
+    };
+    Some((from.parse().ok()?, to.trim().parse().ok()?))
+}
+
+/// The column that the value is for: the only one of its type that is written, or the one whose column of the
+/// query has the type of the value.
+async fn column_of(
+    state: &SessionState,
+    statement: &ast::Statement,
+    from: &DataType,
+    to: &DataType,
+) -> Option<FieldRef> {
+    let (table, written, source) = match statement {
+        ast::Statement::Insert(ast::Insert {
+            table: ast::TableObject::TableName(table),
+            columns,
+            source,
+            ..
+        }) => {
+            let names = columns.iter().map(|name| Some(plain(name.0.last()?.as_ident()?)));
+            (table, names.collect::<Option<Vec<_>>>()?, source.as_deref())
+        }
+        ast::Statement::Update(update) => match &update.table.relation {
+            ast::TableFactor::Table { name, .. } => {
+                (name, update.assignments.iter().filter_map(target).collect(), None)
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let schema = default_values::table_provider(state, table).await.ok()??.schema();
+    let fields: Vec<FieldRef> = match written.is_empty() {
+        true => schema.fields().iter().cloned().collect(),
+        false => written
+            .iter()
+            .map(|name| schema.fields().find(name).map(|(_, field)| Arc::clone(field)))
+            .collect::<Option<_>>()?,
+    };
+    let of_type = |field: &&FieldRef| field.data_type() == to;
+    if let [field] = fields.iter().filter(of_type).collect::<Vec<_>>()[..] {
+        return Some(Arc::clone(field));
+    }
+    let query = Statement::Statement(Box::new(ast::Statement::Query(Box::new(source?.clone()))));
+    let plan = state.statement_to_plan(query).await.ok()?;
+    let pairs = fields.iter().zip(plan.schema().fields());
+    pairs
+        .filter(|(field, value)| of_type(field) && value.data_type() == from)
+        .map(|(field, _)| Arc::clone(field))
+        .next()
 }
 
 /// Checks the target columns of a statement's assignments.
@@ -248,11 +329,15 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::Literal(ScalarValue::Float64(Some(_)), _) => "numeric".to_string(),
         _ => type_name(&kind),
     };
+    Err(mismatch(field, given))
+}
+
+fn mismatch(field: &Field, given: String) -> DataFusionError {
     let expected =
         Kind::of_field(field).map_or_else(|| type_name(field.data_type()), |kind| kind.name().to_string());
     let message =
         format!("column \"{}\" is of type {expected} but expression is of type {given}", field.name());
-    Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
+    SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion()
 }
 
 /// Strips the outermost cast.

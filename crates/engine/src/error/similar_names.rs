@@ -1,5 +1,8 @@
 //! Hints about functions: whether a name can be meant by another, and which arguments functions take.
 
+use datafusion::arrow::datatypes::DataType;
+use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
+
 /// Whether `meant` may be what somebody wanted who wrote `given`: one letter of four is another, missing,
 /// added or has changed places with the next, and short names begin alike.
 pub(super) fn is_similar(given: &str, meant: &str) -> bool {
@@ -82,13 +85,51 @@ pub(super) fn candidates(list: &str) -> Option<String> {
 /// A text with the planner's names of types, with those of SQL instead.
 pub(super) fn with_sql_types(list: &str) -> String {
     let mut told = String::with_capacity(list.len());
-    for piece in list.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
-        let word = piece.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
-        let found = TYPES.iter().find(|(known, _)| *known == word);
-        told.push_str(found.map_or(word, |(_, name)| name));
-        told.push_str(&piece[word.len()..]);
+    let mut rest = list;
+    while let Some(letter) = rest.chars().next() {
+        let word = rest.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        if word == 0 {
+            told.push(letter);
+            rest = &rest[letter.len_utf8()..];
+            continue;
+        }
+        let whole = word + parentheses(&rest[word..]);
+        if let Some(name) = sql_type(&rest[..whole]) {
+            told.push_str(&name);
+            rest = &rest[whole..];
+            continue;
+        }
+        let found = TYPES.iter().find(|(known, _)| *known == &rest[..word]);
+        told.push_str(found.map_or(&rest[..word], |(_, name)| name));
+        rest = &rest[word..];
     }
     told
+}
+
+/// The name in SQL of a type as the planner prints it: `Timestamp(ns, "UTC")`.
+pub(super) fn sql_type(printed: &str) -> Option<String> {
+    let is_type = printed.starts_with(|letter: char| letter.is_ascii_uppercase());
+    let kind = is_type.then(|| printed.parse::<DataType>().ok()).flatten()?;
+    match kind {
+        DataType::Struct(_) => Some("record".to_string()),
+        kind => format_type(postgres_type(&kind).0, NO_MODIFIER),
+    }
+}
+
+/// The length of the parentheses by which `text` begins, with all in them; 0 for none.
+fn parentheses(text: &str) -> usize {
+    let mut depth = 0;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return if letter == ')' { at + 1 } else { 0 };
+        }
+    }
+    0
 }
 
 #[cfg(test)]
@@ -133,6 +174,10 @@ mod tests {
             assert_eq!(candidates(list).as_deref(), expected, "{list}");
         }
         assert_eq!(with_sql_types("f(Utf8View, Int64)"), "f(text, bigint)");
-        assert_eq!(with_sql_types("int64_of(Decimal128(3, 2))"), "int64_of(Decimal128(3, 2))");
+        assert_eq!(with_sql_types("int64_of(Decimal128(3, 2))"), "int64_of(numeric)");
+        assert_eq!(
+            with_sql_types("f(Timestamp(ns, \"UTC\"), List(Int64), Numeric(1), é)"),
+            "f(timestamp with time zone, bigint[], Numeric(1), é)"
+        );
     }
 }

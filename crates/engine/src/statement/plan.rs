@@ -56,7 +56,12 @@ impl Session {
             }
             _ => {
                 let state = information_schema::restrict(&state, statement)?.unwrap_or(state);
-                let plan = Box::pin(on_conflict::plan(&state, statement.clone())).await?;
+                let plan = match Box::pin(on_conflict::plan(&state, statement.clone())).await {
+                    Ok(plan) => plan,
+                    Err(error) => {
+                        return Err(assignment_casts::with_column(&state, written.as_deref(), error).await);
+                    }
+                };
                 rewrite_view(
                     describe::with_values(plan, values)?,
                     &[
