@@ -19,6 +19,7 @@
 
 mod build;
 mod change;
+pub mod floats;
 mod functions;
 mod get;
 mod order;

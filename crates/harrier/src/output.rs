@@ -17,6 +17,7 @@ use arrow::util::display::{DurationFormat, FormatOptions};
 use harrier_exec::formats::distinct_names::with_distinct_names;
 use harrier_functions::format::datetime::formatter;
 use harrier_functions::json::TYPE_KEY;
+use harrier_functions::json::floats::float_encoder;
 use unicode_width::UnicodeWidthStr;
 
 /// Column widths are fixed after so many rows; wider values that come later stick out.
@@ -580,7 +581,7 @@ impl RowWriter for JsonWriter {
     }
 }
 
-/// Writes intervals in the text form of the other formats, and values of `json` and `jsonb` as they are.
+/// Writes infinities and intervals in the text form of the other formats, and values of `json` and `jsonb` as they are.
 #[derive(Debug)]
 struct PostgresValues;
 
@@ -591,6 +592,9 @@ impl EncoderFactory for PostgresValues {
         array: &'a dyn Array,
         _options: &'a EncoderOptions,
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        if let Some(encoder) = float_encoder(field, array)? {
+            return Ok(Some(encoder));
+        }
         let kind = array.data_type();
         let named = field.metadata().get(TYPE_KEY).map(String::as_str);
         let is_json = kind.is_string() && matches!(named, Some("json" | "jsonb"));

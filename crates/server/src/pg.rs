@@ -16,6 +16,7 @@ mod copy;
 mod decode;
 mod encodable;
 pub(crate) mod io;
+mod json_floats;
 pub mod listen;
 mod lists;
 mod messages;

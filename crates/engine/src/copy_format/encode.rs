@@ -12,12 +12,12 @@ use datafusion::arrow::datatypes::{
     SchemaRef,
 };
 use datafusion::arrow::error::ArrowError;
-use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::util::display::{
     ArrayFormatter, DisplayIndex, DurationFormat, FormatOptions, FormatResult,
 };
 use harrier_functions::format::datetime::{self, formatter};
 use harrier_functions::format::double::{put_double, put_real};
+use harrier_functions::json::floats::json_lines;
 use harrier_functions::parse::interval::IntervalStyle;
 
 use crate::copy_format::layout::Layout;
@@ -42,14 +42,10 @@ pub(crate) fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
 
 /// Encodes rows as JSON, one object per line. Keys with NULL values are left out.
 pub(crate) fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
-    let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
-    let mut writer = LineDelimitedWriter::new(&mut text);
     match batch.columns().iter().any(|column| column.data_type().is_binary()) {
-        true => writer.write(&with_hex_text(batch)?)?,
-        false => writer.write(batch)?,
+        true => json_lines(&with_hex_text(batch)?),
+        false => json_lines(batch),
     }
-    writer.finish()?;
-    Ok(text)
 }
 
 /// Converts binary columns to PostgreSQL's hexadecimal text; nested values stay unchanged.

@@ -15,7 +15,6 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::datasource::file_format::csv::CsvSerializer;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::json::JsonSerializer;
 use datafusion::datasource::file_format::write::BatchSerializer;
 use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
@@ -27,6 +26,7 @@ use super::checksum::ParquetWriter;
 use crate::formats::avro;
 use crate::formats::delimited::{self, Lines};
 use crate::formats::orc;
+use crate::formats::text_scan::json_sink::JsonRows;
 use crate::formats::threaded_encoder::Encoding;
 
 /// Capacity of the queue, in batches or encoded pieces.
@@ -80,7 +80,7 @@ impl WriteFormat {
                 let serializer = CsvSerializer::new().with_builder(writer).with_header(header);
                 text(Arc::new(serializer), options.compression, sink)?
             }
-            Self::Json(compression) => text(Arc::new(JsonSerializer::new()), *compression, sink)?,
+            Self::Json(compression) => text(Arc::new(JsonRows), *compression, sink)?,
             Self::Delimited(layout) => {
                 delimited::check(schema)?;
                 let lines = Arc::new(Lines(layout.clone()));

@@ -10,6 +10,7 @@ use datafusion::datasource::physical_plan::FileSinkConfig;
 use datafusion::datasource::sink::DataSink;
 use parking_lot::RwLock;
 
+use crate::formats::text_scan::json_sink;
 use crate::formats::threaded_encoder::{self, Encoding};
 use crate::formats::{avro, orc};
 
@@ -34,6 +35,9 @@ pub(crate) fn decode_sink(kind: &str, bytes: &[u8], config: FileSinkConfig) -> R
     }
     if kind == <avro::Codec as Encoding>::SINK {
         return threaded_encoder::sink(config, avro::Codec::of(&codec())?);
+    }
+    if kind == json_sink::NAME {
+        return json_sink::decode_sink(bytes, config);
     }
     let decoder = DECODERS.read().get(kind).copied();
     decoder.ok_or_else(|| internal_datafusion_err!("no sink of format {kind}"))?(bytes, config)

@@ -24,12 +24,14 @@ use datafusion::datasource::file_format::{DEFAULT_SCHEMA_INFER_MAX_RECORD, FileF
 use datafusion::datasource::physical_plan::{
     CsvSource, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
 };
+use datafusion::datasource::sink::DataSinkExec;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::dml::InsertOp;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
@@ -37,6 +39,7 @@ mod csv_rows;
 mod csv_scan;
 mod json_lines;
 mod json_records;
+pub(crate) mod json_sink;
 mod one_file;
 mod quotes;
 mod row_starts;
@@ -44,12 +47,13 @@ mod row_starts;
 use crate::file_versions;
 use crate::formats::compression;
 use crate::formats::distinct_names::with_distinct_names;
-use crate::formats::format_adapter::FilesSource;
+use crate::formats::format_adapter::{FilesSink, FilesSource};
 use crate::formats::merged_schemas;
 pub use csv_scan::CsvScan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 pub use json_lines::JsonLines;
+use json_sink::JsonFiles;
 use one_file::InputFiles;
 
 /// The longest valid record: a few compressed bytes may expand to any length.
@@ -197,7 +201,17 @@ impl FileFormat for TextFiles {
         config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        self.inner().create_writer_physical_plan(input, state, config, order)
+        let Self::Json(json) = self else {
+            return self.inner().create_writer_physical_plan(input, state, config, order);
+        };
+        // DataFusion's says why it cannot.
+        if config.insert_op != InsertOp::Append {
+            return self.inner().create_writer_physical_plan(input, state, config, order);
+        }
+        let JsonOptions { compression, compression_level, .. } = *json.options();
+        let sink = JsonFiles { compression, level: compression_level };
+        let sink = Arc::new(FilesSink::new(config, sink));
+        ready(Ok(Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

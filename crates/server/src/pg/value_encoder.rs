@@ -2,7 +2,7 @@
 //!
 //! Timestamps are encoded in microseconds, PostgreSQL's resolution.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
@@ -16,6 +16,7 @@ use bytes::{BufMut, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
 use super::encodable::EncodableColumn;
+use super::json_floats::FloatTexts;
 use super::lists::{encoded_items, list_encoder};
 use super::text;
 use super::types;
@@ -23,7 +24,8 @@ use super::value_output::ValueEncoder;
 use super::zone::Zone;
 
 /// JSON encoder options for nested values.
-static JSON: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
+static JSON: LazyLock<EncoderOptions> =
+    LazyLock::new(|| EncoderOptions::default().with_encoder_factory(Arc::new(FloatTexts)));
 
 /// An encoder that cannot fail.
 fn infallible<'a>(mut encode: impl FnMut(usize, &mut BytesMut) + 'a) -> ValueEncoder<'a> {

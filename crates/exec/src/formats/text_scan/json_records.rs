@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::json::reader::infer_json_schema_from_iterator;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::{RECORD_BYTES_MAX, too_long};
 use crate::formats::compression;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::json::floats::NUMBERS_AS_TEXT;
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Bytes examined to detect the layout: without the end of a record or line in them, records are lines.
@@ -228,7 +229,61 @@ pub(super) async fn infer(
         left -= values.len();
         known.extend(values);
     }
-    Ok(Arc::new(infer_json_schema_from_iterator(known.iter().map(Ok))?))
+    Ok(Arc::new(schema_of(&known)?))
+}
+
+/// The columns of records. The texts that stand for numbers, such as "NaN", are numbers in a column that has
+/// others as well.
+fn schema_of(records: &[Value]) -> Result<Schema> {
+    let inferred = |records: &[Value]| infer_json_schema_from_iterator(records.iter().map(Ok));
+    let as_text = inferred(records)?;
+    if !records.iter().any(has_number_as_text) {
+        return Ok(as_text);
+    }
+    let change = |put: &Option<Value>| {
+        let changed = records.iter().filter_map(|record| with_numbers(record, put)).collect::<Vec<_>>();
+        inferred(&changed)
+    };
+    let as_numbers = change(&Some(Value::from(0.5)))?;
+    let without = change(&None)?;
+    let fields = as_text.fields().iter().map(|field| {
+        let other = as_numbers.fields().find(field.name()).map(|(_, field)| field);
+        let is_known = without
+            .fields()
+            .find(field.name())
+            .is_some_and(|(_, field)| !matches!(field.data_type(), DataType::Null));
+        Arc::clone(other.filter(|_| is_known).unwrap_or(field))
+    });
+    Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn is_number_as_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| NUMBERS_AS_TEXT.contains(&text))
+}
+
+fn has_number_as_text(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_number_as_text),
+        Value::Object(fields) => fields.values().any(has_number_as_text),
+        value => is_number_as_text(value),
+    }
+}
+
+/// The value with `put` in place of texts that stand for numbers; without these, if it is `None`.
+fn with_numbers(value: &Value, put: &Option<Value>) -> Option<Value> {
+    Some(match value {
+        Value::Array(items) => {
+            Value::Array(items.iter().filter_map(|item| with_numbers(item, put)).collect())
+        }
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), with_numbers(value, put)?)))
+                .collect(),
+        ),
+        value if is_number_as_text(value) => return put.clone(),
+        value => value.clone(),
+    })
 }
 
 /// Parses the first `count` records of a file.
@@ -331,6 +386,24 @@ mod tests {
         for text in ["[", "[{\"a\":1}", "[{},]", "[{}{}]", "[1]", "[[{}]]", "[{}]{}", "[{}] []", "[,{}]"] {
             let error = first(records(text, 2), 100).await.unwrap_err();
             assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_texts() {
+        let list = |kind| DataType::new_list(kind, true);
+        for (text, expected) in [
+            ("{\"a\":1}\n{\"a\":\"NaN\"}", DataType::Float64),
+            ("{\"a\":\"Infinity\"}\n{\"a\":1.5}", DataType::Float64),
+            ("{\"a\":\"NaN\"}\n{\"a\":null}", DataType::Utf8),
+            ("{\"a\":\"NaN\"}\n{\"a\":\"x\"}", DataType::Utf8),
+            ("{\"a\":\"nan\"}\n{\"a\":1}", DataType::Utf8),
+            ("{\"a\":[\"-Infinity\",1]}", list(DataType::Float64)),
+            ("{\"a\":[1]}\n{\"a\":[\"NaN\"]}", list(DataType::Float64)),
+        ] {
+            let records = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+            let records = records.collect::<Result<Vec<_>, _>>().unwrap();
+            assert_eq!(schema_of(&records).unwrap().field(0).data_type(), &expected, "{text}");
         }
     }
 
