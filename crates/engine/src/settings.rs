@@ -15,6 +15,7 @@ use std::sync::Arc;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::byte_size::parse_size_in;
 use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::statement_limits::StatementLimits;
@@ -22,7 +23,7 @@ use harrier_sql::nesting;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::object_stores::options;
-use crate::runtime::limits::{self, Limits};
+use crate::runtime::limits::Limits;
 
 /// A session's settings that DataFusion does not know. Stored in `ConfigOptions::extensions`; users reach
 /// them with `SET harrier.…`.
@@ -313,7 +314,7 @@ pub(crate) fn normalize_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, 
         return Ok(Cow::Borrowed(value));
     }
     // DataFusion reports values that are not sizes.
-    Ok(match limits::bytes_of(value, 1) {
+    Ok(match parse_size_in(value, 1) {
         Some(bytes) if is_plain => Cow::Owned(bytes.to_string()),
         Some(bytes) if value.trim().ends_with(|letter: char| letter.is_ascii_alphabetic()) => {
             Cow::Owned(format!("{}K", bytes.div_ceil(1024)))
@@ -364,7 +365,7 @@ impl SpillSetting {
         };
         match (key, value) {
             ("max_temp_directory_size", None) => Ok(Some(Self::BytesMax(0))),
-            ("max_temp_directory_size", Some(value)) => match limits::bytes_of(value, 1) {
+            ("max_temp_directory_size", Some(value)) => match parse_size_in(value, 1) {
                 Some(bytes) => Ok(Some(Self::BytesMax(bytes))),
                 None => Err(refused(value, "a size, such as 100GB; 0 for no limit")),
             },
@@ -403,7 +404,7 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
 
 /// Parses a number of bytes, optionally with a unit: `512MB`.
 fn bytes(key: &str, value: &str) -> Result<usize> {
-    let bytes = limits::bytes_of(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = parse_size_in(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| {
         let hint = "a number of bytes is expected, alone or with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, \
                     which all count in 1024s";

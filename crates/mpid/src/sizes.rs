@@ -1,22 +1,17 @@
 //! Byte sizes in human-readable form, as `harrier --memory` parses them.
 
-/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and single letters are
-/// powers of 1024, units that end in `B` without an `i` powers of 1000; fractions of a byte are truncated.
-/// `None`: invalid.
+/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. All units are powers of 1024;
+/// fractions of a byte are truncated. `None`: invalid.
 pub fn bytes_of(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
         _ => return None,
     };
     if !number.contains('.') {
@@ -37,7 +32,7 @@ mod tests {
             ("8gib", Some(8 << 30)),
             (" 8 GiB ", Some(8 << 30)),
             ("8g", Some(8 << 30)),
-            ("512MB", Some(512_000_000)),
+            ("512MB", Some(512 << 20)),
             ("1.5GiB", Some(3 << 29)),
             ("0.5k", Some(512)),
             (".5MiB", Some(1 << 19)),
@@ -45,7 +40,7 @@ mod tests {
             ("10b", Some(10)),
             ("0", Some(0)),
             ("2TiB", Some(2 << 40)),
-            ("3kb", Some(3000)),
+            ("3kb", Some(3 << 10)),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("16777216TiB", None),

@@ -26,28 +26,6 @@ impl Limits {
     }
 }
 
-/// Parses a size as written in settings: `512MB`, `2 GB`, `1.5GiB`. As in PostgreSQL, `MB` is 1024-based, and
-/// so is `MiB`. `unit`: bytes per unit of a bare number.
-pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
-    let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" => unit,
-        "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
-        _ => return None,
-    };
-    let count = &text[..digits];
-    if count.contains('.') {
-        let bytes = (count.parse::<f64>().ok()? * unit as f64).round();
-        return (bytes < u64::MAX as f64).then_some(bytes as u64);
-    }
-    count.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 /// Passes rows through; fails with 54000 after more than `rows_max` rows.
 pub(crate) fn limit_rows(
     stream: SendableRecordBatchStream,

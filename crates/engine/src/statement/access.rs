@@ -13,6 +13,7 @@ use harrier_catalog::access::{
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::byte_size::parse_size_in;
 use harrier_session_api::session::TransactionState;
 use harrier_session_api::statement::Completion;
 use harrier_sql::parser::access::{
@@ -21,7 +22,6 @@ use harrier_sql::parser::access::{
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Condition};
-use crate::runtime::limits;
 use crate::session::Session;
 use crate::statement::outcome::Outcome;
 use crate::types::columns;
@@ -61,7 +61,7 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
         }
         "memory_limit" => {
             // A bare number is kilobytes, as in PostgreSQL.
-            let size = |value| limits::bytes_of(value, 1 << 10).filter(|bytes| *bytes > 0);
+            let size = |value| parse_size_in(value, 1 << 10).filter(|bytes| *bytes > 0);
             let bytes = limit.map(|value| size(value).ok_or_else(bad));
             options.memory_limit = Some(bytes.transpose()?);
         }
