@@ -1,5 +1,5 @@
-//! DELETE, UPDATE and MERGE of in-memory tables of a session. A query that returns row numbers finds the
-//! rows.
+//! DELETE, UPDATE, MERGE and INSERT OVERWRITE of in-memory tables of a session. A query that returns row numbers
+//! finds the rows; INSERT OVERWRITE replaces them all.
 //!
 //! DataFusion's own implementation is not used: it changes rows during planning, also for EXPLAIN, and passes
 //! a table only the predicates left at its scan, so that a statement with a subquery would change every row.
@@ -14,6 +14,7 @@ use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::common::Column;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, PlanType, Projection, ToStringifiedPlan, WriteOp,
 };
@@ -33,12 +34,12 @@ use crate::warehouse::temporary_tables;
 /// Column with the row's number in its table, from 0.
 const ROW: &str = "_harrier_row";
 
-/// A planned DELETE, UPDATE or MERGE.
+/// A planned DELETE, UPDATE, MERGE or INSERT OVERWRITE.
 pub(crate) struct Change {
     table: Arc<dyn TableProvider>,
     /// Its last column is the number of the changed row; before it come the new values of UPDATE and MERGE,
     /// and for MERGE a flag whether there are any. With RETURNING, DELETE also has the old rows, and MERGE
-    /// the source's columns after its values.
+    /// the source's columns after its values. For INSERT OVERWRITE: the new rows alone.
     pub plan: LogicalPlan,
     kind: Kind,
 }
@@ -48,6 +49,7 @@ enum Kind {
     Delete,
     Update,
     Merge,
+    Overwrite,
 }
 
 impl Change {
@@ -57,10 +59,15 @@ impl Change {
             WriteOp::Update => Kind::Update,
             WriteOp::Delete => Kind::Delete,
             WriteOp::MergeInto(_) => Kind::Merge,
+            WriteOp::Insert(InsertOp::Overwrite) if !returns => Kind::Overwrite,
             _ => return Ok(None),
         };
         let table = source_as_provider(&dml.target)?;
         let Some(rows) = table.downcast_ref::<MemTable>() else { return Ok(None) };
+        if kind == Kind::Overwrite {
+            let plan = LogicalPlan::clone(&dml.input);
+            return Ok(Some(Self { table, plan, kind }));
+        }
         let source = provider_as_source(Arc::new(with_row_numbers(rows).await?));
         // Unqualified, so that rewrites of the rows below do not affect it.
         let row = Expr::Column(Column::new_unqualified(ROW)).alias(ROW);
@@ -103,6 +110,9 @@ impl Change {
         let Some(table) = self.table.downcast_ref::<MemTable>() else {
             return Err(DataFusionError::Internal("the table is in memory".to_string()));
         };
+        if self.kind == Kind::Overwrite {
+            return overwrite(table, &found).await;
+        }
         let Some(first) = found.first() else { return Ok(0) };
         let found = concat_batches(&first.schema(), &found)?;
         let changes = self.changes(&found, &table.schema())?;
@@ -141,7 +151,7 @@ impl Change {
         let (numbers, values) = found.columns().split_last().ok_or_else(missing)?;
         let (values, is_written) = match self.kind {
             Kind::Delete => (&[][..], None),
-            Kind::Update => (values, None),
+            Kind::Update | Kind::Overwrite => (values, None),
             Kind::Merge => {
                 let (is_written, values) = values.split_last().ok_or_else(missing)?;
                 (values, Some(is_written.as_boolean()))
@@ -175,6 +185,30 @@ impl Change {
             }
         };
         Ok(Changes { values, changed, added })
+    }
+}
+
+/// Replaces all rows of a table; returns the number of the new ones.
+///
+/// Errors: a NOT NULL column would get a NULL (23502); then nothing is changed.
+async fn overwrite(table: &MemTable, rows: &[RecordBatch]) -> Result<usize> {
+    let schema = table.schema();
+    let rows = rows.iter().map(|batch| values_of(batch.columns(), &schema)).collect::<Result<Vec<_>>>()?;
+    let count = rows.iter().map(RecordBatch::num_rows).sum();
+    let mut partitions = Vec::with_capacity(table.batches.len());
+    for partition in &table.batches {
+        partitions.push(partition.write().await);
+    }
+    let mut rows = Some(rows);
+    for partition in &mut partitions {
+        **partition = rows.take().unwrap_or_default();
+    }
+    table.sort_order.lock().clear();
+    match rows {
+        Some(rows) if !rows.is_empty() => {
+            Err(DataFusionError::Internal("a table has no place for rows".to_string()))
+        }
+        _ => Ok(count),
     }
 }
 
@@ -270,7 +304,7 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
 }
 
 impl Session {
-    /// DELETE, UPDATE, MERGE and TRUNCATE of an in-memory table; `None` for other plans.
+    /// DELETE, UPDATE, MERGE, INSERT OVERWRITE and TRUNCATE of an in-memory table; `None` for other plans.
     pub(crate) async fn change_memory_table(
         &self,
         plan: &LogicalPlan,
@@ -300,7 +334,10 @@ impl Session {
         {
             Outcome::Write(write) => {
                 let count = change.apply(write.stream.try_collect().await?).await?;
-                Ok(Some(command(&format!("{verb} {count}"))))
+                Ok(Some(command(&match verb {
+                    "INSERT" => format!("INSERT 0 {count}"),
+                    verb => format!("{verb} {count}"),
+                })))
             }
             _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
         }

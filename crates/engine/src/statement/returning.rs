@@ -15,6 +15,7 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement;
@@ -353,6 +354,12 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
         return Ok(Target::Warehouse(changed));
     }
     if provider.downcast_ref::<MemTable>().is_some() {
+        if matches!(dml.op, WriteOp::Insert(InsertOp::Overwrite)) {
+            let message = "INSERT OVERWRITE of a table in memory has no RETURNING";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("TRUNCATE, and then INSERT … RETURNING")
+                .into_datafusion());
+        }
         if matches!(dml.op, WriteOp::Insert(_)) {
             return Ok(Target::SessionInsert(dml.clone()));
         }
