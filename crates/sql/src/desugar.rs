@@ -84,11 +84,15 @@ pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
             rewrite(statement.as_mut(), order)
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, order),
-        Statement::CopyTo(copy) => match &mut copy.source {
-            datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut(), order),
-            datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
-        },
+        Statement::CopyTo(copy) => {
+            copy.partitioned_by.iter_mut().for_each(unquote);
+            match &mut copy.source {
+                datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut(), order),
+                datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
+            }
+        }
         Statement::CreateExternalTable(create) => {
+            create.table_partition_cols.iter_mut().for_each(unquote);
             external_table::rename_codec(create);
             for column in &mut create.columns {
                 set_microseconds(&mut column.data_type);
@@ -97,6 +101,14 @@ pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
         }
         Statement::Reset(_) => Ok(()),
     }
+}
+
+/// Turns the text of an identifier into its name: the parser of COPY and external tables keeps the quotes.
+fn unquote(name: &mut String) {
+    *name = match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_lowercase(),
+    };
 }
 
 /// Like [`prepare`], for a query inside of a statement.

@@ -141,6 +141,11 @@ fn with_store_options(state: &SessionState, plan: LogicalPlan) -> Result<Logical
             if copy.file_type.get_ext() == "parquet" {
                 copy.input = Arc::new(target::with_file_types(Arc::unwrap_or_clone(copy.input))?);
             }
+            let keeps = target::keeps_keys(state, &copy);
+            if !copy.partition_by.is_empty() && !keeps {
+                let input = Arc::unwrap_or_clone(copy.input);
+                copy.input = Arc::new(target::with_folder_names(input, &copy.partition_by)?);
+            }
             Ok(Transformed::yes(LogicalPlan::Copy(copy)))
         }
         node => Ok(Transformed::no(node)),

@@ -8,16 +8,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Column;
 use datafusion::common::config::{ConfigFileType, TableOptions};
 use datafusion::datasource::file_format::file_type_to_format;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::dml::CopyTo;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::NULL_FOLDER;
 use harrier_exec::data_files::timestamp_seconds::declared_schema;
 use harrier_exec::formats::atomic_sinks::{self, create_folders, keep_folders, remove_new_folders};
 use harrier_sqlstate::IntoDataFusionError;
@@ -156,6 +158,31 @@ pub(crate) fn with_file_types(rows: LogicalPlan) -> Result<LogicalPlan> {
         }
     });
     LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()
+}
+
+/// Whether files have the columns that their folders are named by.
+pub(crate) fn keeps_keys(state: &SessionState, copy: &CopyTo) -> bool {
+    let says = copy.options.iter().find(|(name, _)| name.ends_with("keep_partition_by_columns"));
+    match says {
+        Some((_, value)) => value.trim().eq_ignore_ascii_case("true"),
+        None => state.config_options().execution.keep_partition_by_columns,
+    }
+}
+
+/// The rows with texts for the columns that folders are named by. NULL is Hive's name of such a folder, as for
+/// tables: DataFusion would take it for the empty text, or for 0.
+pub(crate) fn with_folder_names(rows: LogicalPlan, keys: &[String]) -> Result<LogicalPlan> {
+    let schema = Arc::clone(rows.schema());
+    let columns = schema.iter().map(|(table, field)| {
+        let column = Expr::Column(Column::from((table, field)));
+        if !keys.contains(field.name()) || !field.is_nullable() {
+            return Ok(column);
+        }
+        let text = cast(column.clone(), DataType::Utf8);
+        let named = when(column.is_null(), lit(NULL_FOLDER)).otherwise(text)?;
+        Ok(named.alias_qualified(table.cloned(), field.name()))
+    });
+    LogicalPlanBuilder::from(rows).project(columns.collect::<Result<Vec<_>>>()?)?.build()
 }
 
 fn local_path(target: &str) -> Option<PathBuf> {
