@@ -16,7 +16,11 @@ pub const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
     ("arrow", "arrow", &[]),
     ("feather", "arrow", &[]),
     ("ipc", "arrow", &[]),
+    (STREAM, "arrow", &[]),
 ];
+
+/// Extension of Arrow's streams, which are read, and not written.
+pub const STREAM: &str = "arrows";
 
 pub const COMPRESSIONS: &[&str] = &["gz", "bz2", "xz", "zst"];
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use datafusion::common::DFSchema;
 use datafusion::datasource::listing::{ListingTableUrl, PartitionedFile};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
@@ -103,18 +104,22 @@ pub(crate) async fn files_of_one_kind(
     Ok((places, files.iter().map(|(_, file)| file.clone()).collect(), Some(kind)))
 }
 
-/// Checks that no file of a table's format is skipped: DataFusion reads files with one ending only.
+/// Checks that no file of a table's format is skipped: DataFusion reads files with one ending only, but all of a
+/// folder where a table has declared columns. Returns the columns of a folder in which all files have another
+/// ending of the format, such as `.feather`.
 ///
 /// Errors: a file of the format with another ending (42809).
 pub(crate) async fn check_endings(
     state: &SessionState,
     location: &str,
     command: &CreateExternalTable,
-) -> Result<()> {
+) -> Result<Option<DFSchema>> {
     let url = parse_url(location)?;
     let format = command.file_type.to_ascii_lowercase();
     let factory = state.get_file_format_factory(&format);
-    let (true, None, Some(factory)) = (url.is_folder(), url.get_glob(), factory) else { return Ok(()) };
+    let (true, None, Some(factory)) = (url.is_folder(), url.get_glob(), factory) else {
+        return Ok(None);
+    };
     let created = factory.create(state, &command.options)?;
     let compression = created.compression_type();
     let ending = compression.and_then(|compression| created.get_ext_with_compression(&compression).ok());
@@ -134,6 +139,20 @@ pub(crate) async fn check_endings(
                 .with_hint("With its columns given, a table has all files of its folder.")
                 .into_datafusion())
         }
-        _ => Ok(()),
+        Some(_) if command.locations.len() == 1 && command.table_partition_cols.is_empty() => {
+            // Declared columns would have the others read as well, and a separator is an option of each file.
+            let is_plain = |file: &ObjectMeta| {
+                is_own(file)
+                    && FileKind::of(file.location.as_ref())
+                        .is_some_and(|kind| kind.options.is_empty() && kind.compression.is_none())
+            };
+            if !files.iter().all(is_plain) {
+                return Ok(None);
+            }
+            let store = object_store(state, &url)?;
+            let schema = created.infer_schema(state, &store, &files).await?;
+            Ok(Some(DFSchema::try_from(schema.as_ref().clone())?))
+        }
+        _ => Ok(None),
     }
 }

@@ -223,7 +223,7 @@ async fn open(
                 format!("cannot tell the format of file \"{}\" from its name", relative_name(name)),
             )
             .with_hint(
-                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, jsonl, ndjson, avro, arrow, feather, ipc",
+                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, jsonl, ndjson, avro, arrow, feather, ipc, arrows",
             )
         }
         .into_datafusion());
@@ -615,7 +615,9 @@ impl ExternalTables {
             }
             if !has_columns && let Some(state) = state.as_any().downcast_ref::<SessionState>() {
                 for location in &locations {
-                    check_endings(state, location, &command).await?;
+                    if let Some(schema) = check_endings(state, location, &command).await? {
+                        command.schema = Arc::new(schema);
+                    }
                 }
             }
             let named = std::mem::replace(&mut command.locations, locations);

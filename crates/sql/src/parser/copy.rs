@@ -11,7 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::ast_builder::{query_of, select_star, table_named};
 use crate::desugar::{self, result_columns};
-use crate::file_names::EXTENSIONS;
+use crate::file_names::{EXTENSIONS, STREAM};
 use crate::nesting;
 use crate::tokens::Tokens;
 use harrier_functions::parse::datetime::DateOrder;
@@ -264,7 +264,9 @@ pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     // The format that reads files with this extension: `.jsonl`, `.tsv`.
     let read_by = match given.format {
         Some(_) => None,
-        None => EXTENSIONS.iter().find(|(known, format, _)| known != format && is_called(known)),
+        None => EXTENSIONS
+            .iter()
+            .find(|(known, format, _)| known != format && *known != STREAM && is_called(known)),
     };
     let format = given
         .format
