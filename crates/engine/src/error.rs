@@ -479,6 +479,11 @@ impl Parts {
         if ["not find config", "not found on"].iter().any(|phrase| text.contains(phrase)) {
             return Self::of_missing_setting(between(text, "\"", "\"").unwrap_or_default());
         }
+        if text.contains("unable to get file extension") {
+            let mut parts = Self::new("a name without an extension says no format of files");
+            parts.hint = Some("say FORMAT".to_string());
+            return parts;
+        }
         Self::of_text(text)
     }
 

@@ -146,6 +146,9 @@ pub fn of(error: &DataFusionError) -> SqlState {
             by_phrase(PLAN_PHRASES, text).unwrap_or(SqlState::SYNTAX_ERROR_OR_ACCESS_RULE)
         }
         DataFusionError::Configuration(text) => {
+            if text.contains("unable to get file extension") {
+                return SqlState::WRONG_OBJECT_TYPE;
+            }
             let unknown = ["not find config", "not found on", "Could not find FileFormat"];
             if unknown.iter().any(|phrase| text.contains(phrase)) {
                 SqlState::UNDEFINED_OBJECT
@@ -337,7 +340,7 @@ fn of_io(error: &io::Error) -> SqlState {
 const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("require unique expression names", SqlState::DUPLICATE_COLUMN),
     ("Aggregate functions are not allowed", SqlState::GROUPING_ERROR),
-    ("There is no registered file format", SqlState::INVALID_PARAMETER_VALUE),
+    ("There is no registered file format", SqlState::WRONG_OBJECT_TYPE),
     ("WITH query name … specified more than once", SqlState::DUPLICATE_ALIAS),
     ("names given as column alias", SqlState::INVALID_COLUMN_REFERENCE),
     ("should satisfy `0 < precision", SqlState::INVALID_PARAMETER_VALUE),
