@@ -12,6 +12,9 @@ use super::exact_number::exact_decimal;
 use super::{java_patterns, similar_to};
 use crate::identifier::plain;
 use crate::tokens::call_keywords;
+use literals::quoted_integer;
+
+mod literals;
 
 /// Function that converts the replacement of `regexp_replace` to DataFusion's syntax.
 const REPLACEMENT: &str = "harrier_replacement";
@@ -19,6 +22,13 @@ const REPLACEMENT: &str = "harrier_replacement";
 /// Rewrites a function call.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
+        // Unlike `substring`, it has no form with a pattern.
+        Expr::Substring { substring_from, substring_for, shorthand: true, .. } => {
+            substring_from.iter_mut().chain(substring_for).for_each(|place| quoted_integer(place));
+        }
+        Expr::Overlay { overlay_from, overlay_for, .. } => {
+            std::iter::once(overlay_from).chain(overlay_for).for_each(|place| quoted_integer(place));
+        }
         Expr::Substring { expr: text, substring_from: Some(from), substring_for, .. } => {
             let length = substring_for.as_deref();
             if let Some(found) = substring_match(text, from, length) {
@@ -52,6 +62,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 return;
             }
             regr_count(function);
+            literals::type_arguments(function);
             if let Some(named) = interval_of_named(function) {
                 *expr = Expr::Function(named);
                 return;
@@ -158,6 +169,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 // For string literals PostgreSQL resolves these to double precision, which the planner does
                 // not infer.
+                ("round" | "trunc", [value, digits]) if text_of(value).is_some() => {
+                    let exact = text_of(value).and_then(numeric_of);
+                    exact.map(|exact| call(&name, &exact, digits))
+                }
                 (
                     "abs" | "cbrt" | "ceil" | "ceiling" | "degrees" | "exp" | "floor" | "ln" | "log"
                     | "log10" | "pow" | "power" | "radians" | "round" | "sign" | "sqrt" | "trunc",
