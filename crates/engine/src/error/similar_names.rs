@@ -69,6 +69,11 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("to_hex", &["integer", "bigint"]),
 ];
 
+/// The name under which a function was called: calls may be rewritten to a function of our own.
+pub(super) fn shown(name: &str) -> &str {
+    name.trim_start_matches('_').strip_prefix("harrier_").unwrap_or(name)
+}
+
 /// The planner's list of candidates in words of SQL; `None`: it tells no types.
 pub(super) fn candidates(list: &str) -> Option<String> {
     const UNTOLD: [&str; 6] = ["UserDefined", "Coercible", "Uniform", "Variadic", "Comparable", "FieldsSig"];

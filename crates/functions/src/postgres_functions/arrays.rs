@@ -45,6 +45,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     // Number of elements of `array_fill`: a size, or arrays of the sizes and of the lower bounds.
     Definition::new("harrier_array_size", &[Any], Int, size).from(0),
     Definition::new("num_nulls", &[Any], Int, |values| Ok(count(values, true))).from(0),
+    // `num_nulls(VARIADIC a)`.
+    Definition::new("harrier_num_nulls_of", &[Any], Int, |values| count_elements(values, true)).from(0),
+    Definition::new("harrier_num_nonnulls_of", &[Any], Int, |values| count_elements(values, false)).from(0),
     Definition::new("harrier_row_text", &[Any], Text, |values| Ok(row_text(values))).from(0),
     Definition::new("num_nonnulls", &[Any], Int, |values| Ok(count(values, false))).from(0),
 ];
@@ -105,6 +108,23 @@ fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
 
 fn count(values: &[ScalarValue], of_nulls: bool) -> ScalarValue {
     ScalarValue::from(values.iter().filter(|value| value.is_null() == of_nulls).count() as i64)
+}
+
+/// Errors: the first value is no array (42804).
+fn count_elements(values: &[ScalarValue], of_nulls: bool) -> Result<ScalarValue> {
+    match &values[0] {
+        ScalarValue::List(list) if list.is_null(0) => Ok(ScalarValue::Int64(None)),
+        ScalarValue::List(list) => {
+            let elements = list.value(0);
+            let nulls = elements.logical_null_count();
+            Ok(ScalarValue::from(if of_nulls { nulls } else { elements.len() - nulls } as i64))
+        }
+        value if value.data_type().is_null() => Ok(ScalarValue::Int64(None)),
+        _ => {
+            let message = "VARIADIC argument must be an array";
+            Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion())
+        }
+    }
 }
 
 /// `[1:2][1:3]` for two lists of three; `None`: there are no elements.

@@ -63,6 +63,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
             }
             regr_count(function);
             literals::type_arguments(function);
+            if let Some(missing) = variadic_call(function) {
+                *expr = missing;
+                return;
+            }
             if let Some(named) = interval_of_named(function) {
                 *expr = Expr::Function(named);
                 return;
@@ -130,6 +134,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 ("jsonb_build_array", [all]) => {
                     variadic(all).map(|all| call_of("to_jsonb", vec![all.clone()]))
                 }
+                ("num_nulls" | "num_nonnulls", [all]) if variadic(all).is_some() => variadic(all)
+                    .map(|all| call(&format!("harrier_{name}_of"), all, &Expr::value(Value::Null))),
                 ("normalize", [text, Expr::Identifier(form)]) => {
                     Some(call("normalize", text, &string_literal(&form.value)))
                 }
@@ -491,6 +497,47 @@ pub(super) fn numeric_of(text: &str) -> Option<Expr> {
     let scale = i64::try_from(fraction.len()).ok()?;
     let info = ExactNumberInfo::PrecisionAndScale(digits as u64, scale);
     Some(cast(&string_literal(text.trim()), DataType::Numeric(info)))
+}
+
+/// A call with a VARIADIC argument that is rewritten nowhere else: with the elements of the array in its place
+/// for functions of any number of arguments, as far as they are written; for others an error that names the
+/// function.
+fn variadic_call(function: &Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let argument_of = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    let arguments = list.args.iter().map(argument_of).collect::<Option<Vec<Expr>>>()?;
+    let (last, first) = arguments.split_last()?;
+    let all = variadic(last)?;
+    let name = name_of(function.name.0.last()?.as_ident()?);
+    match (name.as_str(), first, all) {
+        ("concat" | "json_build_array" | "jsonb_build_array" | "num_nulls" | "num_nonnulls", [], _)
+        | ("concat_ws" | "format", [_], _)
+            if plain_call(function).is_some() =>
+        {
+            None
+        }
+        ("json_extract_path" | "jsonb_extract_path", [json], all) => {
+            Some(path_of(json, BinaryOperator::HashArrow, all))
+        }
+        ("json_extract_path_text" | "jsonb_extract_path_text", [json], all) => {
+            Some(path_of(json, BinaryOperator::HashLongArrow, all))
+        }
+        ("json_build_object" | "jsonb_build_object", first, Expr::Array(list)) => {
+            Some(call_of(&name, first.iter().chain(&list.elem).cloned().collect()))
+        }
+        (_, first, all) => {
+            let arguments = first.iter().chain([all]).cloned().collect();
+            Some(call_of(&format!("{name}(VARIADIC)"), arguments))
+        }
+    }
+}
+
+fn path_of(json: &Expr, op: BinaryOperator, path: &Expr) -> Expr {
+    let nested = |side: &Expr| Box::new(Expr::Nested(Box::new(side.clone())));
+    Expr::BinaryOp { left: nested(json), op, right: nested(path) }
 }
 
 /// The array of a VARIADIC argument.
