@@ -618,7 +618,7 @@ fn function_arguments(name: &str) -> &'static [DataType] {
         | "ltrim" | "rtrim" | "trim" | "starts_with" | "strpos" | "position" | "replace" | "translate"
         | "regexp_replace" | "regexp_match" | "regexp_like" | "regexp_count" | "concat_ws"
         | "string_to_array" | "current_setting" | "to_regclass" | "to_regtype" | "to_regproc"
-        | "to_regnamespace" | "pg_any_text" => &[Utf8, Utf8, Utf8, Utf8],
+        | "to_regnamespace" | "pg_any_text" | "harrier_pattern" => &[Utf8, Utf8, Utf8, Utf8],
         "substr" | "substring" => &[Utf8, Int32, Int32],
         "left" | "right" | "repeat" => &[Utf8, Int32],
         "lpad" | "rpad" => &[Utf8, Int32, Utf8],

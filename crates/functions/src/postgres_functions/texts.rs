@@ -4,6 +4,7 @@ use datafusion::common::{Result, ScalarValue};
 use unicode_normalization::{UnicodeNormalization, is_nfc, is_nfd, is_nfkc, is_nfkd};
 
 use super::{Bool, Definition, Int, Text, int, text};
+use crate::string::patterns::of_postgres;
 use crate::string::regexp_matches::compile;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -12,6 +13,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     // Text, pattern, start, occurrence, flags, group.
     Definition::new("regexp_substr", &[Text, Text, Int, Int, Text, Int], Text, substr).from(2),
     // Text, form.
+    // Patterns that are no literals, which the desugaring translates itself.
+    Definition::new("harrier_pattern", &[Text], Text, |values| {
+        Ok(ScalarValue::from(of_postgres(text(&values[0])).into_owned()))
+    }),
     Definition::new("normalize", &[Text, Text], Text, |values| {
         let normal: String = match form(values)? {
             Form::Composed => text(&values[0]).nfc().collect(),

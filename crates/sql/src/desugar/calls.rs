@@ -15,6 +15,7 @@ use crate::tokens::call_keywords;
 use literals::quoted_integer;
 
 mod literals;
+mod patterns;
 
 /// Function that converts the replacement of `regexp_replace` to DataFusion's syntax.
 const REPLACEMENT: &str = "harrier_replacement";
@@ -22,6 +23,15 @@ const REPLACEMENT: &str = "harrier_replacement";
 /// Rewrites a function call.
 pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
+        Expr::BinaryOp {
+            op:
+                BinaryOperator::PGRegexMatch
+                | BinaryOperator::PGRegexIMatch
+                | BinaryOperator::PGRegexNotMatch
+                | BinaryOperator::PGRegexNotIMatch,
+            right,
+            ..
+        } => patterns::respell(right),
         // Unlike `substring`, it has no form with a pattern.
         Expr::Substring { substring_from, substring_for, shorthand: true, .. } => {
             substring_from.iter_mut().chain(substring_for).for_each(|place| quoted_integer(place));
@@ -63,6 +73,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
             }
             regr_count(function);
             literals::type_arguments(function);
+            patterns::in_call(function);
             if let Some(missing) = variadic_call(function) {
                 *expr = missing;
                 return;
