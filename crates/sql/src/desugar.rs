@@ -163,6 +163,18 @@ impl VisitorMut for Dialect {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        if let Expr::TypedString(typed) = expr
+            && is_declared(&typed.data_type)
+        {
+            // A cast stands beside literals in VALUES.
+            *expr = Expr::Cast {
+                kind: CastKind::DoubleColon,
+                expr: Box::new(Expr::Value(typed.value.clone())),
+                data_type: typed.data_type.clone(),
+                array: false,
+                format: None,
+            };
+        }
         sequence_calls::rewrite(expr);
         if let Err(error) = row_comparison::rewrite(expr)
             .and_then(|()| boolean_literals::in_expr(expr))
@@ -309,6 +321,18 @@ fn kind_of(data_type: &DataType) -> Option<parse::datetime::Kind> {
         DataType::Time(_, Bare | WithoutTimeZone) => Some(parse::datetime::Kind::Time),
         _ => None,
     }
+}
+
+/// Types of texts with a name of their own.
+fn is_declared(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Uuid
+            | DataType::Varchar(_)
+            | DataType::CharacterVarying(_)
+            | DataType::Char(_)
+            | DataType::Character(_)
+    )
 }
 
 /// Gives TIMESTAMPTZ microsecond precision, as in tables: DataFusion's default is nanoseconds, whose range is

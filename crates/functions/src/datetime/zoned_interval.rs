@@ -14,9 +14,9 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::kernels::numeric::{add, sub};
 use datafusion::arrow::compute::{cast, is_null, nullif};
 use datafusion::arrow::datatypes::{
-    DataType, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Date32Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
 };
-use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -138,10 +138,35 @@ impl ScalarUDFImpl for Shifted {
 /// Errors: a result is out of range (22008).
 fn add_plainly(moments: &ArrayRef, intervals: &ArrayRef, adds: bool) -> Result<ArrayRef> {
     let computed = if adds { add(moments, intervals) } else { sub(moments, intervals) };
-    computed.map_err(|_| {
-        let kind = if *moments.data_type() == DataType::Date32 { "date" } else { "timestamp" };
-        SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{kind} out of range")).into_datafusion()
-    })
+    let computed = computed.map_err(|_| out_of_range(moments.data_type()))?;
+    let least = least(moments.data_type());
+    let is_before = match computed.data_type() {
+        DataType::Date32 => {
+            computed.as_primitive::<Date32Type>().iter().flatten().any(|day| i64::from(day) < least)
+        }
+        kind => {
+            let counts = cast(&computed, &DataType::Int64)?;
+            kind.is_temporal()
+                && counts.as_primitive::<Int64Type>().iter().flatten().any(|count| count < least)
+        }
+    };
+    if is_before { Err(out_of_range(moments.data_type())) } else { Ok(computed) }
+}
+
+/// The first day that PostgreSQL has, 4714-11-24 BC, in days since 1970.
+const FIRST_DAY: i64 = -2_440_588;
+
+/// The least value of a date or timestamp but infinity, in its unit.
+fn least(kind: &DataType) -> i64 {
+    match kind {
+        DataType::Timestamp(unit, _) => (FIRST_DAY * DAY_SECONDS).saturating_mul(in_a_second(*unit)),
+        _ => FIRST_DAY,
+    }
+}
+
+fn out_of_range(kind: &DataType) -> DataFusionError {
+    let kind = if *kind == DataType::Date32 { "date" } else { "timestamp" };
+    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{kind} out of range")).into_datafusion()
 }
 
 /// Errors: a result is out of range (22008).
@@ -150,16 +175,15 @@ fn shift(moments: &ArrayRef, intervals: &ArrayRef, adds: bool) -> Result<ArrayRe
     let (DataType::Timestamp(unit, Some(zone)), Some(infinity)) = (kind, infinity_of(kind)) else {
         return internal_err!("an interval is added to {kind}");
     };
-    let (zone, second) = (zone_of(zone)?, in_a_second(*unit));
+    let (zone, second, least) = (zone_of(zone)?, in_a_second(*unit), least(kind));
     let counts = cast(moments, &DataType::Int64)?;
     let pairs = counts.as_primitive::<Int64Type>().iter();
     let pairs = pairs.zip(intervals.as_primitive::<IntervalMonthDayNanoType>());
     let shifted = pairs.map(|pair| match pair {
         (Some(count), Some(_)) if count == infinity || count == -infinity => Ok(Some(count)),
         (Some(count), Some(interval)) => {
-            shift_one(&zone, count, second, interval, adds).map(Some).ok_or_else(|| {
-                SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion()
-            })
+            let shifted = shift_one(&zone, count, second, interval, adds);
+            shifted.filter(|count| *count >= least).map(Some).ok_or_else(|| out_of_range(kind))
         }
         _ => Ok(None),
     });
