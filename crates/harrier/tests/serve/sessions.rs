@@ -421,3 +421,12 @@ fn explain_starts_with_costs() {
     assert!(0.0 < startup && startup <= total, "{line}");
     assert_eq!(rest, "1000 width=4)");
 }
+
+#[test]
+fn the_server_tells_its_address() {
+    let server = TestServer::start(&["--launcher", "none"]);
+    let mut client = server.client();
+    assert_eq!(client.one("SELECT inet_server_port()"), Ok(server.port.to_string()));
+    assert_eq!(client.one("SELECT inet_server_addr() = inet_client_addr()").as_deref(), Ok("t"));
+    assert_eq!(client.one("SELECT pg_conf_load_time() IS NOT NULL").as_deref(), Ok("t"));
+}

@@ -112,7 +112,7 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     if server.registry.sessions().len() > server.options().sessions_max {
         return Err(SqlError::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
     }
-    let identity = SessionIdentity { role, database, process, client, server: None };
+    let identity = SessionIdentity { role, database, process, client, server: address };
     let session = server.backend.open(identity, settings).await?;
     io.reply.authentication(OK, &[]);
     io.reply.key(process, secret);
