@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -25,6 +25,9 @@ const DATABASE: &str = "warehouse";
 
 /// Timeout of connecting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long `rank-down` and `rank-up` wait for the gang.
+const GANG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Poll interval while waiting for an action to complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -175,10 +178,16 @@ async fn execute(args: Args) -> Result<(), CommandError> {
             true
         }
         Action::RankDown { rank } => {
-            call_function(&mut connection, &format!("harrier_rank_down({rank})")).await?
+            let changed = call_function(&mut connection, &format!("harrier_rank_down({rank})")).await?;
+            let seen = format!("SELECT count(*) > 0 FROM sys.ranks WHERE rank = {rank} AND state = 'down'");
+            wait_for_gang(&mut connection, &seen).await?;
+            changed
         }
         Action::RankUp { rank } => {
-            call_function(&mut connection, &format!("harrier_rank_up({rank})")).await?
+            let changed = call_function(&mut connection, &format!("harrier_rank_up({rank})")).await?;
+            let seen = format!("SELECT count(*) > 0 FROM sys.ranks WHERE rank = {rank} AND state <> 'down'");
+            wait_for_gang(&mut connection, &seen).await?;
+            changed
         }
         Action::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
         Action::MoveRank { rank, target, wait } => {
@@ -283,6 +292,19 @@ async fn fetch_one(connection: &mut PgConnection, sql: &str) -> Result<String, C
 /// Calls a function; returns whether it changed anything.
 async fn call_function(connection: &mut PgConnection, call: &str) -> Result<bool, CommandError> {
     Ok(fetch_one(connection, &format!("SELECT {call}")).await? == "t")
+}
+
+/// Waits until the gang has followed an order: it does at once, unless it is being started.
+async fn wait_for_gang(connection: &mut PgConnection, question: &str) -> Result<(), CommandError> {
+    let since = Instant::now();
+    while fetch_one(connection, question).await? != "t" {
+        if since.elapsed() > GANG_PATIENCE {
+            eprintln!("the gang has not followed yet: see harrier ctl ranks");
+            break;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
 }
 
 /// Polls a boolean query until it returns true.
