@@ -306,7 +306,7 @@ impl Parts {
 
     fn of_plan(text: &str) -> Self {
         if let Some(call) = between(text, "No function matches the given name and argument types '", "'") {
-            let call = similar_names::with_sql_types(similar_names::shown(call));
+            let call = similar_names::with_sql_types(similar_names::name_of(call));
             let mut parts = Self::new(format!("function {call} does not exist"));
             parts.detail = text
                 .split_once("Candidate functions:")
@@ -354,7 +354,7 @@ impl Parts {
             return Self::of_missing_setting(name);
         }
         if let Some(name) = between(text, "Invalid function '", "'") {
-            let mut parts = Self::new(format!("function {} does not exist", similar_names::shown(name)));
+            let mut parts = Self::new(format!("function {} does not exist", similar_names::name_of(name)));
             let similar = between(text, "Did you mean '", "'?")
                 .filter(|meant| similar_names::is_similar(name, meant))
                 .map(|name| format!("perhaps you meant the function {name}"));
@@ -480,8 +480,8 @@ impl Parts {
             return Self::of_missing_setting(between(text, "\"", "\"").unwrap_or_default());
         }
         if text.contains("unable to get file extension") {
-            let mut parts = Self::new("a name without an extension says no format of files");
-            parts.hint = Some("say FORMAT".to_string());
+            let mut parts = Self::new("neither a format nor an extension says how to write the files");
+            parts.hint = Some("FORMAT csv, json, parquet, orc, avro, arrow or text".to_string());
             return parts;
         }
         Self::of_text(text)

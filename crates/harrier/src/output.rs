@@ -581,7 +581,8 @@ impl RowWriter for JsonWriter {
     }
 }
 
-/// Writes infinities and intervals in the text form of the other formats, and values of `json` and `jsonb` as they are.
+/// Writes infinities and intervals in the text form of the other formats, and values of `json` and `jsonb` as
+/// they are.
 #[derive(Debug)]
 struct PostgresValues;
 

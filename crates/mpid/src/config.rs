@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(config.memory_bytes, Some(3 << 29));
         assert_eq!(
             (config.block_bytes, config.run_bytes, config.combine_bytes),
-            (64 << 10, 8 << 20, 1_000_000)
+            (64 << 10, 8 << 20, 1 << 20)
         );
         for knob in ["MEMORY", "BLOCK", "RUN", "COMBINE"] {
             let name = format!("HARRIER_MPID_{knob}");

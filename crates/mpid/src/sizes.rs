@@ -1,7 +1,7 @@
 //! Byte sizes in human-readable form, as `harrier --memory` parses them.
 
-/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. All units are powers of 1024;
-/// fractions of a byte are truncated. `None`: invalid.
+/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. All units are powers of 1024; fractions of a
+/// byte are truncated. `None`: invalid.
 pub fn bytes_of(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -70,7 +70,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
 ];
 
 /// The name under which a function was called: calls may be rewritten to a function of our own.
-pub(super) fn shown(name: &str) -> &str {
+pub(super) fn name_of(name: &str) -> &str {
     name.trim_start_matches('_').strip_prefix("harrier_").unwrap_or(name)
 }
 

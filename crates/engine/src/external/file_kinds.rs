@@ -104,9 +104,9 @@ pub(crate) async fn files_of_one_kind(
     Ok((places, files.iter().map(|(_, file)| file.clone()).collect(), Some(kind)))
 }
 
-/// Checks that no file of a table's format is skipped: DataFusion reads files with one ending only, but all of a
-/// folder where a table has declared columns. Returns the columns of a folder in which all files have another
-/// ending of the format, such as `.feather`.
+/// Checks that no file of a table's format is skipped: DataFusion reads files with one ending only, but all
+/// of a folder where a table has declared columns. Returns the columns of a folder in which all files have
+/// another ending of the format, such as `.feather`.
 ///
 /// Errors: a file of the format with another ending (42809).
 pub(crate) async fn check_endings(

@@ -1,5 +1,5 @@
-//! DELETE, UPDATE, MERGE and INSERT OVERWRITE of in-memory tables of a session. A query that returns row numbers
-//! finds the rows; INSERT OVERWRITE replaces them all.
+//! DELETE, UPDATE, MERGE and INSERT OVERWRITE of in-memory tables of a session. A query that returns row
+//! numbers finds the rows; INSERT OVERWRITE replaces them all.
 //!
 //! DataFusion's own implementation is not used: it changes rows during planning, also for EXPLAIN, and passes
 //! a table only the predicates left at its scan, so that a statement with a subquery would change every row.

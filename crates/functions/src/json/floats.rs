@@ -1,6 +1,6 @@
-//! Doubles and REAL in the JSON of files and clients: JSON has no numbers for NaN and the infinities, which are
-//! the texts "NaN", "Infinity" and "-Infinity" there, as to_json makes them. Readers take these for numbers in
-//! a column of numbers.
+//! Doubles and REAL in the JSON of files and clients: JSON has no numbers for NaN and the infinities, which
+//! are the texts "NaN", "Infinity" and "-Infinity" there, as to_json makes them. Readers take these for
+//! numbers in a column of numbers.
 
 use std::sync::{Arc, LazyLock};
 

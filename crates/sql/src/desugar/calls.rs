@@ -510,9 +510,9 @@ pub(super) fn numeric_of(text: &str) -> Option<Expr> {
     Some(cast(&string_literal(text.trim()), DataType::Numeric(info)))
 }
 
-/// A call with a VARIADIC argument that is rewritten nowhere else: with the elements of the array in its place
-/// for functions of any number of arguments, as far as they are written; for others an error that names the
-/// function.
+/// A call with a VARIADIC argument that is rewritten nowhere else: with the elements of the array in its
+/// place for functions of any number of arguments, as far as they are written; for others an error that names
+/// the function.
 fn variadic_call(function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let argument_of = |argument: &FunctionArg| match argument {

@@ -169,8 +169,8 @@ pub(crate) fn keeps_keys(state: &SessionState, copy: &CopyTo) -> bool {
     }
 }
 
-/// The rows with texts for the columns that folders are named by. NULL is Hive's name of such a folder, as for
-/// tables: DataFusion would take it for the empty text, or for 0.
+/// The rows with texts for the columns that folders are named by. NULL is Hive's name of such a folder, as
+/// for tables: DataFusion would take it for the empty text, or for 0.
 pub(crate) fn with_folder_names(rows: LogicalPlan, keys: &[String]) -> Result<LogicalPlan> {
     let schema = Arc::clone(rows.schema());
     let columns = schema.iter().map(|(table, field)| {

@@ -33,14 +33,14 @@ pub(crate) struct JsonFiles {
 
 impl JsonFiles {
     /// `GZIP 6` or `UNCOMPRESSED`.
-    fn encoded(&self) -> String {
+    fn to_text(self) -> String {
         match self.level {
             Some(level) => format!("{} {level}", self.compression),
             None => self.compression.to_string(),
         }
     }
 
-    fn decoded(text: &str) -> Result<Self> {
+    fn of_text(text: &str) -> Result<Self> {
         let (name, level) = match text.split_once(' ') {
             Some((name, level)) => (name, Some(level)),
             None => (text, None),
@@ -59,7 +59,7 @@ impl fmt::Display for JsonFiles {
 
 impl OwnSink for JsonFiles {
     fn encode(&self) -> Option<EncodedSink> {
-        Some(EncodedSink { kind: NAME, bytes: self.encoded().into_bytes() })
+        Some(EncodedSink { kind: NAME, bytes: self.to_text().into_bytes() })
     }
 
     fn write<'a>(
@@ -77,7 +77,7 @@ impl OwnSink for JsonFiles {
 
 /// Makes the sink again on a rank.
 pub(crate) fn decode_sink(bytes: &[u8], config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
-    Ok(Arc::new(FilesSink::new(config, JsonFiles::decoded(&String::from_utf8_lossy(bytes))?)))
+    Ok(Arc::new(FilesSink::new(config, JsonFiles::of_text(&String::from_utf8_lossy(bytes))?)))
 }
 
 /// Serializes rows as JSON, one object in a line.
@@ -101,8 +101,8 @@ mod tests {
             (CompressionTypeVariant::ZSTD, None),
         ] {
             let sink = JsonFiles { compression, level };
-            assert_eq!(JsonFiles::decoded(&sink.encoded()).unwrap(), sink);
+            assert_eq!(JsonFiles::of_text(&sink.to_text()).unwrap(), sink);
         }
-        assert!(JsonFiles::decoded("GZIP many").is_err());
+        assert!(JsonFiles::of_text("GZIP many").is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Regular expressions in operators and calls, with PostgreSQL's escapes in the spelling of the planner's engine
-//! ([`harrier_functions::string::patterns`]).
+//! Regular expressions in operators and calls, with PostgreSQL's escapes in the spelling of the planner's
+//! engine ([`harrier_functions::string::patterns`]).
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Value, ValueWithSpan,
