@@ -24,6 +24,7 @@ mod caller;
 mod columns;
 mod configuration;
 mod connection;
+mod ends;
 mod handle;
 mod hive_type;
 mod http;

@@ -1,25 +1,13 @@
 //! The client at the other end of a connection.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use harrier_error::SqlError;
 use parking_lot::Mutex;
 
+use super::ends::Ends;
 use super::handle::Guid;
 use super::session::Site;
-use crate::auth::Attempt;
-
-/// The ends of a connection.
-#[derive(Debug, Clone)]
-pub(super) struct Ends {
-    pub client: SocketAddr,
-    pub server: SocketAddr,
-    pub is_encrypted: bool,
-    /// The client's certificate, if TLS has verified one.
-    pub certificate: Option<Arc<[u8]>>,
-}
 
 pub(super) struct Caller {
     ends: Ends,
@@ -29,27 +17,6 @@ pub(super) struct Caller {
     sessions: Mutex<Vec<Guid>>,
     /// It has opened a session, or has shown that it knows one's handle.
     is_admitted: AtomicBool,
-}
-
-impl Ends {
-    /// Authenticates a client by what it has sent. Returns its role.
-    pub async fn authenticate(
-        &self,
-        site: &Site,
-        user: &str,
-        password: Option<&str>,
-    ) -> Result<String, SqlError> {
-        let attempt = Attempt {
-            user,
-            password,
-            database: &site.hive.database,
-            client: self.client,
-            server: self.server,
-            is_encrypted: self.is_encrypted,
-            certificate: self.certificate.as_deref(),
-        };
-        site.authenticate(&attempt).await
-    }
 }
 
 impl Caller {
@@ -63,8 +30,8 @@ impl Caller {
         Self { role: Some(role), is_admitted: AtomicBool::new(true), ..Self::unknown(ends) }
     }
 
-    pub fn client(&self) -> SocketAddr {
-        self.ends.client
+    pub fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     /// The role that the transport has authenticated.
@@ -81,7 +48,7 @@ impl Caller {
     ) -> Result<String, SqlError> {
         match &self.role {
             Some(role) => Ok(role.clone()),
-            None => self.ends.authenticate(site, user, password).await,
+            None => site.authenticate(&self.ends, user, password).await,
         }
     }
 

@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::caller::{Caller, Ends};
+use super::caller::Caller;
+use super::ends::Ends;
 use super::http::{self, HttpConnection, HttpConnections, Place};
 use super::service::answer;
 use super::session::Site;
@@ -137,7 +138,7 @@ async fn authenticate(site: &Site, transport: &mut Transport, ends: &Ends) -> io
     let proof = transport.negotiation(OPENING.bytes).await?;
     let role = match credentials(&proof.payload) {
         Some((user, password)) if matches!(proof.status, SaslStatus::Ok | SaslStatus::Complete) => {
-            ends.authenticate(site, &user, Some(&password)).await
+            site.authenticate(ends, &user, Some(&password)).await
         }
         _ => Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "credentials of SASL PLAIN were expected")),
     };

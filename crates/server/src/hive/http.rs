@@ -27,7 +27,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Sleep;
 use uuid::Uuid;
 
-use super::caller::{Caller, Ends};
+use super::caller::Caller;
+use super::ends::Ends;
 use super::service::answer;
 use super::session::Site;
 use super::transport::VALUES_MAX;
@@ -237,7 +238,7 @@ impl HttpSite {
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?));
         let (user, password) = given.map_or((String::new(), None), |(user, password)| (user, Some(password)));
-        let role = ends.authenticate(&self.site, &user, password.as_deref()).await;
+        let role = self.site.authenticate(ends, &user, password.as_deref()).await;
         let role = role.map_err(|failure| {
             let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"harrier\"")];
             (StatusCode::UNAUTHORIZED, challenge, failure.message).into_response()

@@ -140,7 +140,7 @@ impl Service<'_> {
             .with_hint("Log in as that user, or run SET ROLE."));
         }
         let settings = configuration.iter().filter_map(|(key, value)| setting(key, value)).collect();
-        let session = self.site.open(&role, self.caller.client(), protocol, settings).await?;
+        let session = self.site.open(&role, self.caller.ends(), protocol, settings).await?;
         if let Some(database) = value("use:database").filter(|name| !name.is_empty()) {
             let used = use_database(&session.lane, database).await;
             used.inspect_err(|_| self.site.end(&session))?;

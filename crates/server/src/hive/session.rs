@@ -1,7 +1,6 @@
 //! Sessions, and the site that has all of them.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::configuration::Hive;
+use super::ends::Ends;
 use super::handle::{Guid, Handle};
 use super::lane::Lane;
 use super::operation::Operation;
@@ -73,13 +73,27 @@ impl Site {
         Self { hive, sessions: Mutex::default(), is_draining: AtomicBool::new(false) }
     }
 
-    /// Authenticates a client. Returns its role.
-    pub async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
+    /// Authenticates a client by what it has sent. Returns its role.
+    pub async fn authenticate(
+        &self,
+        ends: &Ends,
+        user: &str,
+        password: Option<&str>,
+    ) -> Result<String, SqlError> {
+        let attempt = Attempt {
+            user,
+            password,
+            database: &self.hive.database,
+            client: ends.client,
+            server: ends.server,
+            is_encrypted: ends.is_encrypted,
+            certificate: ends.certificate.as_deref(),
+        };
         let registry = &self.hive.registry;
-        let result = self.hive.authenticate.authenticate(attempt).await;
+        let result = self.hive.authenticate.authenticate(&attempt).await;
         result.inspect_err(|failure| {
             registry.totals().refused.fetch_add(1, Ordering::Relaxed);
-            registry.refuse(attempt.user, attempt.database, Some(attempt.client), failure);
+            registry.refuse(user, attempt.database, Some(ends.client), failure);
         })
     }
 
@@ -87,7 +101,7 @@ impl Site {
     pub async fn open(
         &self,
         role: &str,
-        client: SocketAddr,
+        ends: &Ends,
         protocol: i64,
         settings: Vec<(String, String)>,
     ) -> Result<Arc<Session>, SqlError> {
@@ -99,7 +113,7 @@ impl Site {
         let process = registry.next_session();
         let secret = Uuid::new_v4().as_u128() as i32;
         // Registered before it is open, so that terminating all sessions finds it.
-        let guard: SessionGuard = registry.enter(process, secret, role, database, Some(client));
+        let guard: SessionGuard = registry.enter(process, secret, role, database, Some(ends.client));
         if registry.sessions().len() > self.hive.limits.sessions_max {
             registry.totals().refused.fetch_add(1, Ordering::Relaxed);
             return Err(SqlError::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
@@ -108,8 +122,8 @@ impl Site {
             role: role.to_string(),
             database: database.to_string(),
             process,
-            client: Some(client),
-            server: None,
+            client: Some(ends.client),
+            server: Some(ends.server),
         };
         let all = self.hive.settings.iter().cloned().chain(settings).collect();
         let backend = self.hive.backend.open(identity, all).await?;
