@@ -25,6 +25,7 @@ mod delegation;
 pub mod format;
 pub mod guard;
 pub mod hash;
+pub mod hive;
 pub mod interruptible;
 pub mod json;
 pub mod math;

@@ -29,7 +29,7 @@ const SECOND_US: i64 = 1_000_000;
 
 /// The type of an argument or a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Text,
     Bytes,
     /// 64-bit integer, also for narrower arguments.
@@ -49,10 +49,16 @@ enum Kind {
     /// Microseconds since midnight.
     Time,
     List,
+    /// Days since 1970.
+    Date,
+    /// A list of texts.
+    Texts,
     Any,
 }
 
-use Kind::{Any, Bool, Bytes, Double, Int, Int4, Interval, List, Number, Text, Time, Timestamp, Whole};
+use Kind::{
+    Any, Bool, Bytes, Date, Double, Int, Int4, Interval, List, Number, Text, Texts, Time, Timestamp, Whole,
+};
 
 impl Kind {
     /// The type to which an argument of this kind is coerced; `None`: not accepted.
@@ -79,6 +85,8 @@ impl Kind {
             Bool => *given == DataType::Boolean || given.is_null(),
             Interval => matches!(given, DataType::Interval(_) | DataType::Duration(_)) || is_open,
             Timestamp => matches!(given, DataType::Timestamp(..) | DataType::Date32) || is_open,
+            Date => *given == DataType::Date32 || is_open,
+            Texts => given.is_null(),
             Time => matches!(given, DataType::Time64(_) | DataType::Time32(_)) || is_open,
         };
         fits.then(|| match (self, given) {
@@ -102,13 +110,15 @@ impl Kind {
             Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
             Time => DataType::Time64(TimeUnit::Microsecond),
+            Date => DataType::Date32,
+            Texts => DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))),
             Number | List | Any => DataType::Null,
         }
     }
 }
 
 /// A function for certain argument types.
-struct Definition {
+pub(crate) struct Definition {
     name: &'static str,
     arguments: &'static [Kind],
     /// Minimum number of arguments; variadic in the last type if there are none.
@@ -121,7 +131,7 @@ struct Definition {
 }
 
 impl Definition {
-    const fn new(
+    pub(crate) const fn new(
         name: &'static str,
         arguments: &'static [Kind],
         result: Kind,
@@ -131,9 +141,19 @@ impl Definition {
     }
 
     /// Makes the arguments from this position on optional.
-    const fn from(mut self, least: usize) -> Self {
+    pub(crate) const fn from(mut self, least: usize) -> Self {
         self.least = least;
         self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn name(&self) -> &str {
+        self.name
+    }
+
+    #[cfg(test)]
+    pub(crate) fn value(&self, values: &[ScalarValue]) -> Result<ScalarValue> {
+        (self.evaluate)(values)
     }
 
     /// Whether it accepts any number of arguments, including NULL.
@@ -203,6 +223,13 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         texts::DEFINITIONS,
         times::DEFINITIONS,
     ];
+    of_tables(tables)
+}
+
+/// The functions of tables of definitions.
+pub(crate) fn of_tables(
+    tables: impl IntoIterator<Item = &'static [Definition]>,
+) -> impl Iterator<Item = Arc<ScalarUDF>> {
     let all: Vec<&'static Definition> = tables.into_iter().flatten().collect();
     let mut functions: Vec<Function> = Vec::with_capacity(all.len());
     for definition in all {
@@ -326,25 +353,25 @@ fn field_of(kind: &DataType) -> Option<&Field> {
     }
 }
 
-fn text(value: &ScalarValue) -> &str {
+pub(crate) fn text(value: &ScalarValue) -> &str {
     value.try_as_str().flatten().unwrap_or_default()
 }
 
-fn int(value: &ScalarValue) -> i64 {
+pub(crate) fn int(value: &ScalarValue) -> i64 {
     match value {
         ScalarValue::Int64(Some(value)) => *value,
         _ => 0,
     }
 }
 
-fn double(value: &ScalarValue) -> f64 {
+pub(crate) fn double(value: &ScalarValue) -> f64 {
     match value {
         ScalarValue::Float64(Some(value)) => *value,
         _ => 0.0,
     }
 }
 
-fn bytes(value: &ScalarValue) -> &[u8] {
+pub(crate) fn bytes(value: &ScalarValue) -> &[u8] {
     match value {
         ScalarValue::Binary(Some(value)) => value,
         _ => &[],

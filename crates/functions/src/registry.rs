@@ -20,7 +20,7 @@ use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{first_of_keys, option_wrappers, ranking, row_offset};
 use crate::{
-    array_assign, array_elements, array_or_empty, array_remove, array_slice, bounded_result, format,
+    array_assign, array_elements, array_or_empty, array_remove, array_slice, bounded_result, format, hive,
     interruptible, json, nested_order, nullif, parse, postgres_functions, signed_counts, to_char,
 };
 use harrier_resources::value_account::Account;
@@ -66,6 +66,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(json::functions())
         .chain(declared_type::functions())
         .chain(bounded_result::functions())
+        .chain(hive::functions())
         .chain(interruptible::functions())
         .chain(regexp_matches::functions())
         .chain(interval_span::functions())
@@ -118,6 +119,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(json::callable())
             .chain(domain::functions())
             .chain(bounded_result::callable())
+            .chain(hive::functions())
             .chain(interruptible::functions())
             .chain(to_char::functions())
             .chain(postgres_functions::functions())

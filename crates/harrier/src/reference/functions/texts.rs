@@ -1114,7 +1114,7 @@ const DRIVERS: &[Entry] = &[
 
 /// Prefixes of internal functions, and of those behind other SQL syntax.
 pub(super) const HIDDEN_PREFIXES: &[&str] =
-    &["harrier_", "_pg_", "pg_any_", "json_object_field", "jsonb_object_field"];
+    &["harrier_", "hive_", "_pg_", "pg_any_", "json_object_field", "jsonb_object_field"];
 
 /// Further internal functions.
 pub(super) const HIDDEN: &[&str] = &[
