@@ -19,6 +19,7 @@ use harrier_functions::parse::byte_size::parse_size_in;
 use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::statement_limits::StatementLimits;
+use harrier_sql::language::Language;
 use harrier_sql::nesting;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -58,6 +59,8 @@ pub struct HarrierSettings {
     pub runtime_filters: bool,
     /// Whether equal parts of a plan run once, in one process.
     pub shared_subplans: bool,
+    /// The language of the session's statements: `postgres` or `hive`.
+    pub dialect: Language,
     /// After every statement the gang is asked whether it released all resources. If it did not, the
     /// statement fails with this setting on; otherwise it is logged, once per session. For tests; not among
     /// the entries, so neither SHOW ALL nor RESET ALL includes it.
@@ -84,6 +87,7 @@ impl Default for HarrierSettings {
             auto_analyze: 0,
             runtime_filters: true,
             shared_subplans: true,
+            dialect: Language::default(),
             check_ledger: false,
             interval_style: IntervalStyle::default(),
             date_order: DateOrder::default(),
@@ -141,6 +145,10 @@ impl ExtensionOptions for HarrierSettings {
             "auto_analyze" => self.auto_analyze = number(key, value)?,
             "runtime_filters" => self.runtime_filters = boolean(key, value)?,
             "shared_subplans" => self.shared_subplans = boolean(key, value)?,
+            "dialect" => {
+                let name = one_of(key, value, &Language::NAMES)?;
+                self.dialect = name.parse().unwrap_or_default();
+            }
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
                 return Err(SqlError::new(
@@ -221,6 +229,11 @@ impl ExtensionOptions for HarrierSettings {
                 self.shared_subplans.to_string(),
                 "Whether one process runs equal parts of a plan once, such as a WITH query that is named twice",
             ),
+            entry(
+                "dialect",
+                self.dialect.name().to_string(),
+                "The language of the statements that follow: postgres, or hive for HiveQL",
+            ),
         ]
     }
 }
@@ -257,11 +270,12 @@ impl SetBy {
 /// enforce limits on roles. PostgreSQL's parameters and unknown names return true.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "datafusion.execution.time_zone",
         "datafusion.optimizer.join_reordering",
         "harrier.analyze_bytes",
         "harrier.auto_analyze",
+        "harrier.dialect",
         "harrier.distribute_bytes_min",
         "harrier.interconnect_compression",
         "harrier.progress",

@@ -153,6 +153,7 @@ impl Runner {
                 false => Ok(()),
             };
         }
+        self.take_language(script);
         let command = script.splitter.first_unquoted(line, b'\\');
         let (text, command) = command.map_or((line, None), |at| (&line[..at], Some(&line[at..])));
         script.splitter.push(text);
@@ -160,6 +161,7 @@ impl Runner {
             && let Some(statement) = script.splitter.next_statement()
         {
             self.run_statement(statement, file).await?;
+            self.take_language(script);
         }
         let Some(command) = command else { return Ok(()) };
         // Keeps the line numbers of later statements right.
@@ -176,11 +178,18 @@ impl Runner {
         }
     }
 
+    /// Has the statements that follow end as those of the session's language do.
+    fn take_language(&self, script: &mut Script) {
+        script.splitter.set_language(self.session.settings().dialect);
+    }
+
     /// Runs the last statement, which may lack a semicolon.
     pub(crate) async fn run_rest(&mut self, script: &mut Script, file: Option<&str>) -> Result<(), Stop> {
         self.end_copy(None).await?;
+        self.take_language(script);
         while let Some(statement) = script.splitter.finish() {
             self.run_statement(statement, file).await?;
+            self.take_language(script);
             self.end_copy(None).await?;
         }
         Ok(())

@@ -4,6 +4,7 @@ pub mod array_overlap;
 pub mod array_subscript;
 pub mod column_aliases;
 pub mod decimal_division;
+pub mod hive_operators;
 pub mod integer_negation;
 pub mod integer_shift;
 pub(crate) mod integer_width;

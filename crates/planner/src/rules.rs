@@ -59,6 +59,7 @@ use crate::analyzer::window_peers::WindowPeers;
 use crate::binder::array_overlap::ArrayOverlapPlanner;
 use crate::binder::array_subscript::ArraySubscriptPlanner;
 use crate::binder::column_aliases::ColumnAliasPlanner;
+use crate::binder::hive_operators::HiveOperatorPlanner;
 use crate::binder::integer_negation::IntegerNegationPlanner;
 use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::map_subscript::MapSubscriptPlanner;
@@ -210,6 +211,8 @@ fn expr_planners(
     time_differences: Arc<dyn ExprPlanner>,
 ) -> RuleList<Arc<dyn ExprPlanner>> {
     vec![
+        // First: the others plan the operators that it leaves.
+        (Arc::new(HiveOperatorPlanner), Standard("Hive 4.0.1, operators")),
         (time_differences, Standard("PostgreSQL 10.2")),
         (Arc::new(OperatorChainPlanner), Fixes(&[12604])),
         (Arc::new(IntegerNegationPlanner), Standard("PostgreSQL 9.3")),

@@ -12,6 +12,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::desugar::insert_values::without_rows;
 use crate::dialect::SqlDialect;
+use crate::hive;
+use crate::language::Language;
 use crate::nesting::{self, NESTING_MAX};
 use crate::tokens::explain_options::ExplainOptions;
 use crate::tokens::{
@@ -50,6 +52,8 @@ pub struct ParseOptions {
     pub has_warehouse: bool,
     /// Recursion limit for parentheses and subqueries, at most [`NESTING_MAX`].
     pub levels: usize,
+    /// The language of the text, whose dialect its tokens have.
+    pub language: Language,
 }
 
 /// A parsed statement, by the parser that recognized it.
@@ -101,6 +105,15 @@ impl Parsed {
 ///
 /// Errors: syntax (42601 and others); nested too deeply (54001).
 pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
+    let is_hive = options.language == Language::Hive;
+    let mut comments = vec![];
+    if is_hive {
+        hive::check_statement(&tokens)?;
+        comments = hive::rewrite_tokens(&mut tokens)?;
+        if let Some(statement) = hive::statements::parse(&tokens)? {
+            return Ok(Parsed::of(Statement::Sql(statement)));
+        }
+    }
     if let Some(statement) = access::parse(&tokens)? {
         return Ok(Parsed::of(Statement::Access(Box::new(statement))));
     }
@@ -128,15 +141,26 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
         as_of::rewrite(&mut tokens);
         transaction_mode::rewrite(&mut tokens);
         clauses = table_clauses::take(&mut tokens)?;
+        if !comments.is_empty() {
+            clauses.get_or_insert_default().comments = comments;
+        }
+    } else if !comments.is_empty() {
+        return Err(hive::unsupported("COMMENT in CREATE TABLE needs a warehouse"));
     }
-    let partition = insert_partition::take(&mut tokens)?;
+    let mut partition = insert_partition::take(&mut tokens)?;
     let row_format = row_format::take(&mut tokens)?;
     let explain = explain_options::rewrite(&mut tokens);
-    let renames_view = rewrite(&mut tokens)?;
-    if let Some(copy) = copy::parse(&tokens)? {
+    let renames_view = !is_hive && rewrite(&mut tokens)?;
+    if let Some(mut copy) = copy::parse(&tokens)? {
+        if is_hive && let Some(query) = copy.query_mut() {
+            hive::rewrite_node(query)?;
+        }
         return Ok(Parsed { partition, analyze, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
-    if let Some(statement) = parse_explained_copy(&tokens, options.levels.min(NESTING_MAX))? {
+    if let Some(mut statement) = parse_explained_copy(&tokens, options.levels.min(NESTING_MAX))? {
+        if is_hive {
+            hive::rewrite(&mut statement)?;
+        }
         return Ok(Parsed { analyze, explain, ..Parsed::of(Statement::Sql(statement)) });
     }
     let mut statement = parse_planner_statement(tokens, options.levels.min(NESTING_MAX))?;
@@ -145,6 +169,10 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     }
     if clauses.as_ref().is_some_and(|clauses| clauses.no_data) {
         without_rows(&mut statement);
+    }
+    if is_hive {
+        hive::rewrite(&mut statement)?;
+        partition = hive::into_rows(&mut statement, partition)?;
     }
     Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, analyze, explain, renames_view })
 }

@@ -1,8 +1,13 @@
 //! Splits SQL text into statements at semicolons outside of strings, identifiers and comments.
 //!
+//! HiveQL ([`Language::Hive`]) has other strings: a backslash escapes in all of them, `"…"` is one, names
+//! stand in backquotes, and there are no dollar quotes.
+//!
 //! Text may arrive in chunks, so a shell or a pipe runs the first statement before the input ends.
 //! Order of calls: [`Splitter::push`] and [`Splitter::next_statement`] in any mix, then [`Splitter::finish`].
 //! Memory bound: one incomplete statement, plus the text pushed after it.
+
+use crate::language::Language;
 
 /// One statement as the user wrote it, without the semicolon and without anything before its first word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +22,15 @@ pub struct StatementText {
 enum Inside {
     #[default]
     Nothing,
-    /// `'…'`, and `E'…'` where a backslash escapes the quote after it.
+    /// `'…'`, and `E'…'` where a backslash escapes the quote after it; in HiveQL `"…"`, too.
     Quote {
+        sign: u8,
         backslash: bool,
     },
-    Identifier,
+    /// `"…"`, in HiveQL in backquotes.
+    Identifier {
+        sign: u8,
+    },
     LineComment,
     /// PostgreSQL's block comments nest.
     BlockComment {
@@ -46,11 +55,18 @@ pub struct Splitter {
     lines_gone: usize,
     /// Scanning stops at this byte outside of strings, identifiers and comments.
     stop_byte: Option<u8>,
+    /// The language of the statement that comes next.
+    language: Language,
 }
 
 impl Splitter {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the language of statements from the next one on.
+    pub fn set_language(&mut self, language: Language) {
+        self.language = language;
     }
 
     /// Appends text without scanning it.
@@ -98,7 +114,8 @@ impl Splitter {
         let buffer = format!("{held}{text}");
         let length = buffer.len();
         let mut probe =
-            Self { buffer, inside: self.inside.clone(), stop_byte: Some(stop_byte), ..Self::default() };
+            Self { buffer, inside: self.inside.clone(), language: self.language, ..Self::default() };
+        probe.stop_byte = Some(stop_byte);
         while probe.scan(false).is_some() {}
         let rest = &probe.buffer.as_bytes()[probe.scanned..];
         let is_found = probe.inside == Inside::Nothing && rest.first() == Some(&stop_byte);
@@ -152,14 +169,19 @@ impl Splitter {
                     _ => {
                         self.start.get_or_insert(at);
                         let after_word = at > 0 && is_word(bytes[at - 1]);
+                        let is_hive = self.language == Language::Hive;
                         match byte {
                             b'\'' => {
-                                let backslash = after_word
-                                    && matches!(bytes[at - 1], b'e' | b'E')
-                                    && (at < 2 || !is_word(bytes[at - 2]));
-                                self.inside = Inside::Quote { backslash };
+                                let backslash = is_hive
+                                    || after_word
+                                        && matches!(bytes[at - 1], b'e' | b'E')
+                                        && (at < 2 || !is_word(bytes[at - 2]));
+                                self.inside = Inside::Quote { sign: byte, backslash };
                             }
-                            b'"' => self.inside = Inside::Identifier,
+                            b'"' if is_hive => self.inside = Inside::Quote { sign: byte, backslash: true },
+                            b'`' if is_hive => self.inside = Inside::Identifier { sign: byte },
+                            b'"' => self.inside = Inside::Identifier { sign: byte },
+                            b'$' if is_hive => {}
                             b'$' if !after_word => match dollar_tag(&bytes[at..], is_final) {
                                 Tag::Yes(length) => {
                                     let tag = self.buffer[at..at + length].to_string();
@@ -173,18 +195,18 @@ impl Splitter {
                         }
                     }
                 },
-                Inside::Quote { backslash } => match byte {
-                    b'\'' if wait => return None,
+                Inside::Quote { sign, backslash } => match byte {
                     b'\\' if *backslash && wait => return None,
                     b'\\' if *backslash => step = 2,
-                    b'\'' if next == Some(b'\'') => step = 2,
-                    b'\'' => self.inside = Inside::Nothing,
-                    _ => {}
+                    _ if byte != *sign => {}
+                    _ if wait => return None,
+                    _ if next == Some(byte) => step = 2,
+                    _ => self.inside = Inside::Nothing,
                 },
                 // A doubled quote closes and reopens the identifier, which has the same effect.
-                Inside::Identifier if byte == b'"' => self.inside = Inside::Nothing,
+                Inside::Identifier { sign } if byte == *sign => self.inside = Inside::Nothing,
                 Inside::LineComment if byte == b'\n' => self.inside = Inside::Nothing,
-                Inside::Identifier | Inside::LineComment => {}
+                Inside::Identifier { .. } | Inside::LineComment => {}
                 Inside::BlockComment { depth } => match (byte, next) {
                     (b'*' | b'/', None) if wait => return None,
                     (b'*', Some(b'/')) => {
@@ -229,11 +251,24 @@ impl Splitter {
     }
 }
 
+/// Splits a complete text into its statements, the first of them in `language`.
+pub fn split_in(sql: &str, language: Language) -> Vec<StatementText> {
+    let mut splitter = Splitter::new();
+    splitter.set_language(language);
+    splitter.push(sql);
+    let next = || {
+        let statement = splitter.finish()?;
+        if let Some(language) = Language::set_by(&statement.text) {
+            splitter.set_language(language);
+        }
+        Some(statement)
+    };
+    std::iter::from_fn(next).collect()
+}
+
 /// Splits a complete text into its statements.
 pub fn split(sql: &str) -> Vec<StatementText> {
-    let mut splitter = Splitter::new();
-    splitter.push(sql);
-    std::iter::from_fn(|| splitter.finish()).collect()
+    split_in(sql, Language::default())
 }
 
 fn newlines(text: &str) -> usize {
@@ -311,6 +346,22 @@ mod tests {
             }
             got.extend(std::iter::from_fn(|| splitter.finish()));
             assert_eq!(&texts(&got), expected, "{sql:?} in pieces");
+        }
+    }
+
+    #[test]
+    fn hive_has_other_strings() {
+        for (sql, expected) in [
+            (r"select 'it\'s;'; x", vec![r"select 'it\'s;'", "x"]),
+            (r#"select "a;\";'"; x"#, vec![r#"select "a;\";'""#, "x"]),
+            ("select `a;b` from `c\\`; x", vec!["select `a;b` from `c\\`", "x"]),
+            ("select $$; x", vec!["select $$", "x"]),
+            (
+                "SET harrier.dialect = postgres; select '\\'; x",
+                vec!["SET harrier.dialect = postgres", "select '\\'", "x"],
+            ),
+        ] {
+            assert_eq!(texts(&split_in(sql, Language::Hive)), expected, "{sql:?}");
         }
     }
 

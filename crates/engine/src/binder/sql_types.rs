@@ -1,7 +1,9 @@
 //! SQL types that DataFusion maps differently or not at all.
 
 use crate::types::declared;
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
@@ -30,6 +32,12 @@ impl TypePlanner for SqlTypes {
                 Some(list) => Some(list),
                 None => harrier_pgcatalog::planned_type(sql_type).map(Into::into),
             },
+            ast::DataType::Map(key, value) => {
+                let key = self.part(key, "key")?.with_nullable(false);
+                let entries = DataType::Struct(Fields::from(vec![key, self.part(value, "value")?]));
+                let entries = Arc::new(Field::new("key_value", entries, false));
+                Some(Field::new("", DataType::Map(entries, false), true).into())
+            }
             ast::DataType::Dec(digits) => Some(Field::new("", decimal(*digits)?, true).into()),
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
             other => match declared::of_sql(other)? {
@@ -37,6 +45,45 @@ impl TypePlanner for SqlTypes {
                 None => harrier_pgcatalog::planned_type(other).map(Into::into),
             },
         })
+    }
+}
+
+impl SqlTypes {
+    /// The key or the value of a map, of which the planner has no types.
+    ///
+    /// Errors: a type that is not supported in a map (0A000).
+    fn part(&self, sql_type: &ast::DataType, name: &str) -> Result<Field> {
+        let field = |kind: DataType| Field::new(name, kind, true);
+        if let Some(planned) = self.plan_type_field(sql_type)? {
+            return Ok(planned.as_ref().clone().with_name(name));
+        }
+        Ok(field(match sql_type {
+            ast::DataType::Boolean => DataType::Boolean,
+            ast::DataType::TinyInt(_) => DataType::Int8,
+            ast::DataType::SmallInt(_) => DataType::Int16,
+            ast::DataType::Int(_) | ast::DataType::Integer(_) => DataType::Int32,
+            ast::DataType::BigInt(_) => DataType::Int64,
+            ast::DataType::Real => DataType::Float32,
+            ast::DataType::DoublePrecision => DataType::Float64,
+            ast::DataType::Numeric(digits) => decimal(*digits)?,
+            ast::DataType::Text | ast::DataType::Varchar(_) | ast::DataType::Char(_) => DataType::Utf8View,
+            ast::DataType::Date => DataType::Date32,
+            ast::DataType::Bytea => DataType::Binary,
+            ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(element, None)) => {
+                DataType::List(Arc::new(self.part(element, Field::LIST_FIELD_DEFAULT_NAME)?))
+            }
+            ast::DataType::Struct(fields, _) => {
+                let field = |field: &ast::StructField| match &field.field_name {
+                    Some(name) => self.part(&field.field_type, &name.value),
+                    None => self.part(&field.field_type, ""),
+                };
+                DataType::Struct(fields.iter().map(field).collect::<Result<_>>()?)
+            }
+            other => {
+                let message = format!("type {other} in a map is not supported");
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+            }
+        }))
     }
 }
 

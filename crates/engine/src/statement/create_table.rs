@@ -47,6 +47,16 @@ impl Session {
         if let (Some(options), StoredDefaults::Like(source)) = (like, &defaults) {
             notices.extend(ddl.copy_constraints(&table, source, options).await?);
         }
+        for comment in statement.clauses.iter().flat_map(|clauses| &clauses.comments) {
+            let parts = create.name.schema().into_iter().chain([create.name.table()]);
+            let parts = parts.chain(comment.column.as_deref());
+            let name = parts.map(|part| ast::Ident::with_quote('"', part)).collect::<Vec<_>>();
+            let about = match comment.column {
+                Some(_) => ast::CommentObject::Column,
+                None => ast::CommentObject::Table,
+            };
+            ddl.comment(&about, &name.into(), Some(comment.text.clone())).await?;
+        }
         if has_rows {
             let target = WarehouseTable::try_new(self.context().state(), &warehouse.names.snapshot(), table)?;
             let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;

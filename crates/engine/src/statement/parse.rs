@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use harrier_error::{SqlError, SqlState};
 use harrier_planner::binder::nested_call_names;
 use harrier_sql::desugar::{self, result_columns};
-use harrier_sql::dialect::SqlDialect;
+use harrier_sql::language::Language;
 use harrier_sql::parser::copy as copy_parse;
 use harrier_sql::splitter::{self, StatementText};
 use harrier_sql::{ParseOptions, Parsed, Tokens, nesting};
@@ -24,14 +24,25 @@ use crate::warehouse::on_commit::OnCommitAction;
 impl Session {
     /// Parses all statements of `sql`. Fails at the first syntax error, before any runs.
     pub fn statements(&self, sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
-        splitter::split(sql).into_iter().map(|text| self.parse(text)).collect()
+        let mut language = self.settings().dialect;
+        let parsed = splitter::split_in(sql, language).into_iter().map(|text| {
+            let next = Language::set_by(&text.text);
+            let parsed = self.parse_in(text, language);
+            language = next.unwrap_or(language);
+            parsed
+        });
+        parsed.collect()
     }
 
     /// Parses one statement, as split from the input, in this session's dialect.
     ///
     /// Errors: syntax errors (42601 and others); nesting too deep (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        self.parse_as(text, |parsed| {
+        self.parse_in(text, self.settings().dialect)
+    }
+
+    fn parse_in(&self, text: StatementText, language: Language) -> Result<ParsedStatement, SqlError> {
+        self.parse_as(text, language, |parsed| {
             let sent = parsed.original.take();
             (parsed.original, parsed.catalog_reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
         })
@@ -39,19 +50,20 @@ impl Session {
 
     /// The same with DataFusion's `information_schema`: its type names and its relations.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        self.parse_as(text, |_| ())
+        self.parse_as(text, self.settings().dialect, |_| ())
     }
 
     /// Applies `change` to the statement on a stack large enough for it.
     fn parse_as(
         &self,
         text: StatementText,
+        language: Language,
         change: impl FnOnce(&mut ParsedStatement),
     ) -> Result<ParsedStatement, SqlError> {
         let parse = || -> Result<ParsedStatement> {
-            let (dialect, levels) = self.parser_settings()?;
+            let (dialect, levels) = self.parser_settings(language)?;
             nesting::with_limits(Tokens::of(&text.text, dialect.as_ref())?, |tokens| {
-                let options = ParseOptions { has_warehouse: self.warehouse().is_some(), levels };
+                let options = ParseOptions { has_warehouse: self.warehouse().is_some(), levels, language };
                 let mut parsed = self.desugar_statement(harrier_sql::parse(tokens, options)?, &text)?;
                 change(&mut parsed);
                 Ok(parsed)
@@ -61,12 +73,13 @@ impl Session {
     }
 
     /// The session's dialect and nesting limit.
-    fn parser_settings(&self) -> Result<(Box<dyn Dialect>, usize)> {
+    fn parser_settings(&self, language: Language) -> Result<(Box<dyn Dialect>, usize)> {
         let state = self.context().state_ref();
         let state = state.read();
         let options = &state.config_options().sql_parser;
         let dialect: Box<dyn Dialect> = match options.dialect {
-            config::Dialect::PostgreSQL => Box::new(SqlDialect),
+            _ if language == Language::Hive => language.dialect(),
+            config::Dialect::PostgreSQL => language.dialect(),
             other => dialect_from_str(other)
                 .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
         };

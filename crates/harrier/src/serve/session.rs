@@ -531,7 +531,7 @@ impl BackendSession for EngineSession {
     fn split(&self, text: &str) -> Vec<StatementPart> {
         let mut parts = Vec::new();
         let (mut rest, mut offset) = (text, 0);
-        for statement in splitter::split(text) {
+        for statement in splitter::split_in(text, self.session.settings().dialect) {
             // The text of a statement is a substring of the whole.
             let at = rest.find(&statement.text).unwrap_or(0);
             offset += rest[..at].chars().count();

@@ -54,7 +54,7 @@ pub(crate) fn replan_decimal(expr: Expr, schema: &DFSchema) -> Transformed<Expr>
 }
 
 /// The function that replaces an operator; both operands if they are not decimals, or no result type fits.
-fn rounding_call(
+pub(super) fn rounding_call(
     computation: Computation,
     left: Expr,
     right: Expr,

@@ -58,10 +58,20 @@ pub struct TableClauses {
     pub is_barrier: bool,
     /// Serial and identity columns.
     pub generated: Vec<GeneratedColumn>,
+    /// Comments in HiveQL's CREATE TABLE.
+    pub comments: Vec<TableComment>,
     /// INCLUDING options of LIKE.
     pub like: Option<LikeOptions>,
     /// OVERRIDING of an INSERT, for identity columns.
     pub overriding: Option<Overriding>,
+}
+
+/// A comment in a CREATE TABLE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableComment {
+    /// The column that it is about; `None` for the table.
+    pub column: Option<String>,
+    pub text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
