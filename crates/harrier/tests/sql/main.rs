@@ -12,6 +12,7 @@ mod command;
 mod copy;
 mod damaged_files;
 mod estimates;
+mod hive;
 mod memory_limits;
 mod pg_dump_scripts;
 mod reference;
