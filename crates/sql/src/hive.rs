@@ -14,6 +14,7 @@
 //! # Errors
 //! A construct that is neither the same nor rewritten is refused (0A000): none is dropped.
 
+mod build;
 mod calls;
 mod definitions;
 pub mod dialect;
@@ -44,7 +45,7 @@ use crate::parser::table_clauses::TableComment;
 use crate::tokens::{Edit, Tokens, word};
 
 /// An error about what is not supported (0A000).
-pub(crate) fn unsupported(message: impl Into<String>) -> DataFusionError {
+pub(crate) fn refuse(message: impl Into<String>) -> DataFusionError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message.into())
         .with_hint("SET harrier.dialect = postgres gives PostgreSQL's language")
         .into_datafusion()
@@ -59,7 +60,7 @@ pub fn check_statement(tokens: &Tokens<'_>) -> Result<()> {
     let kind = (1..5).find(|at| tokens.is_one_of(*at, &KINDS));
     match kind.and_then(|at| tokens.word(at)).as_deref() {
         Some(kind @ ("view" | "policy" | "filter" | "index")) if is_create => {
-            Err(unsupported(format!("CREATE and ALTER {} are not in HiveQL here", kind.to_uppercase())))
+            Err(refuse(format!("CREATE and ALTER {} are not in HiveQL here", kind.to_uppercase())))
         }
         _ => Ok(()),
     }

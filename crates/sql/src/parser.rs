@@ -145,7 +145,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
             clauses.get_or_insert_default().comments = comments;
         }
     } else if !comments.is_empty() {
-        return Err(hive::unsupported("COMMENT in CREATE TABLE needs a warehouse"));
+        return Err(hive::refuse("COMMENT in CREATE TABLE needs a warehouse"));
     }
     let mut partition = insert_partition::take(&mut tokens)?;
     let row_format = row_format::take(&mut tokens)?;

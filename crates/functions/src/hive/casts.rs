@@ -168,7 +168,7 @@ fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
             if is_text(given) {
                 return Ok(cast(array, target)?);
             }
-            let texts = (0..array.len()).map(|row| Ok(shown(&ScalarValue::try_from_array(array, row)?)));
+            let texts = (0..array.len()).map(|row| Ok(text_of(&ScalarValue::try_from_array(array, row)?)));
             let texts = texts.collect::<Result<Vec<_>>>()?;
             let texts: ArrayRef = Arc::new(texts.into_iter().collect::<StringArray>());
             Ok(cast(&texts, target)?)
@@ -179,7 +179,7 @@ fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
             let read = texts
                 .as_string::<i32>()
                 .iter()
-                .map(|text| text.and_then(|text| parsed(text, target)).unwrap_or_else(|| null.clone()));
+                .map(|text| text.and_then(|text| value_of(text, target)).unwrap_or_else(|| null.clone()));
             match array.is_empty() {
                 true => Ok(new_null_array(target, 0)),
                 false => ScalarValue::iter_to_array(read.collect::<Vec<_>>()),
@@ -247,7 +247,7 @@ fn whole_of(text: &str) -> Option<i64> {
 }
 
 /// A text as a value of a type; `None`: it is none.
-fn parsed(text: &str, target: &DataType) -> Option<ScalarValue> {
+fn value_of(text: &str, target: &DataType) -> Option<ScalarValue> {
     let trimmed = text.trim();
     Some(match target {
         DataType::Int8 => ScalarValue::Int8(Some(whole_of(trimmed)?.try_into().ok()?)),
@@ -329,7 +329,7 @@ fn decimal_text(value: &ScalarValue) -> Option<String> {
 }
 
 /// A value as Hive writes it; `None` for NULL.
-pub(super) fn shown(value: &ScalarValue) -> Option<String> {
+pub(super) fn text_of(value: &ScalarValue) -> Option<String> {
     if value.is_null() {
         return None;
     }
@@ -338,7 +338,7 @@ pub(super) fn shown(value: &ScalarValue) -> Option<String> {
         ScalarValue::Float64(Some(double)) => java_double(*double, &double.to_string()),
         ScalarValue::Boolean(Some(truth)) => if *truth { "TRUE" } else { "FALSE" }.to_string(),
         ScalarValue::Date32(Some(days)) => date_of(*days)?.to_string(),
-        ScalarValue::TimestampMicrosecond(Some(us), None) => times::shown(*us)?,
+        ScalarValue::TimestampMicrosecond(Some(us), None) => times::text_of(*us)?,
         ScalarValue::TimestampNanosecond(Some(ns), None) => {
             moment_text(chrono::DateTime::from_timestamp_nanos(*ns).naive_utc())
         }
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn texts_are_read_as_hive_does() {
-        let read = |text: &str, kind: &DataType| parsed(text, kind).map(|value| value.to_string());
+        let read = |text: &str, kind: &DataType| value_of(text, kind).map(|value| value.to_string());
         for (text, kind, expected) in [
             ("12", DataType::Int32, Some("12")),
             (" 12.7 ", DataType::Int32, Some("12")),
@@ -415,7 +415,7 @@ mod tests {
             (100.0, "100.0"),
             (0.0, "0.0"),
         ] {
-            assert_eq!(shown(&ScalarValue::from(double)).unwrap(), expected);
+            assert_eq!(text_of(&ScalarValue::from(double)).unwrap(), expected);
         }
     }
 }

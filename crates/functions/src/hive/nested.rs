@@ -175,7 +175,7 @@ impl ScalarUDFImpl for Nested {
             (StructFields, [list, place]) => fields(list, place, target)?,
             (Positions, [list]) => positions(list, target)?,
             (Size, [list]) => sizes(list)?,
-            (SortArray, [list]) => sorted(list, target)?,
+            (SortArray, [list]) => sort_lists(list, target)?,
             (StrToMap, [text, others @ ..]) => str_to_map(text, others)?,
             (Greatest | Least, values) => extreme(values, self.purpose == Greatest)?,
             _ => return exec_err!("{} has other arguments", self.name()),
@@ -286,7 +286,7 @@ fn sizes(list: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(sizes))
 }
 
-fn sorted(list: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
+fn sort_lists(list: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
     let list = list.as_list::<i32>();
     let options = SortOptions { descending: false, nulls_first: true };
     let rows = (0..list.len()).filter(|row| list.is_valid(*row));

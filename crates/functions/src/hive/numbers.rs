@@ -14,7 +14,7 @@ use crate::postgres_functions::Kind::{Any, Bytes, Double, Int, Text};
 use crate::postgres_functions::{Definition, bytes, double, int, text};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
-    Definition::new("hive_bin", &[Int], Text, |values| owned(format!("{:b}", int(&values[0])))),
+    Definition::new("hive_bin", &[Int], Text, |values| text_value(format!("{:b}", int(&values[0])))),
     Definition::new("hive_conv", &[Text, Int, Int], Text, |values| {
         Ok(ScalarValue::Utf8(conv(text(&values[0]), int(&values[1]), int(&values[2]))))
     }),
@@ -24,12 +24,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     Definition::new("hive_format_number", &[Double, Int], Text, |values| {
         let Ok(digits) = usize::try_from(int(&values[1])) else { return Ok(ScalarValue::Utf8(None)) };
-        owned(grouped(double(&values[0]), digits.min(340)))
+        text_value(with_commas(double(&values[0]), digits.min(340)))
     }),
     Definition::new("hive_hex", &[Bytes], Text, |values| {
-        owned(bytes(&values[0]).iter().map(|byte| format!("{byte:02X}")).collect())
+        text_value(bytes(&values[0]).iter().map(|byte| format!("{byte:02X}")).collect())
     }),
-    Definition::new("hive_hex", &[Int], Text, |values| owned(format!("{:X}", int(&values[0])))),
+    Definition::new("hive_hex", &[Int], Text, |values| text_value(format!("{:X}", int(&values[0])))),
     Definition::new("hive_hex", &[Any], Text, |_| Ok(ScalarValue::Utf8(None))),
     Definition::new("hive_unhex", &[Text], Bytes, |values| Ok(ScalarValue::Binary(unhex(text(&values[0]))))),
     Definition::new("hive_ln", &[Double], Double, |values| positive(&values[0], f64::ln)),
@@ -58,7 +58,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
 ];
 
-fn owned(text: String) -> Result<ScalarValue> {
+fn text_value(text: String) -> Result<ScalarValue> {
     Ok(ScalarValue::Utf8(Some(text)))
 }
 
@@ -107,7 +107,7 @@ fn conv(digits: &str, from: i64, to: i64) -> Option<String> {
 }
 
 /// With commas between thousands.
-fn grouped(number: f64, digits: usize) -> String {
+fn with_commas(number: f64, digits: usize) -> String {
     let plain = format!("{:.digits$}", number.abs());
     let (whole, fraction) = plain.split_once('.').map_or((plain.as_str(), None), |(w, f)| (w, Some(f)));
     let mut written = String::new();
@@ -216,7 +216,7 @@ impl ScalarUDFImpl for Round {
             }
             None => 0,
         };
-        let result = rounded(&array, arguments.return_field.data_type(), digits, self.is_even)?;
+        let result = round_all(&array, arguments.return_field.data_type(), digits, self.is_even)?;
         match is_constant {
             true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
             false => Ok(ColumnarValue::Array(result)),
@@ -225,7 +225,7 @@ impl ScalarUDFImpl for Round {
 }
 
 /// `value` divided by a power of ten and rounded.
-fn shortened(value: i128, zeros: u32, is_even: bool) -> i128 {
+fn drop_digits(value: i128, zeros: u32, is_even: bool) -> i128 {
     let Some(unit) = 10_i128.checked_pow(zeros) else { return 0 };
     let (whole, rest) = (value / unit, value % unit);
     let is_up = match (rest.unsigned_abs() * 2).cmp(&unit.unsigned_abs()) {
@@ -236,11 +236,11 @@ fn shortened(value: i128, zeros: u32, is_even: bool) -> i128 {
     whole + if is_up { value.signum() } else { 0 }
 }
 
-fn rounded(array: &ArrayRef, target: &DataType, digits: i64, is_even: bool) -> Result<ArrayRef> {
+fn round_all(array: &ArrayRef, target: &DataType, digits: i64, is_even: bool) -> Result<ArrayRef> {
     let zeros = u32::try_from(digits.unsigned_abs()).unwrap_or(u32::MAX);
     let whole = |value: i128| {
         let unit = 10_i128.checked_pow(zeros);
-        unit.map_or(0, |unit| shortened(value, zeros, is_even) * unit)
+        unit.map_or(0, |unit| drop_digits(value, zeros, is_even) * unit)
     };
     match (array.data_type(), target) {
         (given, _) if given.is_integer() => {
@@ -257,7 +257,7 @@ fn rounded(array: &ArrayRef, target: &DataType, digits: i64, is_even: bool) -> R
             let values = array.as_primitive::<Decimal128Type>();
             let values: Decimal128Array = values.unary(|value| match digits < 0 {
                 true => shortened_to_whole(value, dropped, zeros, is_even),
-                false => shortened(value, dropped, is_even),
+                false => drop_digits(value, dropped, is_even),
             });
             Ok(Arc::new(values.with_precision_and_scale(*precision, *kept)?))
         }
@@ -273,7 +273,7 @@ fn rounded(array: &ArrayRef, target: &DataType, digits: i64, is_even: bool) -> R
 /// A decimal that is rounded before the point.
 fn shortened_to_whole(value: i128, dropped: u32, zeros: u32, is_even: bool) -> i128 {
     let Some(unit) = 10_i128.checked_pow(zeros) else { return 0 };
-    shortened(value, dropped + zeros, is_even) * unit
+    drop_digits(value, dropped + zeros, is_even) * unit
 }
 
 /// By its decimal digits, as Java's `BigDecimal.valueOf` has them.
@@ -337,8 +337,8 @@ mod tests {
         ] {
             assert_eq!(round_double(double, digits, is_even), expected, "{double} {digits}");
         }
-        assert_eq!(shortened(-25, 1, false), -3);
-        assert_eq!(shortened(25, 1, true), 2);
+        assert_eq!(drop_digits(-25, 1, false), -3);
+        assert_eq!(drop_digits(25, 1, true), 2);
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(conv("-10", 16, -10).as_deref(), Some("-16"));
         assert_eq!(conv("22", 10, 10).as_deref(), Some("22"));
         assert_eq!(conv("110011", 2, 16).as_deref(), Some("33"));
-        assert_eq!(grouped(-1_234_567.891, 2), "-1,234,567.89");
+        assert_eq!(with_commas(-1_234_567.891, 2), "-1,234,567.89");
         assert_eq!(unhex("4D7953514C").as_deref(), Some(b"MySQL".as_slice()));
         assert_eq!(unhex("zz"), None);
     }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use datafusion::arrow::array::{Array, ListBuilder, StringBuilder};
 use datafusion::common::{Result, ScalarValue};
 
-use super::casts::shown;
+use super::casts::text_of;
 use super::regex_cache::{compile, replacement};
 use crate::postgres_functions::Kind::{Any, Bool, Bytes, Int, Int4, Text, Texts};
 use crate::postgres_functions::{Definition, bytes, int, text};
@@ -19,10 +19,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             text(&values[0]).as_bytes().first().map_or(0, |byte| i32::from(*byte as i8)),
         )))
     }),
-    Definition::new("hive_base64", &[Bytes], Text, |values| owned(STANDARD.encode(bytes(&values[0])))),
+    Definition::new("hive_base64", &[Bytes], Text, |values| text_value(STANDARD.encode(bytes(&values[0])))),
     Definition::new("hive_chr", &[Int], Text, |values| {
         let code = int(&values[0]);
-        owned(match u8::try_from(code.rem_euclid(256)) {
+        text_value(match u8::try_from(code.rem_euclid(256)) {
             _ if code < 0 => String::new(),
             Ok(code) => char::from(code).to_string(),
             Err(_) => String::new(),
@@ -59,7 +59,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             }
             is_first = sign.is_whitespace();
         }
-        owned(written)
+        text_value(written)
     }),
     Definition::new("hive_instr", &[Text, Text], Int4, |values| place(text(&values[1]), text(&values[0]), 1)),
     // Sought, text, from where.
@@ -73,12 +73,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let group = usize::try_from(values.get(2).map_or(1, int)).unwrap_or_default();
         let found = compile(text(&values[1]))?.captures(text(&values[0]));
         let part = found.and_then(|found| found.get(group).map(|part| part.as_str().to_string()));
-        owned(part.unwrap_or_default())
+        text_value(part.unwrap_or_default())
     })
     .from(2),
     Definition::new("hive_regexp_replace", &[Text, Text, Text], Text, |values| {
         let to = replacement(text(&values[2]));
-        owned(compile(text(&values[1]))?.replace_all(text(&values[0]), to.as_str()).into_owned())
+        text_value(compile(text(&values[1]))?.replace_all(text(&values[0]), to.as_str()).into_owned())
     }),
     Definition::new("hive_repeat", &[Text, Int], Text, |values| {
         let count = usize::try_from(int(&values[1])).unwrap_or_default();
@@ -89,28 +89,28 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 "requested length too large",
             )));
         }
-        owned(text(&values[0]).repeat(count))
+        text_value(text(&values[0]).repeat(count))
     }),
     Definition::new("hive_replace", &[Text, Text, Text], Text, |values| {
-        owned(text(&values[0]).replace(text(&values[1]), text(&values[2])))
+        text_value(text(&values[0]).replace(text(&values[1]), text(&values[2])))
     }),
     Definition::new("hive_rlike", &[Text, Text], Bool, |values| {
         let is_match = !text(&values[1]).is_empty() && compile(text(&values[1]))?.is_match(text(&values[0]));
         Ok(ScalarValue::Boolean(Some(is_match)))
     }),
-    Definition::new("hive_soundex", &[Text], Text, |values| owned(soundex(text(&values[0])))),
+    Definition::new("hive_soundex", &[Text], Text, |values| text_value(soundex(text(&values[0])))),
     Definition::new("hive_split", &[Text, Text], Texts, split),
     Definition::new("hive_substr", &[Text, Int, Int], Text, substr).from(2),
     Definition::new("hive_substring_index", &[Text, Text, Int], Text, substring_index),
     // The name of a type in PostgreSQL.
-    Definition::new("hive_type_name", &[Text], Text, |values| owned(type_name(text(&values[0])))),
+    Definition::new("hive_type_name", &[Text], Text, |values| text_value(type_name(text(&values[0])))),
     Definition::new("hive_unbase64", &[Text], Bytes, |values| {
         let packed: String = text(&values[0]).split_ascii_whitespace().collect();
         Ok(ScalarValue::Binary(STANDARD.decode(packed).ok()))
     }),
 ];
 
-fn owned(text: String) -> Result<ScalarValue> {
+fn text_value(text: String) -> Result<ScalarValue> {
     Ok(ScalarValue::Utf8(Some(text)))
 }
 
@@ -125,14 +125,14 @@ fn concat_ws(values: &[ScalarValue]) -> Result<ScalarValue> {
             ScalarValue::List(list) => {
                 let items = list.value(0);
                 for row in 0..items.len() {
-                    let item = shown(&ScalarValue::try_from_array(&items, row)?);
+                    let item = text_of(&ScalarValue::try_from_array(&items, row)?);
                     parts.push(item.unwrap_or_else(|| "null".to_string()));
                 }
             }
-            other => parts.extend(shown(other)),
+            other => parts.extend(text_of(other)),
         }
     }
-    owned(parts.join(separator))
+    text_value(parts.join(separator))
 }
 
 /// The place of a text in another, from 1; 0 for none.
@@ -153,13 +153,13 @@ fn pad(values: &[ScalarValue], is_left: bool) -> Result<ScalarValue> {
     let Ok(length) = usize::try_from(int(&values[1])) else { return Ok(ScalarValue::Utf8(None)) };
     let count = whole.chars().count();
     if count >= length {
-        return owned(whole.chars().take(length).collect());
+        return text_value(whole.chars().take(length).collect());
     }
     if filling.is_empty() {
         return Ok(ScalarValue::Utf8(None));
     }
     let filled: String = filling.chars().cycle().take(length - count).collect();
-    owned(match is_left {
+    text_value(match is_left {
         true => filled + whole,
         false => whole.to_string() + &filled,
     })
@@ -171,7 +171,7 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
     let length = whole.chars().count() as i64;
     let (from, count) = (int(&values[1]), values.get(2).map_or(i64::MAX, int));
     if from.abs() > length || count <= 0 {
-        return owned(String::new());
+        return text_value(String::new());
     }
     let start = match from {
         1.. => from - 1,
@@ -179,17 +179,17 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
         _ => length + from,
     };
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    owned(whole.chars().skip(start as usize).take(count).collect())
+    text_value(whole.chars().skip(start as usize).take(count).collect())
 }
 
 /// What is before the n-th separator, or behind the n-th from the end.
 fn substring_index(values: &[ScalarValue]) -> Result<ScalarValue> {
     let (whole, separator, count) = (text(&values[0]), text(&values[1]), int(&values[2]));
     if separator.is_empty() || count == 0 {
-        return owned(String::new());
+        return text_value(String::new());
     }
     let nth = usize::try_from(count.unsigned_abs() - 1).unwrap_or(usize::MAX);
-    owned(match count > 0 {
+    text_value(match count > 0 {
         true => whole.match_indices(separator).nth(nth).map_or(whole, |(at, _)| &whole[..at]).to_string(),
         false => {
             let found = whole.rmatch_indices(separator).nth(nth);

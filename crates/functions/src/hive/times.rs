@@ -63,10 +63,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     })
     .from(1),
     Definition::new("hive_from_utc_timestamp", &[Timestamp, Text], Timestamp, |values| {
-        Ok(moved(&values[0], text(&values[1]), true))
+        Ok(at_zone(&values[0], text(&values[1]), true))
     }),
     Definition::new("hive_to_utc_timestamp", &[Timestamp, Text], Timestamp, |values| {
-        Ok(moved(&values[0], text(&values[1]), false))
+        Ok(at_zone(&values[0], text(&values[1]), false))
     }),
     Definition::new("hive_last_day", &[Date], Text, |values| {
         let date = date(&values[0]).and_then(last_day);
@@ -191,7 +191,7 @@ fn weekday(name: &str) -> Option<Weekday> {
 }
 
 /// The time of a zone at a time in UTC, or the other way round; NULL for a zone that is not known.
-fn moved(value: &ScalarValue, zone: &str, is_from_utc: bool) -> ScalarValue {
+fn at_zone(value: &ScalarValue, zone: &str, is_from_utc: bool) -> ScalarValue {
     let moved = match (value, zone_of(zone)) {
         (ScalarValue::TimestampMicrosecond(Some(us), _), Ok(zone)) => {
             let seconds = us.div_euclid(SECOND_US);
@@ -206,7 +206,7 @@ fn moved(value: &ScalarValue, zone: &str, is_from_utc: bool) -> ScalarValue {
 }
 
 /// A timestamp as Hive writes it.
-pub(super) fn shown(us: i64) -> Option<String> {
+pub(super) fn text_of(us: i64) -> Option<String> {
     moment_of(us).map(moment_text)
 }
 

@@ -9,13 +9,15 @@ use crate::postgres_functions::{Definition, text};
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("hive_get_json_object", &[Text, Text], Text, |values| {
         let found = serde_json::from_str(text(&values[0])).ok();
-        Ok(ScalarValue::Utf8(found.and_then(|root: Value| at_path(&root, text(&values[1]))).and_then(shown)))
+        Ok(ScalarValue::Utf8(
+            found.and_then(|root: Value| at_path(&root, text(&values[1]))).and_then(text_of),
+        ))
     }),
     // One key, for json_tuple.
     Definition::new("hive_json_field", &[Text, Text], Text, |values| {
         let root: Option<Value> = serde_json::from_str(text(&values[0])).ok();
         let found = root.and_then(|root| root.get(text(&values[1])).cloned());
-        Ok(ScalarValue::Utf8(found.and_then(shown)))
+        Ok(ScalarValue::Utf8(found.and_then(text_of)))
     }),
     // URL, part, name of a parameter.
     Definition::new("hive_parse_url", &[Text, Text, Text], Text, |values| {
@@ -31,7 +33,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 ];
 
 /// A value as text; NULL for null.
-fn shown(value: Value) -> Option<String> {
+fn text_of(value: Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text),
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn parts_are_found() {
         let root: Value = serde_json::from_str(r#"{"a":{"b":[1,{"c":"x"}]},"n":null}"#).unwrap();
-        let of = |path: &str| at_path(&root, path).and_then(shown);
+        let of = |path: &str| at_path(&root, path).and_then(text_of);
         for (path, expected) in [
             ("$.a.b[0]", Some("1")),
             ("$.a.b[1].c", Some("x")),

@@ -36,7 +36,7 @@ impl ExprPlanner for HiveOperatorPlanner {
         let (one, other) = (left.get_type(schema)?, right.get_type(schema)?);
         let is_arithmetic = matches!(sign.as_str(), "+" | "-" | "*" | "/" | "%" | "DIV");
         let (left, right) = match meeting(&one, &other, is_arithmetic) {
-            Some(kind) => (converted(left, &one, &kind), converted(right, &other, &kind)),
+            Some(kind) => (convert(left, &one, &kind), convert(right, &other, &kind)),
             None => (left, right),
         };
         let op = match sign.as_str() {
@@ -83,7 +83,7 @@ fn meeting(one: &DataType, other: &DataType, is_arithmetic: bool) -> Option<Data
     }
 }
 
-fn converted(expr: Expr, given: &DataType, kind: &DataType) -> Expr {
+fn convert(expr: Expr, given: &DataType, kind: &DataType) -> Expr {
     match given {
         given if given == kind => expr,
         given if given.is_numeric() => cast(expr, kind.clone()),

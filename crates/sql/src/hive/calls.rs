@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::expressions::{as_text, as_type, ascending, call, text};
-use super::{operators, unsupported};
+use super::build::{as_text, as_type, ascending, call, text};
+use super::{operators, refuse};
 use crate::ast_builder::{binary, case, cast, number, parentheses, text_of};
 
 /// A function with another name here, or with arguments that are converted.
@@ -128,7 +128,7 @@ const NAMED: &[Named] = &[
 ];
 
 /// Converts an argument.
-fn converted(argument: Expr, kind: char) -> Expr {
+fn convert(argument: Expr, kind: char) -> Expr {
     match kind {
         't' => as_text(argument),
         'd' => as_type(argument, "Date32"),
@@ -168,7 +168,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<Option<Expr>> {
     let Named(_, target, kinds) = NAMED[at];
     let last = kinds.chars().last().unwrap_or('_');
     let kinds = kinds.chars().chain(std::iter::repeat(last));
-    let arguments = arguments.into_iter().zip(kinds).map(|(argument, kind)| converted(argument, kind));
+    let arguments = arguments.into_iter().zip(kinds).map(|(argument, kind)| convert(argument, kind));
     Ok(Some(call(target, arguments.collect())))
 }
 
@@ -250,7 +250,7 @@ fn other_form(name: &str, arguments: &[Expr]) -> Result<Option<Expr>> {
         ("current_user" | "logged_in_user", []) => call("current_user", vec![]),
         ("version", []) => return Ok(None),
         ("rand", []) => call("random", vec![]),
-        ("rand", [_]) => return Err(unsupported("rand() with a seed is not supported")),
+        ("rand", [_]) => return Err(refuse("rand() with a seed is not supported")),
         ("map", pairs) if pairs.len() % 2 == 0 => {
             let half = |at: usize| call("make_array", pairs.iter().skip(at).step_by(2).cloned().collect());
             call("map", vec![half(0), half(1)])
@@ -314,7 +314,7 @@ fn other_form(name: &str, arguments: &[Expr]) -> Result<Option<Expr>> {
         ("binary", [value]) => cast(value.clone(), DataType::Bytea),
         ("coalesce", values) if values.len() > 1 => return Ok(None),
         ("assert_true", [condition]) => {
-            let refused = unsupported("assert_true() is not supported");
+            let refused = refuse("assert_true() is not supported");
             return if matches!(condition, Expr::Value(_)) { Ok(Some(null())) } else { Err(refused) };
         }
         ("nullif", [value, other]) => {
@@ -427,6 +427,6 @@ mod tests {
     fn names_are_sorted() {
         assert!(NAMED.is_sorted_by(|one, other| one.0 < other.0));
         let of_no_value = crate::ast_builder::boolean(true);
-        assert_eq!(converted(of_no_value.clone(), '_'), of_no_value);
+        assert_eq!(convert(of_no_value.clone(), '_'), of_no_value);
     }
 }

@@ -14,7 +14,7 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::unsupported;
+use super::refuse;
 use crate::parser::table_clauses::TableComment;
 use crate::tokens::{Edit, Tokens, word};
 use crate::words::syntax_error_near;
@@ -81,7 +81,7 @@ fn from_first(tokens: &mut Tokens<'_>) -> Result<()> {
     ];
     let inserts = top_level(tokens, "insert");
     if inserts.len() > 1 {
-        return Err(unsupported("several INSERT of one FROM are not supported"));
+        return Err(refuse("several INSERT of one FROM are not supported"));
     }
     let selects = top_level(tokens, "select");
     let begin = inserts.first().or(selects.first()).copied();
@@ -145,15 +145,15 @@ fn create_table(tokens: &mut Tokens<'_>) -> Result<Vec<TableComment>> {
                 false => 3,
             };
         } else if tokens.are(at, &["stored", "by"]) {
-            return Err(unsupported("STORED BY is not supported"));
+            return Err(refuse("STORED BY is not supported"));
         } else if tokens.are(at, &["row", "format"]) {
             at = after_row_format(tokens, at + 2);
         } else if tokens.is(at, "tblproperties") {
             at = tokens.after_parentheses(at + 1).ok_or_else(|| syntax_error_near(&Token::EOF))?;
         } else if tokens.are(at, &["clustered", "by"]) || tokens.are(at, &["skewed", "by"]) {
-            return Err(unsupported("CLUSTERED BY and SKEWED BY are not supported"));
+            return Err(refuse("CLUSTERED BY and SKEWED BY are not supported"));
         } else if tokens.is(at, "location") {
-            return Err(unsupported("LOCATION is of CREATE EXTERNAL TABLE alone"));
+            return Err(refuse("LOCATION is of CREATE EXTERNAL TABLE alone"));
         } else if tokens.is(at, "comment")
             && let Some(Token::SingleQuotedString(text)) = tokens.token(at + 1)
         {
@@ -165,7 +165,7 @@ fn create_table(tokens: &mut Tokens<'_>) -> Result<Vec<TableComment>> {
         edits.push(Edit::remove(start..at));
     }
     if is_external && !comments.is_empty() {
-        return Err(unsupported("COMMENT is not supported in CREATE EXTERNAL TABLE"));
+        return Err(refuse("COMMENT is not supported in CREATE EXTERNAL TABLE"));
     }
     tokens.edit(edits);
     Ok(comments)
@@ -276,7 +276,7 @@ fn alter_table(tokens: &mut Tokens<'_>) -> Result<()> {
             Token::RParen | Token::Gt => depth -= 1,
             Token::ShiftRight => depth -= 2,
             _ if depth == 0 && tokens.is(place, "comment") => {
-                return Err(unsupported("COMMENT of a column is not supported in ALTER TABLE"));
+                return Err(refuse("COMMENT of a column is not supported in ALTER TABLE"));
             }
             _ => {}
         }

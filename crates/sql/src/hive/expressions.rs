@@ -2,41 +2,13 @@
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CastKind, DataType, Expr, OrderByExpr, OrderByOptions, Subscript,
-    UnaryOperator, Value, ValueWithSpan,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Subscript, UnaryOperator, Value, ValueWithSpan,
 };
 
+use super::build::{as_text, as_type, call, text};
 use super::types::{self, Target};
 use super::{calls, dialect, operators, plain_name};
-use crate::ast_builder::{binary, cast, function_call, parentheses};
-
-/// A call of a function.
-pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    Expr::Function(function_call(name, arguments))
-}
-
-/// An item of ORDER BY.
-pub(super) fn ascending(expr: Expr) -> OrderByExpr {
-    OrderByExpr { expr, options: OrderByOptions { asc: None, nulls_first: None }, with_fill: None }
-}
-
-/// A string literal.
-pub(super) fn text(text: &str) -> Expr {
-    Expr::value(Value::SingleQuotedString(text.to_string()))
-}
-
-/// `expr` as text.
-pub(super) fn as_text(expr: Expr) -> Expr {
-    match &expr {
-        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => expr,
-        _ => call("hive_string", vec![expr]),
-    }
-}
-
-/// `expr` as the Arrow type of this name; NULL where it has no such value.
-pub(super) fn as_type(expr: Expr, arrow_type: &str) -> Expr {
-    call("hive_cast", vec![expr, text(arrow_type)])
-}
+use crate::ast_builder::{binary, cast, parentheses};
 
 fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, Expr::value(Value::Null))
@@ -111,7 +83,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
                     AccessExpr::Dot(Expr::Identifier(name)) => {
                         call("get_field", vec![value, text(&name.value.to_lowercase())])
                     }
-                    other => return Err(super::unsupported(format!("{other} is not supported"))),
+                    other => return Err(super::refuse(format!("{other} is not supported"))),
                 };
             }
             *expr = value;

@@ -22,8 +22,8 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::expressions::{as_text, call};
-use super::{plain_name, unsupported};
+use super::build::{as_text, call};
+use super::{plain_name, refuse};
 use crate::ast_builder::{number, query_of, table_alias};
 
 /// The columns of a generator, with the names that they have without an alias.
@@ -74,7 +74,7 @@ fn columns_of(name: &str, mut arguments: Vec<Expr>, names: usize) -> Result<Colu
         }
         ("inline", 1) => {
             if names == 0 {
-                return Err(unsupported("inline() needs names for its columns: AS (a, b)"));
+                return Err(refuse("inline() needs names for its columns: AS (a, b)"));
             }
             let value = arguments.remove(0);
             let field = |at: usize| call("hive_fields", vec![value.clone(), number(&at.to_string())]);
@@ -140,7 +140,7 @@ pub(super) fn in_from(factor: &mut TableFactor) -> Result<()> {
     let arguments = arguments_of(args);
     let called = call(&name.to_string().to_lowercase(), vec![]);
     let (Some(generator), Some(arguments)) = (name_of(&called), arguments) else {
-        return Err(unsupported(format!("{name}() in a LATERAL VIEW is not supported")));
+        return Err(refuse(format!("{name}() in a LATERAL VIEW is not supported")));
     };
     plain_name(&mut alias.name);
     let names: Vec<Ident> = alias.columns.iter().map(|column| column.name.clone()).collect();
@@ -168,7 +168,7 @@ pub(super) fn in_select_list(items: &mut Vec<SelectItem>) -> Result<()> {
         return Ok(());
     }
     if items.len() > 1 {
-        return Err(unsupported("only a single expression in the SELECT clause is supported with UDTF's"));
+        return Err(refuse("only a single expression in the SELECT clause is supported with UDTF's"));
     }
     let (expr, names) = match items.remove(0) {
         SelectItem::UnnamedExpr(expr) => (expr, vec![]),
@@ -185,7 +185,7 @@ pub(super) fn in_select_list(items: &mut Vec<SelectItem>) -> Result<()> {
         FunctionArguments::List(list) => arguments_of(&mut list.args),
         _ => None,
     };
-    let arguments = arguments.ok_or_else(|| unsupported(format!("{name}() with such arguments")))?;
+    let arguments = arguments.ok_or_else(|| refuse(format!("{name}() with such arguments")))?;
     *items = columns_of(&name, arguments, names.len())?.items(&names);
     Ok(())
 }

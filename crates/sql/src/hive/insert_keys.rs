@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 
-use super::unsupported;
+use super::refuse;
 use crate::parser::insert_partition::InsertPartition;
 
 /// Puts the values of keys into the rows; what is left of the clause.
@@ -30,22 +30,20 @@ pub fn into_rows(
         return Ok(Some(partition));
     }
     if !insert.columns.is_empty() {
-        return Err(unsupported("PARTITION beside a list of columns is not supported"));
+        return Err(refuse("PARTITION beside a list of columns is not supported"));
     }
     let mut values = Vec::new();
     let mut dynamic = 0;
     for (key, value) in partition.keys {
         match value {
             Some(_) if dynamic > 0 => {
-                return Err(unsupported(format!(
-                    "dynamic partition cannot be the parent of a static one: {key}"
-                )));
+                return Err(refuse(format!("dynamic partition cannot be the parent of a static one: {key}")));
             }
             Some(value) => values.push(value),
             None => dynamic += 1,
         }
     }
-    let Some(query) = &mut insert.source else { return Err(unsupported("an INSERT without rows")) };
+    let Some(query) = &mut insert.source else { return Err(refuse("an INSERT without rows")) };
     match values.is_empty() {
         true => Ok(None),
         false => add(&mut query.body, &values, dynamic).map(|()| None),
@@ -56,7 +54,7 @@ pub fn into_rows(
 fn add(body: &mut SetExpr, values: &[Expr], dynamic: usize) -> Result<()> {
     let place = |columns: usize| {
         let place = columns.checked_sub(dynamic);
-        place.ok_or_else(|| unsupported("a query with fewer columns than dynamic partition keys"))
+        place.ok_or_else(|| refuse("a query with fewer columns than dynamic partition keys"))
     };
     match body {
         SetExpr::Select(select) => {
@@ -65,7 +63,7 @@ fn add(body: &mut SetExpr, values: &[Expr], dynamic: usize) -> Result<()> {
                 .iter()
                 .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
             if has_star && dynamic > 0 {
-                return Err(unsupported("* beside static and dynamic partition keys is not supported"));
+                return Err(refuse("* beside static and dynamic partition keys is not supported"));
             }
             let at = place(select.projection.len())?;
             let items = values.iter().cloned().map(SelectItem::UnnamedExpr);
@@ -84,6 +82,6 @@ fn add(body: &mut SetExpr, values: &[Expr], dynamic: usize) -> Result<()> {
             add(right, values, dynamic)
         }
         SetExpr::Query(query) => add(&mut query.body, values, dynamic),
-        _ => Err(unsupported("such a query beside static partition keys is not supported")),
+        _ => Err(refuse("such a query beside static partition keys is not supported")),
     }
 }

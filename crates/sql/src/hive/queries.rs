@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     Select, SelectFlavor, SelectItem, SetExpr, TableFactor, Value, visit_expressions_mut,
 };
 
-use super::expressions::{ascending, call};
-use super::{generators, plain_name, unsupported};
+use super::build::{ascending, call};
+use super::{generators, plain_name, refuse};
 
 /// Errors: both SORT BY and ORDER BY (42601).
 pub(super) fn rewrite_query(query: &mut Query) -> Result<()> {
@@ -75,7 +75,7 @@ fn grouping_id(query: &mut Query) {
 /// Errors: TABLESAMPLE, LEFT SEMI JOIN without a condition and others (0A000).
 pub(super) fn rewrite_select(select: &mut Select) -> Result<()> {
     if !select.lateral_views.is_empty() {
-        return Err(unsupported("LATERAL VIEW is not supported here"));
+        return Err(refuse("LATERAL VIEW is not supported here"));
     }
     for from in &mut select.from {
         check_factor(&mut from.relation)?;
@@ -97,9 +97,7 @@ pub(super) fn rewrite_select(select: &mut Select) -> Result<()> {
 
 fn check_factor(factor: &mut TableFactor) -> Result<()> {
     match factor {
-        TableFactor::Table { sample: Some(_), .. } => {
-            Err(unsupported("TABLESAMPLE is not supported in HiveQL"))
-        }
+        TableFactor::Table { sample: Some(_), .. } => Err(refuse("TABLESAMPLE is not supported in HiveQL")),
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
             plain_name(&mut alias.name);
             Ok(())
@@ -117,7 +115,7 @@ fn with_modifiers(group_by: &mut GroupByExpr) -> Result<()> {
         GroupByWithModifier::Rollup => vec![Expr::Rollup(sets(keys))],
         GroupByWithModifier::Cube => vec![Expr::Cube(sets(keys))],
         GroupByWithModifier::GroupingSets(sets) => vec![sets],
-        GroupByWithModifier::Totals => return Err(unsupported("WITH TOTALS is not supported")),
+        GroupByWithModifier::Totals => return Err(refuse("WITH TOTALS is not supported")),
     };
     Ok(())
 }

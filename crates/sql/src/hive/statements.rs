@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{types, unsupported};
+use super::{refuse, types};
 use crate::nesting::NESTING_MAX;
 use crate::tokens::Tokens;
 use crate::words::StatementWords;
@@ -122,7 +122,7 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
         about.table = Some(table_name(&mut words)?);
         if words.take_any(&["in", "from"]) {
             let schema = schema_name(words.name()?);
-            about.table = about.table.map(|table| [quoted(&schema), table].join("."));
+            about.table = about.table.map(|table| [in_quotes(&schema), table].join("."));
         }
         COLUMNS
     } else if words.take("functions") {
@@ -157,25 +157,25 @@ fn table_name(words: &mut StatementWords<'_>) -> Result<String> {
     if parts.len() > 1 {
         parts[0] = schema_name(std::mem::take(&mut parts[0]));
     }
-    let parts: Vec<String> = parts.iter().map(|part| quoted(part)).collect();
+    let parts: Vec<String> = parts.iter().map(|part| in_quotes(part)).collect();
     Ok(parts.join("."))
 }
 
-fn quoted(name: &str) -> String {
+fn in_quotes(name: &str) -> String {
     ast::Ident::with_quote('"', name).to_string()
 }
 
 /// `DESCRIBE [EXTENDED | FORMATTED] table [column]`; `None` for what else may be described.
 fn describe(words: &mut StatementWords<'_>) -> Result<Option<Statement>> {
     if words.take_any(&["extended", "formatted"]) {
-        return Err(unsupported("DESCRIBE EXTENDED and FORMATTED are not supported"));
+        return Err(refuse("DESCRIBE EXTENDED and FORMATTED are not supported"));
     }
     words.take("table");
     if words.0.peek_keyword(Keyword::SELECT) {
         return Ok(None);
     }
     if words.take_any(&["database", "schema", "function"]) {
-        return Err(unsupported("of DESCRIBE only that of tables is supported"));
+        return Err(refuse("of DESCRIBE only that of tables is supported"));
     }
     let mut about = About { table: Some(table_name(words)?), ..About::default() };
     if !words.0.peek_token_ref().token.eq(&Token::EOF) {
@@ -216,7 +216,7 @@ pub(super) fn rewrite(statement: &mut ast::Statement) -> Result<()> {
                         check_constraint(constraint)?
                     }
                     ast::AlterTableOperation::AlterColumn { .. } => {
-                        return Err(unsupported("ALTER COLUMN is not supported in HiveQL"));
+                        return Err(refuse("ALTER COLUMN is not supported in HiveQL"));
                     }
                     _ => {}
                 }
@@ -237,10 +237,10 @@ fn check_options(column: &ast::ColumnDef) -> Result<()> {
             ast::ColumnOption::Default(Expr::Value(value))
                 if matches!(value.value, Value::Number(..) | Value::Boolean(_) | Value::Null) => {}
             ast::ColumnOption::Default(_) => {
-                return Err(unsupported("a default that is no number is not supported in HiveQL"));
+                return Err(refuse("a default that is no number is not supported in HiveQL"));
             }
             ast::ColumnOption::Check(_) | ast::ColumnOption::Generated { .. } => {
-                return Err(unsupported("CHECK and generated columns are not supported in HiveQL"));
+                return Err(refuse("CHECK and generated columns are not supported in HiveQL"));
             }
             _ => {}
         }
@@ -250,7 +250,7 @@ fn check_options(column: &ast::ColumnDef) -> Result<()> {
 
 fn check_constraint(constraint: &ast::TableConstraint) -> Result<()> {
     match constraint {
-        ast::TableConstraint::Check(_) => Err(unsupported("CHECK is not supported in HiveQL")),
+        ast::TableConstraint::Check(_) => Err(refuse("CHECK is not supported in HiveQL")),
         _ => Ok(()),
     }
 }

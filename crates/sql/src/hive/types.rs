@@ -3,7 +3,7 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, TimezoneInfo};
 
-use super::{plain_name, unsupported};
+use super::{plain_name, refuse};
 use crate::ast_builder::number;
 use datafusion::sql::sqlparser::ast::Expr;
 
@@ -49,7 +49,7 @@ pub(super) fn rewrite(data_type: &mut DataType) -> Result<()> {
                 }
             }
         }
-        DataType::Custom(name, _) => return Err(unsupported(format!("type {name} is not supported"))),
+        DataType::Custom(name, _) => return Err(refuse(format!("type {name} is not supported"))),
         _ => {}
     }
     Ok(())
