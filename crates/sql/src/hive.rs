@@ -160,23 +160,27 @@ impl VisitorMut for Rewriter {
         flow(generators::in_from(factor))
     }
 
-    /// Names in backquotes are names in any case.
     fn pre_visit_relation(&mut self, relation: &mut ObjectName) -> ControlFlow<DataFusionError> {
-        let is_qualified = relation.0.len() > 1;
-        for (at, part) in relation.0.iter_mut().enumerate() {
-            if let ObjectNamePart::Identifier(name) = part {
-                plain_name(name);
-                if at == 0 && is_qualified && name.value.eq_ignore_ascii_case("default") {
-                    *name = Ident::new(statements::PUBLIC);
-                }
-            }
-        }
+        rewrite_name(relation);
         ControlFlow::Continue(())
     }
 
     /// Inner expressions first: what a call is rewritten to is not looked at again.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         flow(expressions::rewrite(expr))
+    }
+}
+
+/// Names in backquotes are names in any case, and the schema `default` has another name here.
+fn rewrite_name(relation: &mut ObjectName) {
+    let is_qualified = relation.0.len() > 1;
+    for (at, part) in relation.0.iter_mut().enumerate() {
+        if let ObjectNamePart::Identifier(name) = part {
+            plain_name(name);
+            if at == 0 && is_qualified && name.value.eq_ignore_ascii_case(statements::DEFAULT) {
+                *name = Ident::new(statements::PUBLIC);
+            }
+        }
     }
 }
 

@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Whether the schema `name` of a search path exists.
-    fn has_schema(&self, name: &str) -> bool {
+    pub(crate) fn has_schema(&self, name: &str) -> bool {
         match self.warehouse() {
             Some(warehouse) => {
                 name == "information_schema" || name == "pg_catalog" || warehouse.names.has_schema(name)

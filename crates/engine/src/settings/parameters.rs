@@ -190,6 +190,8 @@ pub(crate) enum Change {
         name: &'static str,
         is_local: bool,
     },
+    /// USE: the schema in which names without one are looked for; it has to exist.
+    Use(String),
     Reset(&'static str),
     ResetAll,
     Show(&'static str),
@@ -212,6 +214,7 @@ impl Change {
             Self::Set { .. }
             | Self::SetDefault { .. }
             | Self::Setting { .. }
+            | Self::Use(_)
             | Self::Reset(_)
             | Self::ResetAll => return None,
         };
@@ -656,6 +659,7 @@ impl Change {
                 is_local: false,
             }),
             ast::Statement::Set(ast::Set::SetNamesDefault {}) => Some(Self::Reset("client_encoding")),
+            ast::Statement::Use(ast::Use::Object(name)) => single_part(name).map(Self::Use),
             ast::Statement::ShowVariable { variable } => Self::of_show(variable),
             _ => None,
         }

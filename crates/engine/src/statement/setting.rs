@@ -7,6 +7,7 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
 
+use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::runtime::progress::PlanProgress;
@@ -28,6 +29,16 @@ impl Session {
                 self.parameters().set_default(name, is_local);
                 self.apply_parameters()?;
                 return Ok(command("SET"));
+            }
+            Change::Use(schema) => {
+                if !self.has_schema(&schema) {
+                    let message = format!("schema \"{schema}\" does not exist");
+                    return Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message).into_datafusion());
+                }
+                let path = format!("\"{}\"", schema.replace('"', "\"\""));
+                self.parameters().set("search_path", &path, false)?;
+                self.apply_parameters()?;
+                return Ok(command("USE"));
             }
             Change::Setting { name, value, is_local } => {
                 let changed = self.change_setting(&name, value.as_deref(), is_local).await;

@@ -3,6 +3,8 @@
 use harrier_error::{SqlError, SqlState};
 use harrier_thrift::ThriftValue;
 
+use super::metadata::hive_schema;
+
 /// `TStatusCode`.
 const SUCCESS: i32 = 0;
 const ERROR: i32 = 3;
@@ -11,7 +13,8 @@ const ERROR: i32 = 3;
 const NO_SUCH_TABLE: (&str, i32) = ("42S02", 10001);
 const NO_SUCH_DATABASE: (&str, i32) = ("42000", 10072);
 const SYNTAX_ERROR: (&str, i32) = ("42000", 40000);
-const SEMANTIC_ERROR: (&str, i32) = ("42000", 40000);
+const NO_SUCH_COLUMN: (&str, i32) = ("42000", 10004);
+const NO_SUCH_FUNCTION: (&str, i32) = ("42000", 10011);
 
 pub(super) fn success() -> ThriftValue {
     ThriftValue::Struct(vec![(1, ThriftValue::I32(SUCCESS))])
@@ -55,9 +58,8 @@ fn numbers(failure: &SqlError) -> (&str, i32) {
         SqlState::UNDEFINED_TABLE => NO_SUCH_TABLE,
         SqlState::INVALID_SCHEMA_NAME => NO_SUCH_DATABASE,
         SqlState::SYNTAX_ERROR => SYNTAX_ERROR,
-        SqlState::UNDEFINED_COLUMN | SqlState::UNDEFINED_FUNCTION | SqlState::AMBIGUOUS_COLUMN => {
-            SEMANTIC_ERROR
-        }
+        SqlState::UNDEFINED_COLUMN | SqlState::AMBIGUOUS_COLUMN => NO_SUCH_COLUMN,
+        SqlState::UNDEFINED_FUNCTION => NO_SUCH_FUNCTION,
         _ => (failure.sqlstate.as_str(), 1),
     }
 }
@@ -69,15 +71,29 @@ fn message(failure: &SqlError) -> String {
     let text = &failure.message;
     let mut message = match failure.sqlstate {
         SqlState::UNDEFINED_TABLE => {
-            let name = first_name(text).unwrap_or(text);
-            format!("{COMPILING} SemanticException [Error {}]: Table not found {name}", NO_SUCH_TABLE.1)
+            // Hive has the name in quotes, and PyHive looks for it without.
+            let (name, code) = (name_of(text), NO_SUCH_TABLE.1);
+            format!(
+                "{COMPILING} SemanticException [Error {code}]: Table not found {name}: Table not found '{name}'"
+            )
         }
         SqlState::INVALID_SCHEMA_NAME => {
-            let name = first_name(text).unwrap_or(text);
-            let code = NO_SUCH_DATABASE.1;
+            let (name, code) = (name_of(text), NO_SUCH_DATABASE.1);
             format!("{COMPILING} SemanticException [Error {code}]: Database does not exist: {name}")
         }
+        SqlState::UNDEFINED_COLUMN => {
+            let (name, code) = (name_of(text), NO_SUCH_COLUMN.1);
+            let words = "Invalid table alias or column reference";
+            format!("{COMPILING} SemanticException [Error {code}]: {words} '{name}': {text}")
+        }
+        SqlState::UNDEFINED_FUNCTION => {
+            let code = NO_SUCH_FUNCTION.1;
+            let name = text.strip_prefix("function ").and_then(|rest| rest.split([' ', '(']).next());
+            let name = name.unwrap_or(text);
+            format!("{COMPILING} SemanticException [Error {code}]: Invalid function {name}: {text}")
+        }
         SqlState::SYNTAX_ERROR => format!("{COMPILING} ParseException {text}"),
+        SqlState::QUERY_CANCELED => format!("Query was CANCELED: {text}"),
         state if state.class() == "42" => format!("{COMPILING} SemanticException {text}"),
         _ => text.clone(),
     };
@@ -89,10 +105,14 @@ fn message(failure: &SqlError) -> String {
     message
 }
 
-/// The first name in quotes.
-fn first_name(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once('"')?;
-    rest.split_once('"').map(|(name, _)| name)
+/// The name in an error's quotes, with Hive's name of the schema.
+fn name_of(text: &str) -> String {
+    let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+    let name = quoted.map_or(text, |(name, _)| name).replace('"', "");
+    match name.split_once('.') {
+        Some((schema, rest)) => format!("{}.{rest}", hive_schema(schema)),
+        None => name,
+    }
 }
 
 #[cfg(test)]
@@ -106,11 +126,13 @@ mod tests {
         assert_eq!((error.sqlstate.as_str(), error.code), ("42S02", 10001));
         assert_eq!(
             error.message,
-            "Error while compiling statement: FAILED: SemanticException [Error 10001]: Table not found s.t"
+            "Error while compiling statement: FAILED: SemanticException [Error 10001]: Table not found s.t: Table \
+             not found 's.t'"
         );
+        assert_eq!(name_of("relation \"\"public\".\"t\"\" does not exist"), "default.t");
         let other = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement").with_hint("Wait.");
         let error = ClientError::from(&other);
         assert_eq!((error.sqlstate.as_str(), error.code), ("57014", 1));
-        assert_eq!(error.message, "canceling statement\nHINT:  Wait.");
+        assert_eq!(error.message, "Query was CANCELED: canceling statement\nHINT:  Wait.");
     }
 }

@@ -15,6 +15,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::build::{as_text, as_type, ascending, call, text};
+use super::statements::{DEFAULT, PUBLIC};
 use super::{operators, refuse};
 use crate::ast_builder::{binary, case, cast, number, parentheses, text_of};
 
@@ -246,7 +247,10 @@ fn other_form(name: &str, arguments: &[Expr]) -> Result<Option<Expr>> {
         ("timestamp", [value]) => as_type(value.clone(), "Timestamp(µs)"),
         ("current_date", []) => call("current_date", vec![]),
         ("current_timestamp", []) => as_type(call("now", vec![]), "Timestamp(µs)"),
-        ("current_database", []) => call("current_schema", vec![]),
+        ("current_database", []) => {
+            let schema = call("nullif", vec![call("current_schema", vec![]), text(PUBLIC)]);
+            call("coalesce", vec![schema, text(DEFAULT)])
+        }
         ("current_user" | "logged_in_user", []) => call("current_user", vec![]),
         ("version", []) => return Ok(None),
         ("rand", []) => call("random", vec![]),

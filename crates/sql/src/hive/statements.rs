@@ -20,7 +20,7 @@ use crate::tokens::Tokens;
 use crate::words::StatementWords;
 
 /// Hive's name of the schema in which tables are made.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 /// The same here.
 pub(super) const PUBLIC: &str = "public";
@@ -102,7 +102,7 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
     if words.take("use") {
         let name = schema_name(words.name()?);
         words.end()?;
-        return use_schema(name).map(Some);
+        return Ok(Some(use_schema(name)));
     }
     if words.take_any(&["describe", "desc"]) {
         return describe(&mut words);
@@ -186,11 +186,9 @@ fn describe(words: &mut StatementWords<'_>) -> Result<Option<Statement>> {
 }
 
 /// `USE schema` sets where names without a schema are looked for.
-fn use_schema(name: String) -> Result<Statement> {
-    let value = Expr::value(Value::SingleQuotedString(name));
-    let variable = ast::ObjectName::from(vec![ast::Ident::new("search_path")]);
-    let set = ast::Set::SingleAssignment { scope: None, hivevar: false, variable, values: vec![value] };
-    Ok(Statement::Statement(Box::new(ast::Statement::Set(set))))
+fn use_schema(name: String) -> Statement {
+    let name = ast::ObjectName::from(vec![ast::Ident::with_quote('"', name)]);
+    Statement::Statement(Box::new(ast::Statement::Use(ast::Use::Object(name))))
 }
 
 /// Rewrites the parts of a statement that are no queries.
@@ -215,6 +213,9 @@ pub(super) fn rewrite(statement: &mut ast::Statement) -> Result<()> {
                     ast::AlterTableOperation::AddConstraint { constraint, .. } => {
                         check_constraint(constraint)?
                     }
+                    ast::AlterTableOperation::RenameTable {
+                        table_name: ast::RenameTableNameKind::To(name) | ast::RenameTableNameKind::As(name),
+                    } => super::rewrite_name(name),
                     ast::AlterTableOperation::AlterColumn { .. } => {
                         return Err(refuse("ALTER COLUMN is not supported in HiveQL"));
                     }
@@ -222,6 +223,8 @@ pub(super) fn rewrite(statement: &mut ast::Statement) -> Result<()> {
                 }
             }
         }
+        // Of these the walk over a statement does not come by the names.
+        ast::Statement::Drop { names, .. } => names.iter_mut().for_each(super::rewrite_name),
         _ => {}
     }
     Ok(())
