@@ -501,7 +501,7 @@ impl Running {
             authenticate: Arc::new(self.authenticator.clone()),
             encryption: self.hive_encryption.clone(),
             database: session::DATABASE.to_string(),
-            settings: Vec::new(),
+            settings: vec![("harrier.dialect".to_string(), "hive".to_string())],
             limits: HiveLimits {
                 sessions_max: config.max_connections as usize,
                 authentication_timeout: config.authentication_timeout.0,

@@ -28,7 +28,7 @@ mod scroll;
 mod server;
 mod session;
 pub(crate) mod text;
-mod types;
+pub(crate) mod types;
 mod value_encoder;
 mod value_output;
 mod values;

@@ -3,6 +3,8 @@
 use arrow::datatypes::{DataType, Field, Fields, IntervalUnit};
 use harrier_thrift::ThriftValue;
 
+use crate::pg::types::TYPE_KEY;
+
 /// `TTypeId`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -23,6 +25,8 @@ pub(super) enum TypeId {
     Decimal = 15,
     Null = 16,
     Date = 17,
+    Varchar = 18,
+    Char = 19,
 }
 
 /// The type of a column.
@@ -31,6 +35,8 @@ pub(super) struct HiveType {
     pub id: TypeId,
     /// Precision and scale of a decimal.
     pub decimal: Option<(u8, i8)>,
+    /// Characters of a varchar or char.
+    length: Option<i32>,
     /// As in DDL: `array<int>`.
     pub name: String,
 }
@@ -46,7 +52,32 @@ pub(super) fn is_uuid(field: &Field) -> bool {
 
 impl HiveType {
     pub fn of(field: &Field) -> Self {
-        let simple = |id: TypeId, name: &str| Self { id, decimal: None, name: name.to_string() };
+        Self::of_name(field).unwrap_or_else(|| Self::of_data_type(field))
+    }
+
+    /// The type that a field's metadata names, where its Arrow type is wider.
+    fn of_name(field: &Field) -> Option<Self> {
+        let name = field.metadata().get(TYPE_KEY)?;
+        let of = |id, length, name: String| Some(Self { id, decimal: None, length, name });
+        match (name.as_str(), field.data_type()) {
+            ("int2", DataType::Int32 | DataType::Int64) => of(TypeId::SmallInt, None, "smallint".to_string()),
+            ("int4", DataType::Int64) => of(TypeId::Int, None, "int".to_string()),
+            (name, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+                let (name, size) = name.split_once('(')?;
+                let length: i32 = size.strip_suffix(')')?.parse().ok()?;
+                match name {
+                    "varchar" => of(TypeId::Varchar, Some(length), format!("varchar({length})")),
+                    "bpchar" => of(TypeId::Char, Some(length), format!("char({length})")),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn of_data_type(field: &Field) -> Self {
+        let simple =
+            |id: TypeId, name: &str| Self { id, decimal: None, length: None, name: name.to_string() };
         match field.data_type() {
             DataType::Null => simple(TypeId::Null, "void"),
             DataType::Boolean => simple(TypeId::Boolean, "boolean"),
@@ -95,24 +126,25 @@ impl HiveType {
     fn decimal(precision: u8, scale: i8) -> Self {
         if precision > PRECISION_MAX || scale < 0 {
             // More digits than a client's type has.
-            return Self { id: TypeId::String, decimal: None, name: "string".to_string() };
+            return Self { id: TypeId::String, decimal: None, length: None, name: "string".to_string() };
         }
         let name = format!("decimal({precision},{scale})");
-        Self { id: TypeId::Decimal, decimal: Some((precision, scale)), name }
+        Self { id: TypeId::Decimal, decimal: Some((precision, scale)), length: None, name }
     }
 
     /// A `TTypeDesc` of one primitive entry, also for nested types: Hive's JDBC driver reads no other.
     pub fn description(&self) -> ThriftValue {
-        let mut entry = vec![(1, ThriftValue::I32(self.id as i32))];
+        let qualifier =
+            |name, value| (ThriftValue::text(name), ThriftValue::Struct(vec![(1, ThriftValue::I32(value))]));
+        let mut qualifiers = Vec::new();
         if let Some((precision, scale)) = self.decimal {
-            let qualifier = |name, value| {
-                (ThriftValue::text(name), ThriftValue::Struct(vec![(1, ThriftValue::I32(value))]))
-            };
-            let qualifiers = ThriftValue::Map(vec![
-                qualifier("precision", i32::from(precision)),
-                qualifier("scale", i32::from(scale)),
-            ]);
-            entry.push((2, ThriftValue::Struct(vec![(1, qualifiers)])));
+            qualifiers.push(qualifier("precision", i32::from(precision)));
+            qualifiers.push(qualifier("scale", i32::from(scale)));
+        }
+        qualifiers.extend(self.length.map(|length| qualifier("characterMaximumLength", length)));
+        let mut entry = vec![(1, ThriftValue::I32(self.id as i32))];
+        if !qualifiers.is_empty() {
+            entry.push((2, ThriftValue::Struct(vec![(1, ThriftValue::Map(qualifiers))])));
         }
         let entry = ThriftValue::Struct(vec![(1, ThriftValue::Struct(entry))]);
         ThriftValue::Struct(vec![(1, ThriftValue::List(vec![entry]))])
@@ -140,6 +172,19 @@ mod tests {
         ]);
         assert_eq!(name(DataType::Struct(fields)), "struct<x:int,y:array<string>>");
         assert_eq!(name(DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into())), "string");
+    }
+
+    #[test]
+    fn metadata_names_narrower_types() {
+        let named = |kind: DataType, name: &str| {
+            let metadata = [(TYPE_KEY.to_string(), name.to_string())].into();
+            HiveType::of(&Field::new("", kind, true).with_metadata(metadata))
+        };
+        assert_eq!(named(DataType::Int64, "int4").name, "int");
+        assert_eq!(named(DataType::Utf8View, "varchar(7)").name, "varchar(7)");
+        assert_eq!(named(DataType::Utf8, "bpchar(3)").id, TypeId::Char);
+        assert_eq!(named(DataType::Utf8, "json").name, "string");
+        assert_eq!(named(DataType::Int64, "oid").name, "bigint");
     }
 
     #[test]

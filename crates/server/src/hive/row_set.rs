@@ -48,7 +48,9 @@ impl Wire {
             | TypeId::Struct
             | TypeId::Decimal
             | TypeId::Null
-            | TypeId::Date => Self::Text,
+            | TypeId::Date
+            | TypeId::Varchar
+            | TypeId::Char => Self::Text,
         }
     }
 

@@ -139,11 +139,19 @@ impl Service<'_> {
             )
             .with_hint("Log in as that user, or run SET ROLE."));
         }
-        let settings = configuration.iter().filter_map(|(key, value)| setting(key, value)).collect();
+        let mut settings: Vec<_> =
+            configuration.iter().filter_map(|(key, value)| setting(key, value)).collect();
+        let database = value("use:database").filter(|name| !name.is_empty());
+        let schema = database.map(|database| metadata::own_schema(database));
+        settings.extend(schema.map(|schema| ("search_path".to_string(), quote_identifier(schema))));
         let session = self.site.open(&role, self.caller.ends(), protocol, settings).await?;
-        if let Some(database) = value("use:database").filter(|name| !name.is_empty()) {
-            let used = use_database(&session.lane, database).await;
-            used.inspect_err(|_| self.site.end(&session))?;
+        if let (Some(database), Some(schema)) = (database, schema) {
+            let exists = metadata::has_schema(&session.lane, schema).await;
+            if !exists.inspect_err(|_| self.site.end(&session))? {
+                self.site.end(&session);
+                let message = format!("schema \"{database}\" does not exist");
+                return Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message));
+            }
         }
         self.caller.add_session(session.handle.guid);
         let configuration = ThriftValue::Map(
@@ -390,22 +398,9 @@ fn setting(key: &str, value: &str) -> Option<(String, String)> {
     is_known.then(|| (name.to_string(), value.to_string()))
 }
 
-/// Makes a schema the current one.
-///
-/// Errors: there is none of this name (3F000).
-async fn use_database(lane: &Arc<Lane>, database: &str) -> Result<(), SqlError> {
-    let schema = metadata::own_schema(database);
-    if !metadata::has_schema(lane, schema).await? {
-        return Err(SqlError::new(
-            SqlState::INVALID_SCHEMA_NAME,
-            format!("schema \"{database}\" does not exist"),
-        ));
-    }
-    let text = format!("SET search_path TO \"{}\"", schema.replace('"', "\"\""));
-    let request = Request { text, timeout: Duration::ZERO, buffer_after: Duration::MAX };
-    let operation = Operation::start(Arc::clone(lane), request);
-    let progress = operation.wait(Duration::MAX, |progress| progress.state.has_ended()).await;
-    progress.failure.map_or(Ok(()), Err)
+/// A name as a setting has it.
+fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A `TOperationHandle`.

@@ -51,7 +51,7 @@ pub(super) const NUMERIC_PRECISION: u8 = 38;
 const NUMERIC_SCALE: i8 = 10;
 
 /// Key in a field's metadata for the name of its PostgreSQL type, where the Arrow type does not determine it.
-const TYPE_KEY: &str = "pg.type";
+pub(crate) const TYPE_KEY: &str = "pg.type";
 
 /// Types that a field may name, with the size of their values.
 const NAMED: [(&str, u32, i16); 32] = [
