@@ -31,7 +31,7 @@ const PARTS: [(&str, &str); 11] = [
     ("deaths", "two hundred deaths of ranks, spares, coordinators and launchers"),
     ("crashes", "a crash at every step of a transaction, upon disks, S3, HDFS and PostgreSQL"),
     ("faults", "a fault of each kind at every frame of a statement, in calm weather and in rough"),
-    ("fuzz", "frames that a rank does not bear, by what they reach"),
+    ("fuzz", "frames that a rank, and messages that a server does not bear, by what they reach"),
     ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
     ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
     ("differential", "twenty thousand random statements beside PostgreSQL, on one process and on ranks"),
@@ -155,8 +155,9 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             units.map(|unit| item(unit.to_owned(), What::Units(unit), every())).into()
         }
         "fuzz" => {
-            let command = What::Command(vec!["checks/fuzz/run.sh", "1800"]);
-            vec![item("frames".to_owned(), command, vec![])]
+            let targets = ["frames", "thrift"];
+            let command = |target| What::Command(vec!["checks/fuzz/run.sh", "1200", target]);
+            targets.map(|target| item(target.to_owned(), command(target), vec![])).into()
         }
         "tpch" => {
             let data = ".harrier/data/tpch-sf10";
