@@ -4,7 +4,7 @@
 #
 # usage: scripts/clients.sh [--packages]
 #
-# Prints the folder, with python/ and dbt/ (environments of Python), java/ (jars) and node/ (modules). psql,
+# Prints the folder, with python/, dbt/ and hive/ (environments of Python), java/ (jars) and node/ (modules). psql,
 # pgbench, isql, psqlODBC, Java and Node.js are packages of the system, installed with apt-get where they are missing and it may. What
 # is there already is kept; where there is a folder ~/.cache/harrier the jars are kept there too, for other
 # checkouts. Exit status: 0 if all clients are there, 1 if not.
@@ -14,6 +14,7 @@ set -eu
 
 pgjdbc_version=42.7.7
 sqlline_version=1.12.0
+hive_jdbc_version=4.0.1
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=$checkout/.harrier/clients
@@ -28,6 +29,10 @@ python_modules="adbc_driver_flightsql.dbapi adbc_driver_postgresql.dbapi alembic
  pyarrow pyodbc pyorc sql sqlalchemy.dialects.postgresql sqlalchemy.ext.asyncio sqlalchemy.orm
  tortoise.backends.asyncpg"
 dbt_modules="dbt.adapters.postgres dbt.cli.main psycopg2.extras"
+hive_modules="impala.dbapi impala.sqlalchemy pyhive.hive pyhive.sqlalchemy_hive thrift_sasl"
+
+# Of these there are no wheels.
+hive_sources="pure-sasl==0.6.2 PyHive==0.7.0"
 
 main() {
     if [ "${1-}" = --packages ]; then
@@ -37,8 +42,9 @@ main() {
     # Each of the three has been installed as these files ask for: another word in them is another set of
     # clients.
     python_version=$(echo "$python_modules" | cat - "$checkout/scripts/clients/python.txt" | cksum)
+    hive_version=$(echo "$hive_modules $hive_sources" | cat - "$checkout/scripts/clients/hive.txt" | cksum)
     dbt_version=$(echo "$dbt_modules" | cat - "$checkout/scripts/clients/dbt.txt" | cksum)
-    java_version="$pgjdbc_version $sqlline_version $(cksum <"$checkout/scripts/clients/pom.xml")"
+    java_version="$pgjdbc_version $sqlline_version $hive_jdbc_version $(cksum <"$checkout/scripts/clients/pom.xml")"
     node_version=$(cksum <"$checkout/scripts/clients/package-lock.json")
     if [ -n "$(missing_parts)" ]; then
         # One at a time: the tests of several crates may ask for it at once.
@@ -61,6 +67,7 @@ main() {
 missing_parts() {
     is_version "$folder/python" "$python_version" || echo python
     is_version "$folder/dbt" "$dbt_version" || echo dbt
+    is_version "$folder/hive" "$hive_version" || echo hive
     is_version "$folder/java" "$java_version" || echo java
     is_version "$folder/node" "$node_version" || echo node
 }
@@ -77,10 +84,12 @@ install_parts() {
     python=$!
     install_environment dbt "$dbt_modules" "$dbt_version" &
     dbt=$!
+    install_hive &
+    hive=$!
     { command -v mvn && command -v npm; } >/dev/null 2>&1 || need_packages
     install_jars
     install_modules
-    wait "$python" "$dbt"
+    wait "$python" "$dbt" "$hive"
 }
 
 # install_environment NAME MODULES VERSION
@@ -94,6 +103,20 @@ install_environment() {
     fi
 }
 
+# Hive's clients in Python: an environment of wheels, and two packages that are built.
+install_hive() {
+    is_version "$folder/hive" "$hive_version" && return 0
+    # shellcheck disable=SC2086 # one word for each package
+    if environment "$folder/hive" six --no-deps --requirement "$checkout/scripts/clients/hive.txt" &&
+        build "$folder/hive" --no-deps $hive_sources &&
+        import "$folder/hive" "$hive_modules"; then
+        echo "$hive_version" >"$folder/hive/.version"
+    else
+        rm -rf "${folder:?}/hive"
+        echo "clients: what scripts/clients/hive.txt lists could not be installed" >&2
+    fi
+}
+
 install_jars() {
     is_version "$folder/java" "$java_version" && return 0
     name=clients-$(echo "$java_version" | cksum | tr ' ' -)
@@ -101,12 +124,12 @@ install_jars() {
     rm -rf "$folder/java"
     command -v mvn >/dev/null 2>&1 || return 0
     if jars clients -Dpgjdbc.version="$pgjdbc_version" -Dsqlline.version="$sqlline_version" \
-        -Dharrier.folder="$folder"; then
+        -Dhive.jdbc.version="$hive_jdbc_version" -Dharrier.folder="$folder"; then
         echo "$java_version" >"$folder/java/.version"
         keep "$name" "$folder/java"
     else
         rm -rf "$folder/java"
-        echo "clients: Maven could not get pgjdbc $pgjdbc_version and sqlline $sqlline_version" >&2
+        echo "clients: Maven could not get pgjdbc $pgjdbc_version, sqlline $sqlline_version and hive-jdbc $hive_jdbc_version" >&2
     fi
 }
 

@@ -28,11 +28,27 @@ environment() {
         python3 -m venv "$made" >&2 || return 1
         run_pip "$made" "$@" || return 1
     fi
+    import "$made" "$modules"
+}
+
+# import FOLDER MODULES: imports modules of an environment.
+import() {
     # Python compiles what is imported, and keeps that: the rest, most of it tests of the packages' own, need
     # not be compiled.
     # shellcheck disable=SC2086 # one word for each module
-    env -u PYTHONDONTWRITEBYTECODE "$made/bin/python3" -W ignore \
-        -c 'import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]' $modules >&2
+    env -u PYTHONDONTWRITEBYTECODE "$1/bin/python3" -W ignore \
+        -c 'import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]' $2 >&2
+}
+
+# build FOLDER ARGUMENT...: adds packages to an environment of which there are no wheels.
+build() {
+    made=$1
+    shift
+    if [ -x "$uv" ]; then
+        run_uv pip install --python "$made/bin/python3" "$@"
+    else
+        "$made/bin/python3" -m pip install --quiet --disable-pip-version-check --no-compile "$@" >&2
+    fi
 }
 
 # add FOLDER ARGUMENT...: adds packages to an environment.

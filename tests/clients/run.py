@@ -1,6 +1,6 @@
-"""Runs the client programs beside it against a server that speaks PostgreSQL's protocol, and says how each went.
+"""Runs the client programs beside it against a server that speaks PostgreSQL's protocol, or Hive's, and says how each went.
 
-usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--only NAME]... [--more] [--keep-going] [--known FILE] [--tls] [--trace FOLDER] [--list]
+usage: run.py HOST PORT USER [--database NAME] [--flight PORT] [--hive PORT] [--only NAME]... [--more] [--keep-going] [--known FILE] [--tls] [--trace FOLDER] [--list]
 
 The password is $PGPASSWORD; the clients are where scripts/clients.sh has put them, and those of --more where scripts/more-clients.sh has. Exit status: 0 if all went well, 1 if not.
 """
@@ -18,6 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENTS = os.environ.get("HARRIER_CLIENTS") or os.path.join(HERE, "../../.harrier/clients")
 MORE_CLIENTS = os.environ.get("HARRIER_MORE_CLIENTS") or os.path.join(HERE, "../../.harrier/more-clients")
 NAMES = ["psql", "psycopg", "asyncpg", "sqlalchemy", "node", "pgjdbc", "pyodbc", "pgbench", "pgcli", "sqlline", "jupysql", "adbc", "dbt", "peewee", "tortoise", "django", "builders", "flightsql"]
+# Clients of HiveServer2.
+HIVE_NAMES = ["pyhive", "impyla", "hive_sqlalchemy", "hivejdbc"]
 # Those that take long to install.
 MORE_NAMES = ["go", "tools", "activerecord", "php", "postgres", "frames", "drizzle_kit"]
 # What all the checks of one client may take; each check has a limit of its own.
@@ -29,13 +31,17 @@ TRACE_LINES = 30
 def command(name):
     if name == "pgjdbc":
         return ["java", "-cp", os.path.join(CLIENTS, "java/postgresql.jar"), os.path.join(HERE, "CheckPgjdbc.java")]
+    if name == "hivejdbc":
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+        return ["java", *options, "-cp", os.path.join(CLIENTS, "java/hive-jdbc.jar"), os.path.join(HERE, "CheckHiveJdbc.java")]
     if name == "go":
         return [os.path.join(MORE_CLIENTS, "go/clients")]
     if name == "tools":
         return ["java", "-XX:TieredStopAtLevel=1", "-cp", os.path.join(MORE_CLIENTS, "java/classes") + ":" + os.path.join(MORE_CLIENTS, "java/*"), "CheckTools"]
     programs = {"activerecord": ["ruby", "-W0", "check_activerecord.rb"], "php": ["php", "check_php.php"]}
     programs |= {script: ["node", f"check_{script}.js"] for script in ["node", "builders", "drizzle_kit"]}
-    *words, script = programs.get(name, [os.path.join(folder(name), "python/bin/python3"), f"check_{name}.py"])
+    environment = "hive" if name in HIVE_NAMES else "python"
+    *words, script = programs.get(name, [os.path.join(folder(name), environment, "bin/python3"), f"check_{name}.py"])
     return words + [os.path.join(HERE, script)]
 
 
@@ -69,18 +75,23 @@ class Trace:
 def run(name, arguments):
     """Runs one client; returns how many of its checks went well, how many did not, and its own name with its version."""
     port, trace = arguments.port, None
+    database = arguments.database
     if name == "flightsql":
         port = arguments.flight
+    elif name in HIVE_NAMES:
+        port, database = arguments.hive, "default"
     elif arguments.trace:
         trace = Trace(arguments.trace, name, arguments.host, port)
         port = trace.proxy.port
     # What the caller has set for his own clients would change what ours do.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PG") or key == "PGPASSWORD"}
     environment |= {"HARRIER_CLIENTS": folder(name), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    # One port takes all transports.
+    environment |= {"HIVE_HTTP_PORT": str(arguments.hive or 0)}
     if arguments.tls and not trace:
         environment["CLIENTS_TLS"] = "1"
     host = "127.0.0.1" if trace else arguments.host
-    words = command(name) + [host, str(port), arguments.user, arguments.database] + (["--keep-going"] if arguments.keep_going else [])
+    words = command(name) + [host, str(port), arguments.user, database] + (["--keep-going"] if arguments.keep_going else [])
     program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace", env=environment)
     limit = threading.Timer(CLIENT_SECONDS_MAX, program.kill)
     limit.start()
@@ -124,7 +135,8 @@ def main():
     options.add_argument("user")
     options.add_argument("--database", help="(default: the name of the user)")
     options.add_argument("--flight", type=int, metavar="PORT", help="the port of Arrow Flight SQL; without it that client is left out")
-    options.add_argument("--only", action="append", metavar="NAME", choices=NAMES + MORE_NAMES, help="run this client; may be given again")
+    options.add_argument("--hive", type=int, metavar="PORT", help="the port of HiveServer2; without it its clients are left out")
+    options.add_argument("--only", action="append", metavar="NAME", choices=NAMES + HIVE_NAMES + MORE_NAMES, help="run this client; may be given again")
     options.add_argument("--more", action="store_true", help="run the clients that scripts/more-clients.sh installs, instead")
     options.add_argument("--keep-going", action="store_true", help="run the further checks of a client after one has failed")
     options.add_argument("--known", metavar="FILE", help="checks that are known to fail: the name of a client, a tab, the check, and behind another tab why")
@@ -139,14 +151,17 @@ def main():
             lines = [line.rstrip("\n").split("\t") for line in file if line.strip() and not line.startswith("#")]
         arguments.differences = [(line[0], line[1]) for line in lines]
     if arguments.list:
-        print("\n".join(MORE_NAMES if arguments.more else NAMES))
+        print("\n".join(MORE_NAMES if arguments.more else NAMES + HIVE_NAMES))
         return 0
     if arguments.trace:
         os.makedirs(arguments.trace, exist_ok=True)
     results = []
-    for name in arguments.only or (MORE_NAMES if arguments.more else NAMES):
+    for name in arguments.only or (MORE_NAMES if arguments.more else NAMES + HIVE_NAMES):
         if name == "flightsql" and arguments.flight is None:
             print("== flightsql: left out, no --flight PORT", flush=True)
+            continue
+        if name in HIVE_NAMES and arguments.hive is None:
+            print(f"== {name}: left out, no --hive PORT", flush=True)
             continue
         print(f"== {name}", flush=True)
         started = time.monotonic()

@@ -1,4 +1,5 @@
-//! Client drivers and tools of PostgreSQL and Arrow Flight SQL against `harrier serve` (`tests/clients`).
+//! Client drivers and tools of PostgreSQL, Arrow Flight SQL and Hive against `harrier serve`
+//! (`tests/clients`).
 
 use std::path::Path;
 use std::process::Command;
@@ -13,13 +14,14 @@ fn run(clients: &[&str]) {
         return;
     }
     let _shared = crate::MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-    let server = TestServer::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
+    let server =
+        TestServer::start(&["--launcher", "none", "--flight", "127.0.0.1:0", "--hive", "127.0.0.1:0"]);
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_string());
     let mut command = Command::new("python3");
     command.arg(root.join("tests/clients/run.py"));
     command.args(["127.0.0.1", &server.port.to_string(), &user, "--database", "warehouse", "--keep-going"]);
     command.arg("--known").arg(root.join("tests/clients/differences.tsv"));
-    command.args(["--flight", &server.flight.to_string()]);
+    command.args(["--flight", &server.flight.to_string(), "--hive", &server.hive.to_string()]);
     for client in clients {
         command.args(["--only", client]);
     }
@@ -92,4 +94,14 @@ fn dbt() {
 #[test]
 fn mappers() {
     run(&["peewee", "tortoise", "django", "builders"]);
+}
+
+#[test]
+fn hive_in_python() {
+    run(&["pyhive", "impyla", "hive_sqlalchemy"]);
+}
+
+#[test]
+fn hive_jdbc() {
+    run(&["hivejdbc"]);
 }

@@ -20,6 +20,7 @@ pub struct TestServer {
     pub port: u16,
     /// Port of Flight SQL; 0 if disabled.
     pub flight: u16,
+    pub hive: u16,
     /// URL of the monitoring pages, with the password.
     pub pages: String,
     pub folder: TempDir,
@@ -68,7 +69,7 @@ impl TestServer {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (mut port, mut flight, mut pages) = (None, 0, None);
+        let (mut port, mut flight, mut hive, mut pages) = (None, 0, 0, None);
         while port.is_none() || pages.is_none() {
             let Some(Ok(line)) = lines.next() else {
                 let _ = child.wait();
@@ -81,11 +82,13 @@ impl TestServer {
                 port = rest.split(' ').next().unwrap().parse().ok();
             } else if let Some(url) = line.strip_prefix("Arrow Flight SQL: ") {
                 flight = url.rsplit(':').next().unwrap().parse().unwrap();
+            } else if let Some(url) = line.strip_prefix("Hive: jdbc:hive2://127.0.0.1:") {
+                hive = url.split('/').next().unwrap().parse().unwrap();
             } else if let Some(url) = line.strip_prefix("pages: ") {
                 pages = Some(url.to_string());
             }
         }
-        Self { child, port: port.unwrap(), flight, pages: pages.unwrap(), folder, mark }
+        Self { child, port: port.unwrap(), flight, hive, pages: pages.unwrap(), folder, mark }
     }
 
     pub fn pid(&self) -> u32 {
