@@ -1,4 +1,5 @@
-//! Distributed planning: slices and tasks, the splits of each rank, colocated joins.
+//! Distributed planning: slices and tasks, the motions (exchanges, shuffles) between them, the splits of each
+//! rank, colocated joins.
 
 pub(crate) mod bucket_routing;
 pub(crate) mod colocated_joins;

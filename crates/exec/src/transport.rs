@@ -1,4 +1,5 @@
-//! Transport of plans, settings, rows and errors between ranks: over MPI, over gRPC, or within a process.
+//! Transport between ranks, over MPI, over gRPC, or within a process: plans, settings, errors, and the rows of
+//! motions (the exchange, or shuffle).
 
 pub(crate) mod broadcast;
 pub(crate) mod channel;

@@ -9,6 +9,10 @@
 //!     ─► physical optimizer rules: ours in front, DataFusion's, ours before its last check and after it
 //! ```
 //!
+//! Two rules need what the planner does not have, and are added by who has it: `CompactStringViews`
+//! (`engine/src/session/planner.rs`, and on ranks), and `DistinctCalls` for sequences
+//! (`engine/src/warehouse/sequences/functions.rs`).
+//!
 //! A guarded rule is DataFusion's own, kept from plans that it would rewrite wrongly. The file of each rule
 //! documents it.
 

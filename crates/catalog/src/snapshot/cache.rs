@@ -1,5 +1,6 @@
 //! LRU caches of table data, statistics and column versions by snapshot: the next statement only queries the
-//! newest snapshot, or what later snapshots added.
+//! newest snapshot, or what later snapshots added. Schemas, tables and views are cached in `catalog.rs`
+//! (`cached_state`), roles and privileges in `catalog/access.rs`.
 //!
 //! Invariants: only data of committed snapshots is cached, never that of an open transaction. Files and
 //! inlined rows are cached by snapshot. Statistics of a file are immutable: they are cached by table and

@@ -1,4 +1,5 @@
-//! Temporary tables and views in PostgreSQL's catalogs: in a schema `pg_temp_N` of their session.
+//! Temporary tables and views in PostgreSQL's catalogs: in a schema `pg_temp_N` of their session. The tables
+//! themselves are in the session's `NameResolver`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

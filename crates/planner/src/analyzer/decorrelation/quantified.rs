@@ -9,8 +9,8 @@
 //! ```
 //!
 //! For a top-level conjunct of WHERE, DataFusion plans semi and anti joins, and two kinds of these are
-//! correct: IN with plain conditions, and NOT IN of a row value in an uncorrelated subquery (a null-aware
-//! anti join, which needs a key). EXISTS over a plan that always has a row is true.
+//! correct: IN with plain conditions, and NOT IN of a value of the outer row in an uncorrelated subquery (a
+//! null-aware anti join, which needs a key). EXISTS over a plan that always has a row is true.
 
 use std::sync::Arc;
 
