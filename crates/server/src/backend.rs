@@ -51,6 +51,8 @@ pub struct BackendStatement {
     /// The command tag of a statement with rows: `SELECT`, `SHOW`, `EXPLAIN`.
     pub tag: &'static str,
     pub kind: StatementKind,
+    /// Whether it returns rows, as far as its text tells.
+    pub has_rows: bool,
 }
 
 /// The result of a statement.

@@ -75,6 +75,38 @@ impl ParsedStatement {
         }
     }
 
+    /// Whether it returns rows, as far as its text tells.
+    pub fn has_rows(&self) -> bool {
+        match &self.form {
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => match statement.as_ref() {
+                ast::Statement::Query(query) => !matches!(
+                    query.body.as_ref(),
+                    ast::SetExpr::Insert(_)
+                        | ast::SetExpr::Update(_)
+                        | ast::SetExpr::Delete(_)
+                        | ast::SetExpr::Merge(_)
+                ),
+                statement => {
+                    returning_items::items(statement).is_some()
+                        || parameters::shows_rows(statement)
+                        || matches!(
+                            statement,
+                            ast::Statement::Explain { .. }
+                                | ast::Statement::ExplainTable { .. }
+                                | ast::Statement::ShowTables { .. }
+                                | ast::Statement::ShowColumns { .. }
+                                | ast::Statement::ShowFunctions { .. }
+                                | ast::Statement::ShowCreate { .. }
+                        )
+                }
+            },
+            harrier_sql::Statement::Sql(Statement::Explain(_))
+            | harrier_sql::Statement::CheckTable(_)
+            | harrier_sql::Statement::VacuumDryRun => true,
+            _ => false,
+        }
+    }
+
     /// The command tag of a statement with RETURNING that returned `rows` rows; `None` if it writes nothing.
     pub fn returning_tag(&self, rows: usize) -> Option<String> {
         let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return None };

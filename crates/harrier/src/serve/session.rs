@@ -264,9 +264,9 @@ impl EngineSession {
             let whole = splitter::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
             let parsed = self.run(async move { session.parse(whole) }).await?;
-            let (kind, tag) = (parsed.kind(), parsed.tag());
+            let (kind, tag, has_rows) = (parsed.kind(), parsed.tag(), parsed.has_rows());
             let inner: Arc<dyn Any + Send + Sync> = Arc::new(parsed);
-            Ok(BackendStatement { text: text.to_string(), inner, tag, kind })
+            Ok(BackendStatement { text: text.to_string(), inner, tag, kind, has_rows })
         }
         .boxed()
     }

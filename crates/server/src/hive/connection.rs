@@ -9,6 +9,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_thrift::{DecodeLimits, Kind, SaslStatus};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
@@ -27,6 +28,12 @@ const CONNECTIONS_FOR_SESSION: usize = 3;
 
 /// Pause after a failed accept: a lack of descriptors or memory would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a client may take to read a reply.
+const SEND_MAX: Duration = Duration::from_secs(600);
+
+/// A connection that nobody is admitted over ends after so many calls.
+const REFUSALS_MAX: u32 = 5;
 
 /// HTTP connections waiting to be served.
 const HTTP_AHEAD: usize = 64;
@@ -60,7 +67,10 @@ pub(super) async fn accept(listener: TcpListener, site: Arc<Site>, ended: Cancel
             }
         };
         // Clients that connect and stay silent must not exhaust memory.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(%client, "hive: too many connections");
+            continue;
+        };
         let _ = stream.set_nodelay(true);
         let serve = serve(Arc::clone(&site), stream, client, place, http_sender.clone());
         tokio::spawn(ended.clone().run_until_cancelled_owned(async move {
@@ -90,7 +100,7 @@ async fn serve(
     let first = tokio::time::timeout(limit, transport.first_byte()).await.map_err(|_| late())??;
     if HTTP.contains(&first) {
         let (stream, read) = transport.into_parts();
-        let _ = http.send(HttpConnection::new(stream, read, ends, place)).await;
+        let _ = http.send(HttpConnection::new(stream, read, ends, place, limit)).await;
         return Ok(());
     }
     let caller = match first {
@@ -102,11 +112,24 @@ async fn serve(
         }
         _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown transport")),
     };
+    let sessions = EndSessions { site: &site, caller: &caller };
     let result = calls(&site, &caller, &mut transport).await;
-    for session in caller.take_sessions() {
-        site.end_named(&session);
-    }
+    drop(sessions);
     result
+}
+
+/// Ends the sessions of a connection with it.
+struct EndSessions<'a> {
+    site: &'a Site,
+    caller: &'a Caller,
+}
+
+impl Drop for EndSessions<'_> {
+    fn drop(&mut self) {
+        for session in self.caller.take_sessions() {
+            self.site.end_named(&session);
+        }
+    }
 }
 
 /// Encrypts a connection, if TLS is configured.
@@ -166,24 +189,31 @@ fn credentials(payload: &[u8]) -> Option<(String, String)> {
 
 /// Answers calls until the client has disconnected.
 async fn calls(site: &Arc<Site>, caller: &Caller, transport: &mut Transport) -> io::Result<()> {
-    let whole = DecodeLimits { bytes: site.hive.limits.message_bytes_max, values: VALUES_MAX };
+    let limits = &site.hive.limits;
+    let whole = DecodeLimits { bytes: limits.message_bytes_max, values: VALUES_MAX };
+    let deadline = Instant::now() + limits.authentication_timeout;
+    let mut refusals = 0;
     loop {
-        let is_admitted = caller.is_admitted();
-        let limits = if is_admitted { whole } else { OPENING };
-        let next = transport.message(limits);
-        let message = if is_admitted {
-            next.await?
+        let message = if caller.is_admitted() {
+            // A session without calls has ended by then.
+            tokio::time::timeout(limits.idle, transport.message(whole)).await
         } else {
-            let limit = site.hive.limits.authentication_timeout;
-            tokio::time::timeout(limit, next).await.map_err(|_| late())??
+            tokio::time::timeout_at(deadline, transport.message(OPENING)).await
         };
+        let message = message.map_err(|_| late())??;
         let reply = tokio::select! {
             biased;
             reply = answer(site, caller, &message) => reply,
             error = transport.wait_for_disconnect() => return Err(error),
         };
         if message.kind != Kind::OneWay {
-            transport.send(&reply).await?;
+            tokio::time::timeout(SEND_MAX, transport.send(&reply)).await.map_err(|_| late())??;
+        }
+        if !caller.is_admitted() {
+            refusals += 1;
+            if refusals >= REFUSALS_MAX {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
         }
     }
 }

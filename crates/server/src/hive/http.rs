@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,9 @@ use crate::pg::io::Stream;
 /// The name of the cookie, as in Hive.
 const COOKIE: &str = "hive.server2.auth";
 
-/// How long a cookie is good.
-const COOKIE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// How long a cookie is good: a role that may no longer log in, or not with this password, is out then.
+/// Clients send user and password again.
+const COOKIE_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum cookies; the oldest is dropped.
 const COOKIES_MAX: usize = 10_000;
@@ -66,12 +67,40 @@ pub(super) struct HttpConnection {
 pub(super) struct HttpPeer {
     ends: Ends,
     calls: Arc<AtomicUsize>,
+    /// A call of the connection has been authenticated.
+    is_admitted: Arc<AtomicBool>,
+}
+
+/// Whom a cookie stands for, and the connection that it was given to.
+struct Cookie {
+    role: String,
+    address: IpAddr,
+    is_encrypted: bool,
+    certificate: Option<Arc<[u8]>>,
+    since: Instant,
+}
+
+impl Cookie {
+    /// Whether a connection is from where the cookie was given to.
+    fn fits(&self, ends: &Ends) -> bool {
+        self.since.elapsed() < COOKIE_LIFETIME
+            && self.address == ends.client.ip()
+            && self.is_encrypted == ends.is_encrypted
+            && self.certificate == ends.certificate
+    }
 }
 
 impl HttpConnection {
-    pub fn new(stream: Box<dyn Stream>, read: BytesMut, ends: Ends, place: Place) -> Self {
-        let silence = Box::pin(tokio::time::sleep(SILENCE_MAX));
-        Self { stream, read, silence, peer: HttpPeer { ends, calls: Arc::default() }, _place: place }
+    /// `limit`: how long the client may take to prove who it is.
+    pub fn new(stream: Box<dyn Stream>, read: BytesMut, ends: Ends, place: Place, limit: Duration) -> Self {
+        let silence = Box::pin(tokio::time::sleep(limit));
+        Self {
+            stream,
+            read,
+            silence,
+            peer: HttpPeer { ends, calls: Arc::default(), is_admitted: Arc::default() },
+            _place: place,
+        }
     }
 
     /// Passes on the stream's result, or an error after the idle timeout.
@@ -81,8 +110,14 @@ impl HttpConnection {
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let next = tokio::time::Instant::now() + SILENCE_MAX;
+        let is_admitted = self.peer.is_admitted.load(Ordering::Acquire);
         if polled.is_ready() {
-            self.silence.as_mut().reset(next);
+            // Before that, single bytes give no more time.
+            if is_admitted {
+                self.silence.as_mut().reset(next);
+            } else if self.silence.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
             return polled;
         }
         loop {
@@ -166,8 +201,7 @@ impl Connected<IncomingStream<'_, HttpConnections>> for HttpPeer {
 /// State shared by all requests.
 struct HttpSite {
     site: Arc<Site>,
-    /// Roles by cookie.
-    cookies: Mutex<HashMap<String, (String, Instant)>>,
+    cookies: Mutex<HashMap<String, Cookie>>,
 }
 
 /// Serves connections as long as the future lives.
@@ -195,7 +229,7 @@ async fn post(
 }
 
 async fn respond(state: &HttpSite, peer: HttpPeer, request: Request) -> Result<Response, Response> {
-    let HttpPeer { ends, calls } = peer;
+    let HttpPeer { ends, calls, is_admitted } = peer;
     calls.fetch_add(1, Ordering::AcqRel);
     let _calls = Calls(calls);
     if !PATHS.contains(&request.uri().path()) {
@@ -205,6 +239,10 @@ async fn respond(state: &HttpSite, peer: HttpPeer, request: Request) -> Result<R
         return Err((StatusCode::METHOD_NOT_ALLOWED, "a call is a POST\n").into_response());
     }
     let (role, cookie) = state.authenticate(&ends, request.headers()).await?;
+    is_admitted.store(true, Ordering::Release);
+    if acts_as(request.uri().query()).is_some_and(|other| other != role) {
+        return Err((StatusCode::FORBIDDEN, "a role may not act as another (doAs)\n").into_response());
+    }
     let limits = &state.site.hive.limits;
     let body = to_bytes(request.into_body(), limits.message_bytes_max).await;
     let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE.into_response())?;
@@ -233,10 +271,12 @@ impl HttpSite {
         ends: &Ends,
         headers: &HeaderMap,
     ) -> Result<(String, Option<HeaderValue>), Response> {
-        if let Some(role) = self.role_of_cookie(headers) {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?));
+        let cookie = self.role_of_cookie(ends, headers);
+        // A proxy may share its cookies between users.
+        if let Some(role) = cookie.filter(|role| given.as_ref().is_none_or(|(user, _)| user == role)) {
             return Ok((role, None));
         }
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| basic(value.to_str().ok()?));
         let (user, password) = given.map_or((String::new(), None), |(user, password)| (user, Some(password)));
         let role = self.site.authenticate(ends, &user, password.as_deref()).await;
         let role = role.map_err(|failure| {
@@ -247,31 +287,47 @@ impl HttpSite {
         let secure = if ends.is_encrypted { "; Secure" } else { "" };
         let text =
             format!("{COOKIE}={token}; HttpOnly; Path=/; Max-Age={}{secure}", COOKIE_LIFETIME.as_secs());
-        self.remember(token, role.clone());
+        self.remember(token, &role, ends);
         Ok((role, HeaderValue::try_from(text).ok()))
     }
 
-    fn role_of_cookie(&self, headers: &HeaderMap) -> Option<String> {
+    fn role_of_cookie(&self, ends: &Ends, headers: &HeaderMap) -> Option<String> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs =
             cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
         let (_, token) = pairs.find(|(name, _)| *name == COOKIE)?;
         let known = self.cookies.lock();
-        let (role, since) = known.get(token.trim_matches('"'))?;
-        (since.elapsed() < COOKIE_LIFETIME).then(|| role.clone())
+        known
+            .get(token.trim_matches('"'))
+            .filter(|cookie| cookie.fits(ends))
+            .map(|cookie| cookie.role.clone())
     }
 
-    fn remember(&self, token: String, role: String) {
+    fn remember(&self, token: String, role: &str, ends: &Ends) {
         let mut cookies = self.cookies.lock();
         if cookies.len() >= COOKIES_MAX {
-            cookies.retain(|_, (_, since)| since.elapsed() < COOKIE_LIFETIME);
-            let oldest = cookies.iter().min_by_key(|(_, (_, since))| *since).map(|(token, _)| token.clone());
+            cookies.retain(|_, cookie| cookie.since.elapsed() < COOKIE_LIFETIME);
+            let oldest =
+                cookies.iter().min_by_key(|(_, cookie)| cookie.since).map(|(token, _)| token.clone());
             if let Some(oldest) = oldest.filter(|_| cookies.len() >= COOKIES_MAX) {
                 cookies.remove(&oldest);
             }
         }
-        cookies.insert(token, (role, Instant::now()));
+        let cookie = Cookie {
+            role: role.to_string(),
+            address: ends.client.ip(),
+            is_encrypted: ends.is_encrypted,
+            certificate: ends.certificate.clone(),
+            since: Instant::now(),
+        };
+        cookies.insert(token, cookie);
     }
+}
+
+/// The user that a gateway wants to act as, of a query `doAs=user`.
+fn acts_as(query: Option<&str>) -> Option<String> {
+    let pairs = url::form_urlencoded::parse(query?.as_bytes());
+    pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("doas")).map(|(_, user)| user.into_owned())
 }
 
 /// User and password of a Basic authorization header (RFC 7617).
@@ -285,6 +341,12 @@ fn basic(value: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whom_to_act_as_is_read() {
+        assert_eq!(acts_as(Some("a=b&doAs=b%6fb")), Some("bob".to_string()));
+        assert_eq!((acts_as(Some("a=b")), acts_as(None)), (None, None));
+    }
 
     #[test]
     fn users_and_passwords_are_read() {

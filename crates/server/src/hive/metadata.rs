@@ -2,6 +2,7 @@
 //! Patterns are compared here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
@@ -13,7 +14,7 @@ use super::columns::{Cell, Kind, batch};
 use super::lane::Lane;
 use super::pattern::Pattern;
 use crate::backend::BackendResponse;
-use crate::execution::{ListedStatement, parse_single};
+use crate::execution::{ListedStatement, next_stop, parse_single};
 
 /// Hive's name of the schema that is there from the beginning, and PostgreSQL's.
 const DEFAULT: (&str, &str) = ("default", "public");
@@ -75,15 +76,27 @@ fn schema_pattern(text: Option<&str>) -> Pattern {
     Pattern::new(text.filter(|text| !text.is_empty()).unwrap_or("%"))
 }
 
-/// Runs a query in the session. Returns its rows as text.
-async fn query(lane: &Lane, text: &str) -> Result<Vec<Vec<Option<String>>>, SqlError> {
-    let _turn = lane.turn().await;
-    let listed = ListedStatement::begin(&lane.registry, &lane.guard.entry, &lane.backend, text);
-    let result = rows_of(lane, text, &listed).await;
-    let settled = lane.backend.settle().await;
-    let result = result.and_then(|rows| settled.map(|()| rows));
-    listed.end(result.as_ref().err());
-    result
+/// Runs a query in the session. Returns its rows as text. It comes to its end, or is stopped, also if nobody
+/// waits for it any more.
+async fn query(lane: &Arc<Lane>, text: &'static str) -> Result<Vec<Vec<Option<String>>>, SqlError> {
+    let lane = Arc::clone(lane);
+    let run = tokio::spawn(async move {
+        let _turn = lane.turn().await;
+        let mut stops = lane.guard.entry.listen();
+        let listed = ListedStatement::begin(&lane.registry, &lane.guard.entry, &lane.backend, text);
+        let result = tokio::select! {
+            biased;
+            failure = next_stop(&mut stops) => Err(failure),
+            rows = rows_of(&lane, text, &listed) => rows,
+        };
+        let settled = lane.backend.settle().await;
+        let result = result.and_then(|rows| settled.map(|()| rows));
+        listed.end(result.as_ref().err());
+        result
+    });
+    run.await.map_err(|error| {
+        SqlError::new(SqlState::INTERNAL_ERROR, format!("a query of the catalog ended: {error}"))
+    })?
 }
 
 async fn rows_of(
@@ -120,7 +133,7 @@ fn number(cell: Option<&Option<String>>) -> Option<i32> {
 }
 
 /// Whether a schema of this name exists, for this role.
-pub(super) async fn has_schema(lane: &Lane, name: &str) -> Result<bool, SqlError> {
+pub(super) async fn has_schema(lane: &Arc<Lane>, name: &str) -> Result<bool, SqlError> {
     let rows = query(lane, "SELECT schema_name FROM information_schema.schemata").await?;
     Ok(rows.iter().any(|row| text(row.first()) == name))
 }
@@ -133,7 +146,7 @@ pub(super) fn table_types() -> Result<RecordBatch, SqlError> {
     batch(&[("TABLE_TYPE", Kind::Text)], &["TABLE", "VIEW"].map(|name| vec![Cell::from(name)]))
 }
 
-pub(super) async fn schemas(lane: &Lane, pattern: Option<&str>) -> Result<RecordBatch, SqlError> {
+pub(super) async fn schemas(lane: &Arc<Lane>, pattern: Option<&str>) -> Result<RecordBatch, SqlError> {
     let pattern = schema_pattern(pattern);
     let rows = query(lane, "SELECT DISTINCT schema_name FROM information_schema.schemata ORDER BY 1").await?;
     let names = rows.iter().map(|row| hive_schema(text(row.first())));
@@ -143,7 +156,7 @@ pub(super) async fn schemas(lane: &Lane, pattern: Option<&str>) -> Result<Record
 }
 
 /// Comments by schema, relation, and number of the column; 0 for the relation's own.
-async fn comments(lane: &Lane) -> Result<BTreeMap<(String, String, i32), String>, SqlError> {
+async fn comments(lane: &Arc<Lane>) -> Result<BTreeMap<(String, String, i32), String>, SqlError> {
     let rows = query(
         lane,
         "SELECT n.nspname, c.relname, d.objsubid, d.description FROM pg_catalog.pg_description d \
@@ -170,7 +183,7 @@ fn comment(
 
 /// `kinds`: names of types of tables; empty for all.
 pub(super) async fn tables(
-    lane: &Lane,
+    lane: &Arc<Lane>,
     schema: Option<&str>,
     table: Option<&str>,
     kinds: &[String],
@@ -183,7 +196,7 @@ pub(super) async fn tables(
          WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_schema, table_name",
     )
     .await?;
-    let wanted: Vec<_> = kinds.iter().map(|kind| hive_kind(kind)).collect();
+    let wanted: Vec<_> = kinds.iter().filter_map(|kind| hive_kind(kind)).collect();
     let mut found = Vec::new();
     for row in &rows {
         let (schema, name) = (text(row.first()), text(row.get(1)));
@@ -210,12 +223,12 @@ pub(super) async fn tables(
     batch(&COLUMNS, &found)
 }
 
-/// The kind of table that a client asks for: Hive's own names, and JDBC's.
-fn hive_kind(kind: &str) -> &'static str {
+/// The kind of table that a client asks for: Hive's own names, and JDBC's. Others are ignored, as in Hive.
+fn hive_kind(kind: &str) -> Option<&'static str> {
     match kind.to_ascii_uppercase().as_str() {
-        "VIEW" | "VIRTUAL_VIEW" => "VIEW",
-        "TABLE" | "MANAGED_TABLE" | "EXTERNAL_TABLE" => "TABLE",
-        _ => "",
+        "VIEW" | "VIRTUAL_VIEW" => Some("VIEW"),
+        "TABLE" | "MANAGED_TABLE" | "EXTERNAL_TABLE" => Some("TABLE"),
+        _ => None,
     }
 }
 
@@ -246,7 +259,7 @@ const COLUMN_COLUMNS: [(&str, Kind); 23] = [
 ];
 
 pub(super) async fn columns(
-    lane: &Lane,
+    lane: &Arc<Lane>,
     schema: Option<&str>,
     table: Option<&str>,
     column: Option<&str>,
@@ -336,7 +349,7 @@ fn hive_name(udt: &str, length: Option<i32>) -> String {
     }
 }
 
-pub(super) async fn functions(lane: &Lane, name: Option<&str>) -> Result<RecordBatch, SqlError> {
+pub(super) async fn functions(lane: &Arc<Lane>, name: Option<&str>) -> Result<RecordBatch, SqlError> {
     let pattern = Pattern::sql(name.unwrap_or("%"), false);
     let rows = query(lane, "SELECT DISTINCT proname FROM pg_catalog.pg_proc ORDER BY 1").await?;
     let names = rows.iter().map(|row| text(row.first())).filter(|name| pattern.matches(name));
@@ -358,7 +371,7 @@ pub(super) async fn functions(lane: &Lane, name: Option<&str>) -> Result<RecordB
 
 /// Names in this call are names, not patterns.
 pub(super) async fn primary_keys(
-    lane: &Lane,
+    lane: &Arc<Lane>,
     schema: Option<&str>,
     table: Option<&str>,
 ) -> Result<RecordBatch, SqlError> {

@@ -52,8 +52,8 @@ impl NestedText {
             DataType::Map(..) => {
                 let map = array.as_map();
                 let fields = map.entries().fields();
-                let keys = Box::new(Self::new(&fields[0], map.keys(), zone)?);
-                let values = Box::new(Self::new(&fields[1], map.values(), zone)?);
+                let keys = Box::new(Self::new(&fields[0], &slice(map.keys(), map.offsets()), zone)?);
+                let values = Box::new(Self::new(&fields[1], &slice(map.values(), map.offsets()), zone)?);
                 Kind::Map { offsets: positions(map.offsets()), keys, values }
             }
             DataType::Struct(fields) => {
@@ -92,7 +92,8 @@ impl NestedText {
         values: &ArrayRef,
         zone: Zone,
     ) -> Result<Kind, SqlError> {
-        Ok(Kind::List { offsets: positions(offsets), items: Box::new(Self::new(item, values, zone)?) })
+        let items = Box::new(Self::new(item, &slice(values, offsets), zone)?);
+        Ok(Kind::List { offsets: positions(offsets), items })
     }
 
     pub fn write(&self, row: usize, out: &mut BytesMut) {
@@ -134,7 +135,10 @@ impl NestedText {
                 }
                 out.put_u8(b'}');
             }
-            Kind::Bytes => out.put_slice(self.array.as_binary::<i32>().value(row)),
+            Kind::Bytes => {
+                let bytes = self.array.as_binary::<i32>().value(row);
+                out.put_slice(String::from_utf8_lossy(bytes).as_bytes());
+            }
             Kind::Quoted(column) => {
                 let mut value = BytesMut::new();
                 column.write(row, &mut value);
@@ -145,8 +149,16 @@ impl NestedText {
     }
 }
 
+/// Where the values of each row begin and end in what [`slice`] gives.
 fn positions<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> Vec<usize> {
-    offsets.iter().map(|offset| offset.as_usize()).collect()
+    let first = offsets[0].as_usize();
+    offsets.iter().map(|offset| offset.as_usize() - first).collect()
+}
+
+/// The values that these rows have: others of the array need no cast.
+fn slice<O: OffsetSizeTrait>(values: &ArrayRef, offsets: &OffsetBuffer<O>) -> ArrayRef {
+    let (first, end) = (offsets[0].as_usize(), offsets[offsets.len() - 1].as_usize());
+    values.slice(first, end - first)
 }
 
 /// Writes a JSON string.

@@ -10,7 +10,7 @@
 //! goes on in the background. An error after that is reported by `FetchResults`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arrow::array::RecordBatch;
@@ -70,6 +70,8 @@ pub(super) struct Progress {
     pub state: State,
     /// `None` as long as it is unknown; without columns there is no result set.
     pub columns: Option<Option<SchemaRef>>,
+    /// Whether there will be rows; `None` as long as the statement has not been parsed.
+    pub has_rows: Option<bool>,
     pub failure: Option<SqlError>,
     /// Whether its first rows are there.
     pub has_begun: bool,
@@ -90,6 +92,8 @@ pub(super) struct Operation {
     /// Notices and warnings, which clients fetch as the log.
     log: Mutex<Vec<String>>,
     used: Mutex<Instant>,
+    /// The client has seen the end of the rows.
+    is_read: AtomicBool,
 }
 
 /// A statement to run.
@@ -112,6 +116,7 @@ impl Operation {
             rows: tokio::sync::Mutex::new(rows),
             log: Mutex::default(),
             used: Mutex::new(Instant::now()),
+            is_read: AtomicBool::new(false),
         })
     }
 
@@ -121,6 +126,7 @@ impl Operation {
         let progress = Progress {
             state: State::Pending,
             columns: None,
+            has_rows: None,
             failure: None,
             has_begun: false,
             is_complete: false,
@@ -132,10 +138,10 @@ impl Operation {
         let watched = Arc::clone(&operation);
         tokio::spawn(async move {
             if let Err(error) = run.await {
-                watched.end(Err(SqlError::new(
-                    SqlState::INTERNAL_ERROR,
-                    format!("the statement ended: {error}"),
-                )));
+                watched.end(
+                    Err(SqlError::new(SqlState::INTERNAL_ERROR, format!("the statement ended: {error}"))),
+                    false,
+                );
             }
         });
         operation
@@ -150,6 +156,7 @@ impl Operation {
         let progress = Progress {
             state: State::Finished,
             columns,
+            has_rows: Some(true),
             failure: None,
             has_begun: true,
             is_complete: true,
@@ -167,13 +174,12 @@ impl Operation {
     ) {
         let turn = tokio::select! {
             biased;
-            () = self.canceled.cancelled() => return self.end(Err(canceled_error())),
+            () = self.canceled.cancelled() => return self.end(Err(canceled_error()), false),
             turn = lane.turn() => turn,
         };
         self.progress.send_modify(|progress| progress.state = State::Running);
         let mut stops = lane.guard.entry.listen();
-        let limits = [request.timeout, statement_timeout(&*lane.backend)];
-        let limit = limits.into_iter().filter(|limit| !limit.is_zero()).min();
+        let limit = statement_timeout(&*lane.backend);
         let listed = ListedStatement::begin(&lane.registry, &lane.guard.entry, &lane.backend, &request.text);
         let mut delivery = Delivery {
             sender,
@@ -182,12 +188,17 @@ impl Operation {
             waiting: lane.waiting(),
             lane: Arc::clone(&lane),
         };
+        let mut is_late = false;
         let result = tokio::select! {
             biased;
             failure = next_stop(&mut stops) => Err(failure),
             () = self.canceled.cancelled() => Err(canceled_error()),
-            () = tokio::time::sleep(limit.unwrap_or_default()), if limit.is_some() => {
-                self.progress.send_modify(|progress| progress.state = State::TimedOut);
+            () = self.wait_for_limit(request.timeout), if !request.timeout.is_zero() => {
+                is_late = true;
+                Err(timeout_error())
+            }
+            () = tokio::time::sleep(limit), if !limit.is_zero() => {
+                is_late = true;
                 Err(timeout_error())
             }
             result = self.work(&lane, &request.text, &listed, &mut delivery) => result,
@@ -202,12 +213,21 @@ impl Operation {
             Err(failure) => Some(Err(failure.clone())),
             Ok(_) => buffer.map(|buffer| Ok(Part::Buffer(buffer))),
         };
-        self.end(result);
+        self.end(result, is_late);
         if let Some(last) = last {
             tokio::select! {
-                () = self.canceled.cancelled() => {}
+                // Its rows are incomplete then.
+                () = self.canceled.cancelled() => self.end(Err(canceled_error()), false),
                 _ = sender.send(last) => {}
             }
+        }
+    }
+
+    /// Waits for a client's own limit, which is on the time to the first rows.
+    async fn wait_for_limit(&self, limit: Duration) {
+        tokio::time::sleep(limit).await;
+        if self.progress.borrow().has_begun {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -221,6 +241,7 @@ impl Operation {
         let Some(statement) = parse_single(&*lane.backend, text).await? else {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "the statement is empty"));
         };
+        self.progress.send_modify(|progress| progress.has_rows = Some(statement.has_rows));
         match lane.backend.execute(&statement, &[], &listed.entry).await? {
             BackendResponse::Rows { schema, mut rows } => {
                 self.progress.send_modify(|progress| progress.columns = Some(Some(schema)));
@@ -255,7 +276,8 @@ impl Operation {
         });
     }
 
-    fn end(&self, result: Result<Completion, SqlError>) {
+    /// `is_late`: its time was up.
+    fn end(&self, result: Result<Completion, SqlError>, is_late: bool) {
         if let Ok(done) = &result {
             let mut log = self.log.lock();
             log.extend(done.notices.iter().map(|text| format!("NOTICE: {text}")));
@@ -271,10 +293,11 @@ impl Operation {
                     progress.modified = modified_rows(&done.tag);
                 }
                 Err(failure) => {
-                    if progress.state != State::TimedOut {
-                        let is_canceled = failure.sqlstate == SqlState::QUERY_CANCELED;
-                        progress.state = if is_canceled { State::Canceled } else { State::Error };
-                    }
+                    progress.state = match failure.sqlstate {
+                        _ if is_late => State::TimedOut,
+                        SqlState::QUERY_CANCELED => State::Canceled,
+                        _ => State::Error,
+                    };
                     progress.failure = Some(failure);
                 }
             }
@@ -318,6 +341,7 @@ impl Operation {
         let fetched = self.rows.lock().await.fetch(orientation, most).await;
         self.touch();
         let (start, batches) = fetched?;
+        self.is_read.store(batches.is_empty(), Ordering::Relaxed);
         if batches.is_empty() {
             // Also a statement that has panicked hands over no more rows.
             let mut receiver = self.progress.subscribe();
@@ -337,6 +361,12 @@ impl Operation {
     /// Cancels the statement, also while its rows are being read.
     pub fn cancel(&self) {
         self.canceled.cancel();
+    }
+
+    /// Whether nothing is left to fetch.
+    pub fn is_read(&self) -> bool {
+        let progress = self.progress.borrow();
+        progress.failure.is_some() || progress.columns == Some(None) || self.is_read.load(Ordering::Relaxed)
     }
 
     pub fn touch(&self) {

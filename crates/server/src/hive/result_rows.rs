@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::DataType;
 use harrier_error::{SqlError, SqlState};
 use tokio::sync::mpsc;
 
@@ -97,7 +98,7 @@ impl ResultRows {
             };
             let batch = self.cut(batch, most - rows, REPLY_BYTES - bytes);
             rows += batch.num_rows();
-            let size = batch.get_array_memory_size().min(size_of_rows(&batch));
+            let size = size_of_rows(&batch);
             bytes += size;
             self.keep(&batch, size);
             batches.push(batch);
@@ -205,16 +206,47 @@ impl ResultRows {
     }
 }
 
-/// Bytes of a batch's rows: a slice may refer to much larger buffers.
+/// Bytes of a batch's rows as they are sent, roughly: a slice may refer to much larger buffers, and a view to
+/// text that it does not count.
 fn size_of_rows(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|it| it.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+    batch.columns().iter().map(|column| size_of(column)).sum()
+}
+
+fn size_of(array: &dyn Array) -> usize {
+    // A length or a value of a fixed width for each row.
+    let own = 8 * array.len();
+    let views = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum::<usize>();
+    let items = |values: &ArrayRef, first: usize, end: usize| size_of(&values.slice(first, end - first));
+    own + match array.data_type() {
+        DataType::Utf8View => views(array.as_string_view().views()),
+        DataType::BinaryView => views(array.as_binary_view().views()),
+        DataType::Dictionary(..) => {
+            let values = array.as_any_dictionary().values();
+            array.len() * (size_of(values) / values.len().max(1))
+        }
+        DataType::List(_) => {
+            let offsets = array.as_list::<i32>().value_offsets();
+            items(array.as_list::<i32>().values(), offsets[0] as usize, offsets[array.len()] as usize)
+        }
+        DataType::LargeList(_) => {
+            let offsets = array.as_list::<i64>().value_offsets();
+            items(array.as_list::<i64>().values(), offsets[0] as usize, offsets[array.len()] as usize)
+        }
+        DataType::Map(..) => {
+            let (map, offsets) = (array.as_map(), array.as_map().value_offsets());
+            let (first, end) = (offsets[0] as usize, offsets[array.len()] as usize);
+            items(map.keys(), first, end) + items(map.values(), first, end)
+        }
+        DataType::Struct(_) => array.as_struct().columns().iter().map(|column| size_of(column)).sum(),
+        _ => array.to_data().get_slice_memory_size().unwrap_or(0),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{AsArray, Int32Array, StringArray};
+    use arrow::array::{Int32Array, StringArray, StringViewArray};
     use arrow::datatypes::Int32Type;
 
     use super::*;
@@ -265,8 +297,15 @@ mod tests {
     #[tokio::test]
     async fn large_results_are_cut_by_size_and_not_kept() {
         let text = "x".repeat(1 << 20);
-        let large = StringArray::from_iter_values(std::iter::repeat_n(text, 40));
-        let large = RecordBatch::try_from_iter([("s", Arc::new(large) as _)]).unwrap();
+        let texts = StringArray::from_iter_values(std::iter::repeat_n(&text, 40));
+        let views = StringViewArray::from_iter_values(std::iter::repeat_n(&text, 40));
+        for column in [Arc::new(texts) as ArrayRef, Arc::new(views)] {
+            check_large(RecordBatch::try_from_iter([("s", column)]).unwrap()).await;
+        }
+    }
+
+    /// 40 rows of a MiB.
+    async fn check_large(large: RecordBatch) {
         let mut rows = rows_of(vec![Ok(Part::Batch(large))]).await;
         let mut counts = Vec::new();
         loop {

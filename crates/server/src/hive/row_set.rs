@@ -150,13 +150,13 @@ fn column(field: &Field, arrays: &[ArrayRef], zone: Zone, has_starts: bool) -> R
     let rows = arrays.iter().map(|array| array.len()).sum();
     let mut values = BytesMut::new();
     let mut starts = has_starts.then(|| Vec::with_capacity(rows));
-    let mut nulls = vec![0; rows.div_ceil(8)];
+    // One byte at least, as Hive sends.
+    let mut nulls = vec![0; rows.div_ceil(8).max(1)];
     let mut row = 0;
     for array in &arrays {
-        for at in 0..array.len() {
-            if array.is_null(at) || field.data_type().is_null() {
-                nulls[(row + at) / 8] |= 1 << ((row + at) % 8);
-            }
+        let logical = array.logical_nulls();
+        for at in (0..array.len()).filter(|at| logical.as_ref().is_some_and(|nulls| nulls.is_null(*at))) {
+            nulls[(row + at) / 8] |= 1 << ((row + at) % 8);
         }
         row += array.len();
         write(&field, array, wire, zone, &mut values, &mut starts)?;

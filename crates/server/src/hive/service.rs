@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use harrier_error::{SqlError, SqlState};
+use harrier_session_api::session::TransactionState;
 use harrier_thrift::{ApplicationError, Message, ThriftValue, Type};
 
 use super::caller::Caller;
@@ -17,24 +18,21 @@ use super::operation::{Kind, Operation, Progress, Request, State};
 use super::result_rows::Orientation;
 use super::row_set::row_set;
 use super::server_info;
-use super::session::{Call, Site};
+use super::session::{Call, Session, Site};
 use super::status::{ClientError, failure_status, response, success};
 use super::type_info::type_info;
 
 /// `HIVE_CLI_SERVICE_PROTOCOL_V10`, the newest version spoken here; V1 is 0.
 const PROTOCOL_MAX: i64 = 9;
 
-/// The first version whose clients know `TIMEDOUT_STATE`, V9.
-const FIRST_WITH_TIMEOUT: i64 = 8;
-
 /// Rows of a fetch request without a number.
 const ROWS_DEFAULT: i64 = 1000;
 
-/// How long a call for the state of a statement waits for its end: drivers ask again at once.
-const POLL_MAX: Duration = Duration::from_secs(5);
+/// Maximum rows of a reply, as in Hive.
+const ROWS_MAX: i64 = 10_000;
 
-/// The same for clients that show the progress.
-const POLL_WITH_PROGRESS: Duration = Duration::from_millis(500);
+/// How long a call for the state of a statement waits for its end: drivers ask again at once.
+const POLL_MAX: Duration = Duration::from_millis(500);
 
 /// How long the answer to an asynchronous statement waits until its columns are known.
 const COLUMNS_KNOWN_IN: Duration = Duration::from_secs(2);
@@ -126,13 +124,17 @@ impl Service<'_> {
     }
 
     async fn open_session(&self) -> Answer {
-        let asked = self.request.field(1).and_then(ThriftValue::integer).unwrap_or(0);
+        let asked = self.request.field(1).and_then(ThriftValue::integer).unwrap_or(PROTOCOL_MAX);
         let protocol = asked.clamp(0, PROTOCOL_MAX);
         let configuration = self.request.field(4).map(ThriftValue::pairs).unwrap_or_default();
         let value = |name: &str| configuration.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let user = self.text(2).unwrap_or_default();
         let role = self.caller.role_for(self.site, &user, self.text(3).as_deref()).await?;
-        if let Some(other) = value("hive.server2.proxy.user").filter(|other| **other != role) {
+        if let Some(other) = ["hive.server2.proxy.user", "set:hiveconf:hive.server2.proxy.user"]
+            .into_iter()
+            .find_map(value)
+            .filter(|other| **other != role)
+        {
             return Err(SqlError::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("user \"{role}\" may not act as \"{other}\""),
@@ -142,17 +144,20 @@ impl Service<'_> {
         let mut settings: Vec<_> =
             configuration.iter().filter_map(|(key, value)| setting(key, value)).collect();
         let database = value("use:database").filter(|name| !name.is_empty());
-        let schema = database.map(|database| metadata::own_schema(database));
+        // Names have no case in Hive.
+        let lower = database.map(|database| database.to_lowercase());
+        let schema = lower.as_deref().map(metadata::own_schema);
         settings.extend(schema.map(|schema| ("search_path".to_string(), quote_identifier(schema))));
         let session = self.site.open(&role, self.caller.ends(), protocol, settings).await?;
+        // A client that goes away meanwhile leaves none behind.
+        let opening = EndOnDrop { site: self.site, session: Some(&session) };
         if let (Some(database), Some(schema)) = (database, schema) {
-            let exists = metadata::has_schema(&session.lane, schema).await;
-            if !exists.inspect_err(|_| self.site.end(&session))? {
-                self.site.end(&session);
+            if !metadata::has_schema(&session.lane, schema).await? {
                 let message = format!("schema \"{database}\" does not exist");
                 return Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message));
             }
         }
+        opening.disarm();
         self.caller.add_session(session.handle.guid);
         let configuration = ThriftValue::Map(
             [
@@ -190,7 +195,7 @@ impl Service<'_> {
     async fn execute_statement(&self) -> Answer {
         let call = self.session()?;
         let session = &call.0;
-        if self.site.is_draining() && session.is_at_rest(1) {
+        if self.site.is_draining() && session.lane.backend.transaction() == TransactionState::Idle {
             return Err(crate::execution::stopping_error());
         }
         let Some(text) = self.text(2) else {
@@ -220,9 +225,10 @@ impl Service<'_> {
             session.close(&operation);
             return Err(failure.clone());
         }
-        let has_rows = match &progress.columns {
-            Some(columns) => columns.is_some(),
-            None => ROW_WORDS.contains(&first.as_str()),
+        let has_rows = match (&progress.columns, progress.has_rows) {
+            (Some(columns), _) => columns.is_some(),
+            (None, Some(has_rows)) => has_rows,
+            (None, None) => ROW_WORDS.contains(&first.as_str()),
         };
         Ok(vec![(2, operation_handle(&operation, has_rows))])
     }
@@ -231,7 +237,7 @@ impl Service<'_> {
     async fn metadata(
         &self,
         kind: Kind,
-        rows: impl AsyncFnOnce(&Lane) -> Result<RecordBatch, SqlError>,
+        rows: impl AsyncFnOnce(&Arc<Lane>) -> Result<RecordBatch, SqlError>,
     ) -> Answer {
         let call = self.session()?;
         let operation = Operation::with_rows(kind, rows(&call.0.lane).await?);
@@ -248,14 +254,15 @@ impl Service<'_> {
         let (schema, table) = (self.text(3), self.text(4));
         let kinds = self.request.field(5).map_or(&[][..], ThriftValue::items);
         let kinds: Vec<_> = kinds.iter().filter_map(ThriftValue::string).collect();
-        let rows =
-            async |lane: &Lane| metadata::tables(lane, schema.as_deref(), table.as_deref(), &kinds).await;
+        let rows = async |lane: &Arc<Lane>| {
+            metadata::tables(lane, schema.as_deref(), table.as_deref(), &kinds).await
+        };
         self.metadata(Kind::GetTables, rows).await
     }
 
     async fn get_columns(&self) -> Answer {
         let (schema, table, column) = (self.text(3), self.text(4), self.text(5));
-        let rows = async |lane: &Lane| {
+        let rows = async |lane: &Arc<Lane>| {
             metadata::columns(lane, schema.as_deref(), table.as_deref(), column.as_deref()).await
         };
         self.metadata(Kind::GetColumns, rows).await
@@ -269,21 +276,15 @@ impl Service<'_> {
     async fn get_primary_keys(&self) -> Answer {
         let (schema, table) = (self.text(3), self.text(4));
         let rows =
-            async |lane: &Lane| metadata::primary_keys(lane, schema.as_deref(), table.as_deref()).await;
+            async |lane: &Arc<Lane>| metadata::primary_keys(lane, schema.as_deref(), table.as_deref()).await;
         self.metadata(Kind::GetFunctions, rows).await
     }
 
     async fn get_operation_status(&self) -> Answer {
-        let (call, operation) = self.operation()?;
-        let shows_progress = self.request.field(2).and_then(ThriftValue::bool).unwrap_or(false);
-        let most = if shows_progress { POLL_WITH_PROGRESS } else { POLL_MAX };
-        let progress = operation.wait(most, |progress| progress.state.has_ended()).await;
+        let (_call, operation) = self.operation()?;
+        let progress = operation.wait(POLL_MAX, |progress| progress.state.has_ended()).await;
         operation.touch();
-        let state = match progress.state {
-            State::TimedOut if call.0.protocol < FIRST_WITH_TIMEOUT => State::Canceled,
-            state => state,
-        };
-        let mut fields = vec![(2, ThriftValue::I32(state as i32))];
+        let mut fields = vec![(2, ThriftValue::I32(progress.state as i32))];
         if let Some(failure) = &progress.failure {
             let ClientError { sqlstate, code, message } = ClientError::from(failure);
             fields.extend([
@@ -301,7 +302,9 @@ impl Service<'_> {
             fields.push((9, ThriftValue::Bool(columns.is_some())));
         }
         fields.push((10, no_progress()));
-        fields.push((11, ThriftValue::I64(progress.modified)));
+        if progress.state == State::Finished {
+            fields.push((11, ThriftValue::I64(progress.modified)));
+        }
         Ok(fields)
     }
 
@@ -333,8 +336,8 @@ impl Service<'_> {
     async fn fetch_results(&self) -> Answer {
         let (call, operation) = self.operation()?;
         let orientation = Orientation::of(self.request.field(2).and_then(ThriftValue::integer).unwrap_or(0))?;
-        let most = self.request.field(3).and_then(ThriftValue::integer).filter(|most| *most > 0);
-        let most = usize::try_from(most.unwrap_or(ROWS_DEFAULT)).unwrap_or(usize::MAX);
+        let most = self.request.field(3).and_then(ThriftValue::integer).unwrap_or(ROWS_DEFAULT);
+        let most = most.clamp(0, ROWS_MAX) as usize;
         let zone = call.0.lane.zone();
         let (columns, start, batches) = match self.request.field(4).and_then(ThriftValue::integer) {
             Some(LOG) => {
@@ -363,13 +366,43 @@ impl Service<'_> {
     }
 }
 
-/// Words that begin a statement with rows.
-const ROW_WORDS: [&str; 9] =
-    ["select", "with", "show", "values", "explain", "describe", "desc", "table", "fetch"];
+/// Words that begin a statement with rows, for one that waits and has not been parsed.
+const ROW_WORDS: [&str; 10] =
+    ["select", "with", "from", "show", "values", "explain", "describe", "desc", "table", "fetch"];
 
+/// The first word of a text, behind comments and parentheses.
 fn first_word(text: &str) -> String {
-    let word = text.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
-    word.chars().take_while(|c| c.is_ascii_alphabetic()).collect::<String>().to_ascii_lowercase()
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
+        let comment = match rest.get(..2) {
+            Some("--") => rest.split_once('\n'),
+            Some("/*") => rest.split_once("*/"),
+            _ => break,
+        };
+        rest = comment.map_or("", |(_, behind)| behind);
+    }
+    rest.chars().take_while(|c| c.is_ascii_alphabetic()).collect::<String>().to_ascii_lowercase()
+}
+
+/// Ends a session that is dropped while it is opened.
+struct EndOnDrop<'a> {
+    site: &'a Site,
+    session: Option<&'a Session>,
+}
+
+impl EndOnDrop<'_> {
+    fn disarm(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session {
+            self.site.end(session);
+        }
+    }
 }
 
 /// Cancels an operation whose call is dropped.
@@ -467,6 +500,8 @@ mod tests {
     fn words_are_found_behind_parentheses() {
         assert_eq!(first_word(" ( SELECT 1)"), "select");
         assert_eq!(first_word("with(x) as"), "with");
+        assert_eq!(first_word("-- a\n /* b */ ( FROM t SELECT 1"), "from");
+        assert_eq!(first_word("-- nothing else"), "");
         assert_eq!(first_word(""), "");
     }
 }

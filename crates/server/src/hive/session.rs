@@ -23,6 +23,9 @@ use crate::registry::{SessionGuard, Stop};
 /// The interval of checks for open sessions while draining.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
+/// A drain waits so long for a client to fetch its next rows.
+const UNREAD_PATIENCE: Duration = Duration::from_secs(10);
+
 /// All sessions.
 pub(super) struct Site {
     pub hive: Hive,
@@ -209,7 +212,7 @@ impl Site {
             if sessions.is_empty() {
                 return;
             }
-            sessions.iter().filter(|session| session.is_at_rest(0)).for_each(|session| self.end(session));
+            sessions.iter().filter(|session| session.is_at_rest()).for_each(|session| self.end(session));
             tokio::time::sleep(DRAIN_INTERVAL).await;
         }
     }
@@ -220,7 +223,7 @@ impl Site {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
             let stop = session.lane.guard.entry.requested_stop();
-            let is_drained = stop == Some(Stop::Drain) && session.is_at_rest(0);
+            let is_drained = stop == Some(Stop::Drain) && session.is_at_rest();
             let is_idle = session.calls.load(Ordering::Acquire) == 0
                 && session.used.lock().elapsed() > limits.idle
                 && session.lane.is_free();
@@ -241,13 +244,22 @@ impl Site {
     }
 }
 
+impl Drop for Site {
+    fn drop(&mut self) {
+        for session in self.sessions.get_mut().values() {
+            session.ended.cancel();
+            session.operations.lock().values().for_each(|operation| operation.cancel());
+        }
+    }
+}
+
 impl Session {
     /// Whether nothing runs, not even for rows that are left to fetch, and no transaction is open.
-    /// `calls`: the caller's own.
-    pub fn is_at_rest(&self, calls: usize) -> bool {
-        self.calls.load(Ordering::Acquire) <= calls
+    fn is_at_rest(&self) -> bool {
+        self.calls.load(Ordering::Acquire) == 0
             && self.lane.is_free()
             && self.lane.backend.transaction() == TransactionState::Idle
+            && self.operations.lock().values().all(|it| it.is_read() || it.idle() > UNREAD_PATIENCE)
     }
 
     /// Ready when the session ends.

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::pg::io::Stream;
 
-/// Maximum values in a message.
-pub(super) const VALUES_MAX: usize = 1 << 20;
+/// Maximum values in a message: calls have few, and one that arrives in parts is decoded several times.
+pub(super) const VALUES_MAX: usize = 1 << 14;
 
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;

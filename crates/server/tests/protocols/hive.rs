@@ -30,7 +30,6 @@ const LIMITS: DecodeLimits = DecodeLimits { bytes: 64 << 20, values: 1 << 22 };
 
 /// Numbers of `TOperationState`.
 const RUNNING: i64 = 1;
-const FINISHED: i64 = 2;
 const CANCELED: i64 = 3;
 const FAILED: i64 = 5;
 const TIMED_OUT: i64 = 8;
@@ -38,14 +37,14 @@ const TIMED_OUT: i64 = 8;
 const NEXT: i32 = 0;
 const FIRST: i32 = 4;
 
-/// Knows one user, and strangers without a name.
+/// Knows two users.
 struct PasswordCheck;
 
 #[async_trait]
 impl Authenticate for PasswordCheck {
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         match (attempt.user, attempt.password) {
-            ("ada", Some("secret")) => Ok("ada".to_string()),
+            (user @ ("ada" | "eve"), Some("secret")) => Ok(user.to_string()),
             (user, _) => Err(SqlError::fatal(
                 SqlState::INVALID_PASSWORD,
                 format!("password authentication failed for user \"{user}\""),
@@ -484,12 +483,50 @@ async fn time_limits_end_statements() {
         }
     };
     assert_eq!(state, TIMED_OUT);
-    // Clients before version 9 know no such state.
-    let mut old = Client::plain(server.address).await;
-    old.open("ada", "secret", 5).await.unwrap();
-    old.execute("WAIT", false, 1).await.unwrap_err();
-    let operation = old.execute("SELECT 1", true, 1).await.unwrap();
-    assert_eq!(old.state(&operation).await.0, FINISHED);
+    assert_eq!(client.execute("WAIT", false, 1).await.unwrap_err().0, "57014");
+}
+
+/// Rows of which some are in a buffer do not end as if they were all when their statement is canceled.
+#[tokio::test]
+async fn a_canceled_result_is_no_complete_one() {
+    let server = start(|_| {}).await;
+    let mut client = server.client().await;
+    let first = client.execute("SELECT numbers 100000", true, 0).await.unwrap();
+    let second = client.execute("SELECT 1", false, 0).await.unwrap();
+    client.about("CloseOperation", &second).await.unwrap();
+    client.about("CancelOperation", &first).await.unwrap();
+    let failure = loop {
+        match client.fetch(&first, NEXT, 10_000).await {
+            Ok((_, rows)) => assert!(!rows.is_empty(), "the rows end without an error"),
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(failure.0, "57014");
+}
+
+#[tokio::test]
+async fn handles_are_of_no_use_to_other_roles() {
+    let server = start(|_| {}).await;
+    let mut ada = Client::sasl(server.address, "ada", "secret").await.unwrap();
+    ada.open("ada", "secret", 9).await.unwrap();
+    let operation = ada.execute("SELECT numbers 100", true, 0).await.unwrap();
+    let others = [
+        Client::sasl(server.address, "eve", "secret").await.unwrap(),
+        Client::http(server.address, &basic("eve", "secret")).await,
+    ];
+    for mut eve in others {
+        eve.session = ada.session.clone();
+        assert!(eve.execute("SELECT 1", false, 0).await.unwrap_err().1.contains("Invalid SessionHandle"));
+        let refusal = eve.fetch(&operation, NEXT, 5).await.unwrap_err();
+        assert!(refusal.1.contains("Invalid OperationHandle"), "{refusal:?}");
+        assert!(eve.about("CancelOperation", &operation).await.is_err());
+    }
+    assert_eq!(ada.fetch(&operation, NEXT, 5).await.unwrap().1.len(), 5);
+    let proxy = Value::Struct(vec![
+        (1, Value::I32(9)),
+        (4, Value::Map(vec![(Value::text("hive.server2.proxy.user"), Value::text("eve"))])),
+    ]);
+    assert_eq!(ada.call("OpenSession", proxy).await.unwrap_err().0, "42501");
 }
 
 /// A statement whose rows nobody reads lets the next one of the session in, and its rows are still there.
@@ -510,12 +547,8 @@ async fn unread_rows_do_not_hold_up_the_next_statement() {
 }
 
 #[tokio::test]
-async fn idle_rows_go_into_a_buffer_and_idle_sessions_end() {
-    let server = start(|hive| {
-        hive.limits.buffer_after = Duration::from_millis(10);
-        hive.limits.idle = Duration::from_millis(1500);
-    })
-    .await;
+async fn idle_rows_go_into_a_buffer() {
+    let server = start(|hive| hive.limits.buffer_after = Duration::from_millis(10)).await;
     let mut client = Client::http(server.address, &basic("ada", "secret")).await;
     client.open("ada", "secret", 9).await.unwrap();
     let operation = client.execute("SELECT numbers 100000", true, 0).await.unwrap();
@@ -526,6 +559,13 @@ async fn idle_rows_go_into_a_buffer_and_idle_sessions_end() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(client.fetch(&operation, NEXT, 10).await.unwrap().1.len(), 10);
+}
+
+#[tokio::test]
+async fn idle_sessions_end() {
+    let server = start(|hive| hive.limits.idle = Duration::from_millis(10)).await;
+    let mut client = Client::http(server.address, &basic("ada", "secret")).await;
+    client.open("ada", "secret", 9).await.unwrap();
     server.wait_for_sessions(0).await;
 }
 
@@ -566,9 +606,14 @@ async fn a_drain_waits_for_statements_and_transactions() {
     let mut client = server.client().await;
     client.execute("BEGIN", false, 0).await.unwrap();
     let idle = server.client().await;
+    let mut reader = server.client().await;
+    let rows = reader.execute("SELECT 1", true, 0).await.unwrap();
     server.stop.take().unwrap().send(()).unwrap();
-    server.wait_for_sessions(1).await;
+    server.wait_for_sessions(2).await;
     drop(idle);
+    assert_eq!(reader.fetch(&rows, NEXT, 5).await.unwrap().1, [1]);
+    assert!(reader.fetch(&rows, NEXT, 5).await.unwrap().1.is_empty());
+    server.wait_for_sessions(1).await;
     let mut late = Client::plain(server.address).await;
     assert_eq!(late.open("ada", "secret", 9).await.unwrap_err().0, "57P03");
     assert!(!server.serving.is_finished());

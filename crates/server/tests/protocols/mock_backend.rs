@@ -396,7 +396,13 @@ impl BackendSession for MockSession {
             _ => StatementKind::Plain,
         };
         let inner = Arc::new(Arc::as_ptr(&self.0) as usize);
-        Ok(BackendStatement { text: text.to_string(), inner, tag: "SELECT", kind })
+        Ok(BackendStatement {
+            text: text.to_string(),
+            inner,
+            tag: "SELECT",
+            kind,
+            has_rows: text.starts_with("SELECT"),
+        })
     }
 
     async fn describe(
@@ -491,6 +497,8 @@ impl BackendSession for MockSession {
     }
 
     async fn settle(&self) -> Result<(), SqlError> {
+        // A real backend waits for its ranks here.
+        tokio::task::yield_now().await;
         Ok(())
     }
 }
