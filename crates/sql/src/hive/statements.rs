@@ -87,7 +87,9 @@ impl About {
     }
 }
 
+/// Names have no case in Hive.
 fn schema_name(name: String) -> String {
+    let name = name.to_lowercase();
     if name == DEFAULT { PUBLIC.to_string() } else { name }
 }
 
@@ -150,9 +152,9 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
 
 /// A name as `regclass` reads it.
 fn table_name(words: &mut StatementWords<'_>) -> Result<String> {
-    let mut parts = vec![words.name()?];
+    let mut parts = vec![words.name()?.to_lowercase()];
     while words.0.consume_token(&Token::Period) {
-        parts.push(words.name()?);
+        parts.push(words.name()?.to_lowercase());
     }
     if parts.len() > 1 {
         parts[0] = schema_name(std::mem::take(&mut parts[0]));
@@ -179,7 +181,7 @@ fn describe(words: &mut StatementWords<'_>) -> Result<Option<Statement>> {
     }
     let mut about = About { table: Some(table_name(words)?), ..About::default() };
     if !words.0.peek_token_ref().token.eq(&Token::EOF) {
-        about.column = Some(words.name()?);
+        about.column = Some(words.name()?.to_lowercase());
     }
     words.end()?;
     about.query(DESCRIPTION).map(Some)
@@ -272,9 +274,10 @@ mod tests {
                 "coalesce('public', current_schema()) AND table_name LIKE \
               coalesce('c_%', '%')",
             ),
-            ("DESC `a b`.t c", "CAST('\"a b\".\"t\"' AS REGCLASS)"),
+            ("DESC `A b`.t c", "CAST('\"a b\".\"t\"' AS REGCLASS)"),
             ("SHOW COLUMNS FROM t LIKE 'n*'", "coalesce('n%', '%')"),
-            ("USE x", "SET search_path = 'x'"),
+            ("USE x", "USE \"x\""),
+            ("USE `Default`", "USE \"public\""),
         ] {
             let shown = of(text).unwrap().to_string();
             assert!(shown.contains(part), "{text}: {shown}");
