@@ -1,5 +1,5 @@
-//! Transport between ranks, over MPI, over gRPC, or within a process: plans, settings, errors, and the rows of
-//! motions (the exchange, or shuffle).
+//! Transport between ranks, over MPI, over gRPC, or within a process: plans, settings, errors, and the rows
+//! of motions (the exchange, or shuffle).
 
 pub(crate) mod broadcast;
 pub(crate) mod channel;

@@ -755,7 +755,7 @@ mod tests {
             render(Format::Json, &[sample()]),
             "{\"id\":1,\"na,me\":\"a \\\"b\\\", c\",\"x\":1.5,\"ok\":true,\"at\":\"2023-11-14 22:13:20\"}\n\
              {\"id\":-20,\"na,me\":\"\",\"x\":2.0,\"ok\":false,\"at\":\"2023-11-14 22:13:20.500\"}\n\
-             {\"id\":null,\"na,me\":null,\"x\":null,\"ok\":null,\"at\":null}\n"
+             {\"id\":null,\"na,me\":null,\"x\":\"NaN\",\"ok\":null,\"at\":null}\n"
         );
     }
 
