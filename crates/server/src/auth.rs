@@ -15,6 +15,7 @@
 //! verifier or proof is in a message or in Debug output.
 
 mod attempt;
+pub(crate) mod basic;
 pub mod hba;
 pub mod ldap;
 pub mod listen;

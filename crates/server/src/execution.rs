@@ -25,6 +25,14 @@ pub(crate) async fn parse_single(
     }
 }
 
+/// Maximum characters of a client's name, as of PostgreSQL's application_name.
+const APPLICATION_CHARACTERS_MAX: usize = 63;
+
+/// A client's name as it is listed.
+pub(crate) fn application_name(name: &str) -> String {
+    name.chars().filter(|character| !character.is_control()).take(APPLICATION_CHARACTERS_MAX).collect()
+}
+
 pub(crate) fn terminated_error() -> SqlError {
     SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }

@@ -5,9 +5,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base64::Engine;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use harrier_error::{SqlError, SqlState};
@@ -20,15 +17,8 @@ use tonic::server::NamedService;
 use super::connection::Peer;
 use super::login::{Login, Site};
 use super::status::status;
-
-/// Maximum characters of a client's name, as of PostgreSQL's application_name.
-const APPLICATION_CHARACTERS_MAX: usize = 63;
-
-/// Padding is optional: Go clients omit it.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+use crate::auth::basic::credentials;
+use crate::execution::application_name;
 
 /// Passes authenticated calls to `inner`, and handshakes to `handshake`, which accepts only small messages.
 #[derive(Clone)]
@@ -130,15 +120,12 @@ pub(super) fn database(site: &Site, headers: &MetadataMap) -> String {
 pub(super) fn application(headers: &MetadataMap) -> String {
     let named = ["application_name", "x-application-name", "user-agent"];
     let name = named.into_iter().find_map(|name| headers.get(name)?.to_str().ok()).unwrap_or_default();
-    name.chars().filter(|character| !character.is_control()).take(APPLICATION_CHARACTERS_MAX).collect()
+    application_name(name)
 }
 
-/// User and password of a Basic authorization header (RFC 7617).
+/// User and password of a Basic authorization header.
 pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
-    let (scheme, encoded) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
-    let decoded = BASE64.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
-    let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-    Some((user.to_string(), password.to_string()))
+    credentials(headers.get("authorization")?.to_str().ok()?)
 }
 
 /// User and password in a handshake's payload.

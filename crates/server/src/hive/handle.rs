@@ -4,6 +4,8 @@ use bytes::Bytes;
 use harrier_thrift::ThriftValue;
 use uuid::Uuid;
 
+use crate::http::are_equal;
+
 /// The name of a session or operation.
 pub(super) type Guid = [u8; 16];
 
@@ -37,9 +39,7 @@ impl Handle {
 
     /// Compares secrets in constant time.
     pub fn is_same(&self, other: &Self) -> bool {
-        let differences =
-            self.secret.iter().zip(other.secret).fold(0, |sum, (own, other)| sum | (own ^ other));
-        self.guid == other.guid && differences == 0
+        self.guid == other.guid && are_equal(&self.secret, &other.secret)
     }
 }
 

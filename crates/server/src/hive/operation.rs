@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::Handle;
 use super::lane::Lane;
-use super::result_rows::{Orientation, Part, ResultRows};
+use super::result_rows::{Orientation, Part, ResultRows, size_of_rows};
 use crate::backend::{BackendResponse, BufferedRows};
 use crate::execution::{
     ListedStatement, canceled_error, client_gone_error, next_stop, parse_single, statement_timeout,
@@ -248,8 +248,7 @@ impl Operation {
                 while let Some(batch) = rows.next().await {
                     let batch = batch?;
                     listed.entry.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-                    let bytes = batch.get_array_memory_size() as u64;
-                    listed.entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    listed.entry.bytes.fetch_add(size_of_rows(&batch) as u64, Ordering::Relaxed);
                     self.set_finished();
                     delivery.deliver(batch).await?;
                 }

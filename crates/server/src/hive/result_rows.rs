@@ -208,7 +208,7 @@ impl ResultRows {
 
 /// Bytes of a batch's rows as they are sent, roughly: a slice may refer to much larger buffers, and a view to
 /// text that it does not count.
-fn size_of_rows(batch: &RecordBatch) -> usize {
+pub(super) fn size_of_rows(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| size_of(column)).sum()
 }
 

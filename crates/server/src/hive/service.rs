@@ -21,6 +21,7 @@ use super::server_info;
 use super::session::{Call, Session, Site};
 use super::status::{ClientError, failure_status, response, success};
 use super::type_info::type_info;
+use crate::execution::{application_name, stopping_error, terminated_error};
 
 /// `HIVE_CLI_SERVICE_PROTOCOL_V10`, the newest version spoken here; V1 is 0.
 const PROTOCOL_MAX: i64 = 9;
@@ -187,7 +188,7 @@ impl Service<'_> {
         let call = self.session()?;
         let pairs = self.request.field(2).map(ThriftValue::pairs).unwrap_or_default();
         if let Some((_, name)) = pairs.iter().find(|(key, _)| key == "ApplicationName") {
-            call.0.lane.guard.entry.set_application(name);
+            call.0.lane.guard.entry.set_application(&application_name(name));
         }
         Ok(Vec::new())
     }
@@ -196,7 +197,7 @@ impl Service<'_> {
         let call = self.session()?;
         let session = &call.0;
         if self.site.is_draining() && session.lane.backend.transaction() == TransactionState::Idle {
-            return Err(crate::execution::stopping_error());
+            return Err(stopping_error());
         }
         let Some(text) = self.text(2) else {
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "a statement without a text"));
@@ -349,7 +350,7 @@ impl Service<'_> {
                 let ended = call.0.end_token();
                 let fetched = tokio::select! {
                     biased;
-                    () = ended.cancelled() => Err(crate::execution::terminated_error()),
+                    () = ended.cancelled() => Err(terminated_error()),
                     fetched = operation.fetch(orientation, most) => fetched,
                 };
                 let (start, batches) = fetched?;

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::python::python;
+use crate::self_signed::TestCertificate;
 
 /// State of the server as the overview reports it, changed by tests.
 #[derive(Clone)]
@@ -699,41 +700,8 @@ async fn prometheus_parsers_accept_the_metrics() {
 #[tokio::test]
 async fn pages_are_served_over_tls() {
     let folder = std::env::temp_dir().join(format!("harrier-pages-{}", uuid::Uuid::new_v4()));
-    std::fs::create_dir(&folder).unwrap();
-    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    let openssl = Command::new("openssl")
-        .args(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-                .split(' '),
-        )
-        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .stderr(Stdio::null())
-        .status();
-    if !openssl.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: there is no openssl to make a certificate with, so that TLS was not tried");
-        return;
-    }
-    use rustls::pki_types::pem::PemObject;
-    let chain = vec![rustls::pki_types::CertificateDer::from_pem_file(&certificate).unwrap()];
-    let key = rustls::pki_types::PrivateKeyDer::from_pem_file(&key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let own = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain.clone(), key)
-        .unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(chain[0].clone()).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let Some(made) = TestCertificate::new(&folder) else { return };
+    let (own, client) = (made.server, made.client);
     let server = PageServer::start(|pages| pages.tls = Some(Arc::new(own))).await;
     // A client that never starts its TLS handshake does not block others.
     let _silent = TcpStream::connect(server.address).await.unwrap();
